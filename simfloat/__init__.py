@@ -1,0 +1,4 @@
+"""simfloat: narrow floating-point arithmetic, bit for bit."""
+
+from simfloat.arithmetic import *  # noqa: F403
+from simfloat.formats import *  # noqa: F403

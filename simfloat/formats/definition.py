@@ -1,0 +1,122 @@
+"""The rounding of one number, written with exact fractions: the definition that all else is tested against.
+
+It follows IEEE P3109's RoundToPrecision (interim report 4.0, section 4.7.4), which agrees with IEEE 754-2019
+where both speak: round as if the exponent had no upper bound, then look whether the result is still in range.
+Slow and obvious on purpose; the compiled kernels are held to it bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+from simfloat.formats.format import Format
+from simfloat.formats.rounding import Rounding
+
+HALF = Fraction(1, 2)
+
+
+def round_value(x: float | Fraction, format: Format, rounding: Rounding, random: int = 0) -> float:
+    """The number of `format` that `x` rounds to.
+
+    `random` is the integer R of a stochastic mode, 0 <= R < 2^bits. A Fraction is an exact result; its zero is +0.
+    """
+    if isinstance(x, float):
+        if math.isnan(x):
+            return _nan(format)
+        if math.isinf(x):
+            return _overflow(x < 0, format, rounding, infinite=True)
+    negative = x < 0 or (isinstance(x, float) and math.copysign(1.0, x) < 0)
+    magnitude = round_magnitude(abs(Fraction(x)), negative, format, rounding, random)
+    return _in_range(magnitude, negative, x == 0, format, rounding)
+
+
+def round_magnitude(
+    magnitude: Fraction, negative: bool, format: Format, rounding: Rounding, random: int = 0
+) -> Fraction:
+    """The magnitude rounded to the format's grid, as if its exponent had no upper bound."""
+    if magnitude == 0:
+        return magnitude
+    exponent = max(floor_log2(magnitude), format.emin) - format.mantissa_bits
+    spacing = Fraction(2) ** exponent
+    kept, rest = divmod(magnitude / spacing, 1)
+    if _away(kept, rest, _is_odd(kept, exponent, format), negative, rounding, random):
+        kept += 1
+    return kept * spacing
+
+
+def floor_log2(x: Fraction) -> int:
+    """Exponent of a positive number."""
+    guess = x.numerator.bit_length() - x.denominator.bit_length()
+    return guess if Fraction(2) ** guess <= x else guess - 1
+
+
+def _is_odd(kept: int, exponent: int, format: Format) -> bool:
+    if format.precision > 1:
+        return kept % 2 == 1
+    # One significand bit is always 1: the code's last bit, which belongs to the exponent field, decides.
+    return kept > 0 and (exponent + format.bias) % 2 == 1  # type: ignore[operator]
+
+
+def _away(kept: int, rest: Fraction, odd: bool, negative: bool, rounding: Rounding, random: int) -> bool:
+    """Whether the neighbour farther from zero is chosen; `rest` is the part of a spacing that was cut off."""
+    match rounding.mode:
+        case "nearest_even":
+            return rest > HALF or (rest == HALF and odd)
+        case "nearest_away":
+            return rest >= HALF
+        case "toward_zero":
+            return False
+        case "toward_positive":
+            return rest > 0 and not negative
+        case "toward_negative":
+            return rest > 0 and negative
+        case "to_odd":
+            return rest > 0 and not odd
+        case _:
+            return _stochastic_away(rest, rounding, random)
+
+
+def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:
+    count = 2**rounding.bits  # type: ignore[operator]
+    match rounding.variant:
+        case "A":
+            return math.floor(rest * count) + random >= count
+        case "B":
+            return math.floor(rest * 2 * count) + 2 * random + 1 >= 2 * count
+        case _:
+            return round(rest * count) + random >= count  # Python rounds a Fraction to nearest even
+
+
+def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Format, rounding: Rounding) -> float:
+    if not format.subnormals and format.has_zero and magnitude < Fraction(format.smallest_normal):
+        magnitude = Fraction(0)
+    if not format.signed and negative and magnitude > 0:
+        return _nan(format)
+    if magnitude > Fraction(format.max):
+        return _overflow(negative, format, rounding, infinite=False)
+    if not format.has_zero:
+        if was_zero or negative:
+            return _nan(format)
+        return float(max(magnitude, Fraction(format.smallest_normal)))
+    if magnitude == 0:
+        return -0.0 if negative and format.has_negative_zero else 0.0
+    return -float(magnitude) if negative else float(magnitude)
+
+
+def _overflow(negative: bool, format: Format, rounding: Rounding, infinite: bool) -> float:
+    """What lies beyond the largest number: IEEE 754-2019 section 7.4, and facts of the format."""
+    if negative and not format.signed:
+        return _nan(format)
+    inside = {"toward_zero", "to_odd", "toward_positive" if negative else "toward_negative"}
+    stops = rounding.saturates or format.clamps or (rounding.mode in inside and not infinite)
+    if not stops and not format.has_infinity:
+        return _nan(format)
+    value = format.max if stops else math.inf
+    return -value if negative else value
+
+
+def _nan(format: Format) -> float:
+    if not format.has_nan:
+        raise ValueError(f"{format} has no NaN, but a NaN (or a negative number in an unsigned format) came.")
+    return math.nan

@@ -1,0 +1,275 @@
+"""A number format: which numbers exist, and how their codes are laid out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Special(NamedTuple):
+    """Which codes of a format are not plain finite numbers."""
+
+    infinity: bool
+    nan: bool
+    negative_zero: bool  # of the signed format; an unsigned one has no -0
+    clamps: bool  # results beyond the largest number stop there, in every rounding mode
+    wide_bias: bool  # the default bias is 2^(e-1), one more than IEEE's
+
+
+#: IEEE 754-2019 section 3.4; OCP OFP8 1.0 (fn); AMD/Graphcore (fnuz); OCP MX 1.0 (finite, scale);
+#: IEEE P3109 interim report 4.0 (p3109 with infinities, p3109_finite without).
+SPECIALS = {
+    "ieee": Special(True, True, True, False, False),
+    "fn": Special(False, True, True, False, False),
+    "fnuz": Special(False, True, False, False, True),
+    "finite": Special(False, False, True, True, False),
+    "p3109": Special(True, True, False, False, True),
+    "p3109_finite": Special(False, True, False, True, True),
+    "scale": Special(False, True, False, False, False),
+}
+
+
+@dataclass(frozen=True)
+class Format:
+    """The numbers (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias) of a sign, an exponent field E and a fraction T.
+
+    exponent_bits and mantissa_bits are the widths of the fields; the significand has one bit more
+    than the mantissa (`precision`). The default `bias` is 2^(e-1) - 1, and 2^(e-1) for fnuz and p3109.
+
+    special names the codes that are not finite numbers:
+
+    * ``"ieee"``: the top exponent field holds infinities (fraction 0) and NaN;
+    * ``"fn"``: no infinity; NaN is the all-ones code of each sign;
+    * ``"fnuz"``: no infinity and no -0; NaN is the code of -0;
+    * ``"finite"``: no infinity, no NaN; -0 exists;
+    * ``"p3109"``: NaN at the code of -0 (unsigned: the top code), infinities at the top codes;
+    * ``"p3109_finite"``: the same without infinities;
+    * ``"scale"``: unsigned powers of two without zero; NaN is the all-ones code (E8M0 of OCP MX).
+
+    With ``subnormals=False`` results below `smallest_normal` are flushed to zero after rounding, and
+    subnormal codes decode to zero. `name` is for display; it takes no part in equality or hash.
+
+    Every number of a format is a float64 number; what cannot be is refused with ValueError.
+    """
+
+    exponent_bits: int
+    mantissa_bits: int
+    _: KW_ONLY
+    bias: int | None = None
+    special: str = "ieee"
+    subnormals: bool = True
+    signed: bool = True
+    name: str | None = field(default=None, compare=False)
+
+    def __post_init__(self) -> None:
+        _check_widths(self)
+        if self.bias is None:
+            object.__setattr__(self, "bias", _default_bias(self.exponent_bits, self.special))
+        _check_range(self)
+        # Formats are dictionary keys on every call: their hash is computed once.
+        key = (self.exponent_bits, self.mantissa_bits, self.bias, self.special, self.subnormals, self.signed)
+        object.__setattr__(self, "_hash", hash(key))
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined]
+
+    def __reduce__(self):
+        return _rebuild, tuple(getattr(self, key) for key in _FIELDS)
+
+    def __repr__(self) -> str:
+        bias = _default_bias(self.exponent_bits, self.special)
+        defaults = {"bias": bias, "special": "ieee", "subnormals": True, "signed": True, "name": None}
+        options = [
+            f", {key}={getattr(self, key)!r}" for key, default in defaults.items() if getattr(self, key) != default
+        ]
+        return f"Format({self.exponent_bits}, {self.mantissa_bits}{''.join(options)})"
+
+    def __str__(self) -> str:
+        if self.name:
+            return self.name
+        plain = repr(self) == f"Format({self.exponent_bits}, {self.mantissa_bits})"
+        return f"e{self.exponent_bits}m{self.mantissa_bits}" if plain else repr(self)
+
+    # --- facts -------------------------------------------------------------------------------
+
+    @property
+    def bits(self) -> int:
+        """Width of a code."""
+        return self.signed + self.exponent_bits + self.mantissa_bits
+
+    @property
+    def precision(self) -> int:
+        """Bits of the significand, the hidden one included."""
+        return self.mantissa_bits + 1
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether +inf (and -inf, if signed) has a code."""
+        return SPECIALS[self.special].infinity
+
+    @property
+    def has_nan(self) -> bool:
+        """Whether NaN has a code."""
+        return SPECIALS[self.special].nan
+
+    @property
+    def has_negative_zero(self) -> bool:
+        """Whether -0 has a code of its own."""
+        return self.signed and SPECIALS[self.special].negative_zero
+
+    @property
+    def has_zero(self) -> bool:
+        """Whether zero has a code; false for scale formats only."""
+        return self.special != "scale"
+
+    @property
+    def clamps(self) -> bool:
+        """Whether results beyond `max` stop at `max` in every rounding mode."""
+        return SPECIALS[self.special].clamps
+
+    @property
+    def emin(self) -> int:
+        """Exponent of the smallest normal number."""
+        return (1 if self.has_zero else 0) - self.bias  # type: ignore[operator]
+
+    @cached_property
+    def emax(self) -> int:
+        """Exponent of the largest finite number."""
+        return math.frexp(self.max)[1] - 1
+
+    @cached_property
+    def max(self) -> float:
+        """Largest finite number."""
+        return self.magnitude(self.max_code)
+
+    @property
+    def min(self) -> float:
+        """Most negative number; zero, or the smallest scale, for unsigned formats."""
+        return -self.max if self.signed else 0.0 if self.has_zero else self.smallest_normal
+
+    @property
+    def eps(self) -> float:
+        """Distance from 1 to the next larger number, 2^-mantissa_bits."""
+        return 2.0**-self.mantissa_bits
+
+    @property
+    def unit_roundoff(self) -> float:
+        """Largest relative error of rounding to nearest, 2^-precision."""
+        return 2.0**-self.precision
+
+    @cached_property
+    def smallest_normal(self) -> float:
+        """Smallest positive number of full precision."""
+        return math.ldexp(1.0, self.emin)
+
+    @cached_property
+    def smallest_subnormal(self) -> float:
+        """Smallest positive number."""
+        gradual = self.subnormals and self.has_zero
+        return math.ldexp(1.0, self.emin - self.mantissa_bits) if gradual else self.smallest_normal
+
+    @cached_property
+    def fits_float32(self) -> bool:
+        """Whether every number of the format is a float32 number."""
+        with np.errstate(over="ignore"):
+            return all(float(np.float32(v)) == v for v in (self.max, math.ldexp(1.0, self.emin - self.mantissa_bits)))
+
+    # --- codes -------------------------------------------------------------------------------
+
+    @property
+    def max_code(self) -> int:
+        """Code of the largest finite number."""
+        top = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+        if self.special == "ieee":
+            return top - (1 << self.mantissa_bits)
+        codes_above = {"fn": 1, "fnuz": 0, "finite": 0, "p3109": 1, "p3109_finite": 0, "scale": 1}[self.special]
+        # An unsigned P3109 format has no code of -0 to put its NaN in: it takes the top code.
+        takes_top = not self.signed and self.special in ("p3109", "p3109_finite")
+        return top - codes_above - takes_top
+
+    @property
+    def infinity_code(self) -> int | None:
+        """Code of +inf, None where there is none."""
+        return self.max_code + 1 if self.has_infinity else None
+
+    @property
+    def nan_code(self) -> int | None:
+        """Code that NaN encodes to: the positive quiet NaN; None where there is none."""
+        if not self.has_nan:
+            return None
+        if self.special == "ieee":
+            return self.max_code + 1 + (1 << (self.mantissa_bits - 1))
+        if self.signed and self.special != "fn":
+            return 1 << (self.bits - 1)
+        return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
+
+    def magnitude(self, code: int) -> float:
+        """The number of a code without its sign bit, read as if it were finite."""
+        exponent, fraction = divmod(code, 1 << self.mantissa_bits)
+        if exponent == 0 and self.has_zero:
+            return math.ldexp(fraction, self.emin - self.mantissa_bits) if self.subnormals else 0.0
+        return math.ldexp(fraction + (1 << self.mantissa_bits), exponent - self.bias - self.mantissa_bits)  # type: ignore[operator]
+
+    def values(self) -> NDArray[np.floating]:
+        """All finite values, ascending; zero once. Float32 if the format fits, else float64.
+
+        Raises ValueError for formats of more than 16 bits.
+        """
+        if self.bits > 16:
+            raise ValueError(f"values() lists formats of at most 16 bits; {self} has {self.bits}.")
+        magnitudes = {self.magnitude(code) for code in range(self.max_code + 1)}
+        numbers = magnitudes | {-v for v in magnitudes} if self.signed else magnitudes
+        # -0 == 0, so the set holds one of them; adding +0 makes it the positive one.
+        return np.array(sorted(numbers), np.float32 if self.fits_float32 else np.float64) + np.float32(0)
+
+
+_FIELDS = ("exponent_bits", "mantissa_bits", "bias", "special", "subnormals", "signed", "name")
+
+
+def _rebuild(exponent_bits, mantissa_bits, bias, special, subnormals, signed, name) -> Format:
+    return Format(
+        exponent_bits, mantissa_bits, bias=bias, special=special, subnormals=subnormals, signed=signed, name=name
+    )
+
+
+def _default_bias(exponent_bits: int, special: str) -> int:
+    return 2 ** (exponent_bits - 1) - (0 if SPECIALS[special].wide_bias else 1)
+
+
+def _check_widths(format: Format) -> None:
+    for key, least in (("exponent_bits", 1), ("mantissa_bits", 0)):
+        width = getattr(format, key)
+        if not isinstance(width, int) or isinstance(width, bool) or width < least:
+            raise ValueError(f"{key} must be an integer of at least {least}, got {width!r}.")
+    if format.bias is not None and (not isinstance(format.bias, int) or isinstance(format.bias, bool)):
+        raise ValueError(f"bias must be an integer, got {format.bias!r}.")
+    if format.special not in SPECIALS:
+        raise ValueError(f"special must be one of {', '.join(SPECIALS)}; got {format.special!r}.")
+    for key in ("subnormals", "signed"):
+        if not isinstance(getattr(format, key), bool):
+            raise ValueError(f"{key} must be True or False, got {getattr(format, key)!r}.")
+    if format.special == "fnuz" and not format.signed:
+        raise ValueError("An unsigned fnuz format (signed=False) has no code of -0 to hold its NaN; use special='fn'.")
+    if format.special == "scale" and (format.signed or format.mantissa_bits):
+        raise ValueError("A scale format holds powers of two: it needs mantissa_bits=0 and signed=False.")
+    if format.special == "ieee" and format.mantissa_bits == 0:
+        raise ValueError("An ieee format with mantissa_bits=0 has no code for NaN; use special='fn' or 'finite'.")
+
+
+def _check_range(format: Format) -> None:
+    shape = f"exponent_bits={format.exponent_bits}, mantissa_bits={format.mantissa_bits}, special={format.special!r}"
+    least_code = (1 << format.mantissa_bits) if format.has_zero else 0
+    if format.max_code < least_code:
+        raise ValueError(f"A format with {shape} has no normal number; give it more exponent bits.")
+    lowest = format.emin - format.mantissa_bits
+    highest = (format.max_code >> format.mantissa_bits) - format.bias  # type: ignore[operator]
+    if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
+        raise ValueError(
+            f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
+            f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
+        )

@@ -1,0 +1,131 @@
+"""The definition of rounding against golden vectors and specifications; the kernels are tested against it."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import floor_log2, round_value
+from tests.bits import DETERMINISTIC
+
+NEAREST_EVEN, NEAREST_AWAY, TOWARD_ZERO, UP, DOWN, TO_ODD = DETERMINISTIC
+
+# Codes by exact rational computation, nearest-even checked against NumPy and ml_dtypes.
+# format, number, then the code under each mode of DETERMINISTIC
+GOLDEN = [
+    ("FP16", Fraction(1) + Fraction(1, 2**11), "3C00 3C01 3C00 3C01 3C00 3C01"),
+    ("FP16", Fraction(1) + Fraction(3, 2**11), "3C02 3C02 3C01 3C02 3C01 3C01"),
+    ("FP16", -(Fraction(1) + Fraction(1, 2**11) + Fraction(1, 2**20)), "BC01 BC01 BC00 BC00 BC01 BC01"),
+    ("FP16", Fraction(1, 10), "2E66 2E66 2E66 2E67 2E66 2E67"),
+    ("FP16", Fraction(1, 2**25), "0000 0001 0000 0001 0000 0001"),
+    ("FP16", Fraction(3, 2**25), "0002 0002 0001 0002 0001 0001"),
+    ("FP16", -Fraction(1, 2**26), "8000 8000 8000 8000 8001 8001"),
+    ("FP16", Fraction(65519), "7BFF 7BFF 7BFF 7C00 7BFF 7BFF"),
+    ("FP16", Fraction(65520), "7C00 7C00 7BFF 7C00 7BFF 7BFF"),
+    ("BF16", Fraction(1) + Fraction(1, 2**8), "3F80 3F81 3F80 3F81 3F80 3F81"),
+    ("BF16", Fraction(1) + Fraction(3, 2**8), "3F82 3F82 3F81 3F82 3F81 3F81"),
+    ("BF16", Fraction(1, 10), "3DCD 3DCD 3DCC 3DCD 3DCC 3DCD"),
+    ("BF16", Fraction(1, 2**134), "0000 0001 0000 0001 0000 0001"),
+    ("BF16", -Fraction(1, 2**135), "8000 8000 8000 8000 8001 8001"),
+    ("BF16", (2 - Fraction(1, 2**8)) * 2**127, "7F80 7F80 7F7F 7F80 7F7F 7F7F"),
+    ("E4M3", Fraction(17, 16), "38 39 38 39 38 39"),
+    ("E4M3", Fraction(19, 16), "3A 3A 39 3A 39 39"),
+    ("E4M3", Fraction(1, 10), "1D 1D 1C 1D 1C 1D"),
+    ("E4M3", Fraction(1, 2**10), "00 01 00 01 00 01"),
+    ("E4M3", Fraction(464), "7E 7F 7E 7F 7E 7E"),
+    ("E4M3", Fraction(465), "7F 7F 7E 7F 7E 7E"),
+    ("E5M2", Fraction(9, 8), "3C 3D 3C 3D 3C 3D"),
+    ("E5M2", Fraction(11, 8), "3E 3E 3D 3E 3D 3D"),
+    ("E5M2", -(Fraction(9, 8) + Fraction(1, 64)), "BD BD BC BC BD BD"),
+    ("E5M2", Fraction(3, 2**17), "02 02 01 02 01 01"),
+    ("E5M2", Fraction(61439), "7B 7B 7B 7C 7B 7B"),
+    ("E5M2", Fraction(61440), "7C 7C 7B 7C 7B 7B"),
+    # One significand bit: ties go to the even code.
+    ("E8M0", Fraction(3, 2), "80 80 7F 80 7F 7F"),
+    ("E8M0", Fraction(3), "80 81 80 81 80 81"),
+    ("E8M0", Fraction(1, 2**140), "00 00 00 00 00 00"),
+    ("E8M0", -Fraction(1), "FF FF FF FF FF FF"),
+    ("E8M0", Fraction(0), "FF FF FF FF FF FF"),
+    ("E8M0", Fraction(2) ** 128, "FF FF FE FF FE FE"),
+]
+
+
+@pytest.mark.parametrize("name, number, codes", GOLDEN, ids=[f"{name}-{float(x):g}" for name, x, _ in GOLDEN])
+def test_golden_vectors(name, number, codes):
+    format = getattr(sf, name)
+    for rounding, code in zip(DETERMINISTIC, codes.split(), strict=True):
+        value = round_value(number, format, rounding)
+        assert int(sf.encode(value, format)) == int(code, 16), rounding
+
+
+def test_half_precision_agrees_with_numpy():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal(2000) * 2.0 ** rng.integers(-30, 18, 2000)
+    with np.errstate(over="ignore"):
+        want = x.astype(np.float16)  # NumPy converts float64 to float16 directly
+    assert [round_value(float(v), sf.FP16, NEAREST_EVEN) for v in x] == want.astype(float).tolist()
+
+
+@pytest.mark.parametrize("x, want", [(math.inf, math.inf), (-math.inf, -math.inf), (-0.0, -0.0)])
+def test_specials_stay_where_the_format_has_them(x, want):
+    for rounding in DETERMINISTIC:
+        got = round_value(x, sf.FP16, rounding)
+        assert got == want and math.copysign(1, got) == math.copysign(1, want)
+
+
+def test_overflow_follows_the_format():
+    assert round_value(1e9, sf.FP16, NEAREST_EVEN) == math.inf
+    assert math.isnan(round_value(1e9, sf.E4M3, NEAREST_EVEN))
+    assert math.isnan(round_value(math.inf, sf.E4M3, TOWARD_ZERO)), "an infinite operand overflows where it has no code"
+    assert round_value(1e9, sf.E2M1, UP) == 6.0
+    assert round_value(math.inf, sf.p3109(8, 3, extended=False), NEAREST_EVEN) == 57344.0
+    assert round_value(-1e9, sf.FP16, UP) == -65504.0
+    assert round_value(1e9, sf.FP16, NEAREST_EVEN.saturating()) == 65504.0
+    assert round_value(-math.inf, sf.FP16, NEAREST_EVEN.saturating()) == -65504.0
+
+
+def test_stochastic_overflow_has_the_next_power_as_upper_neighbour():
+    # 65519 lies 15/32 of the way from 65504 to 65536.
+    ups = sum(round_value(65519.0, sf.FP16, sf.stochastic(5), r) == math.inf for r in range(32))
+    assert ups == 15
+
+
+@pytest.mark.parametrize(
+    "variant, nu, ups",
+    # Of four draws (two bits) so many round up: A floors 4 nu, B rounds it half up, C half to even.
+    [
+        ("A", "11/16", 2),
+        ("B", "11/16", 3),
+        ("C", "11/16", 3),
+        ("B", "3/8", 2),
+        ("C", "3/8", 2),
+        ("B", "1/8", 1),
+        ("C", "1/8", 0),
+    ],
+)
+def test_probabilities_of_the_variants(variant, nu, ups):
+    x = 1 + Fraction(nu) / 2**10
+    assert sum(round_value(x, sf.FP16, sf.stochastic(2, variant), r) > 1 for r in range(4)) == ups
+
+
+def test_flush_happens_after_rounding_on_the_gradual_grid():
+    format = sf.Format(5, 2, subnormals=False)
+    assert round_value(2.0**-14 * 0.99, format, NEAREST_EVEN) == 2.0**-14
+    assert round_value(2.0**-14 * 0.87, format, NEAREST_EVEN) == 0.0
+    assert math.copysign(1, round_value(-(2.0**-15), format, NEAREST_EVEN)) == -1
+
+
+def test_unsigned_formats_have_no_negative_numbers():
+    assert math.isnan(round_value(-1.0, sf.Format(5, 2, signed=False), NEAREST_EVEN))
+    assert round_value(-1e-9, sf.Format(5, 2, signed=False), NEAREST_EVEN) == 0.0
+    with pytest.raises(ValueError, match="has no NaN"):
+        round_value(-1.0, sf.Format(3, 2, special="finite", signed=False), NEAREST_EVEN)
+
+
+def test_floor_log2_is_exact_at_powers_of_two():
+    for e in (-1100, -3, 0, 5, 1100):
+        power = Fraction(2) ** e
+        assert floor_log2(power) == e
+        assert floor_log2(power * (1 - Fraction(1, 2**200))) == e - 1

@@ -1,0 +1,169 @@
+"""Formats against the tables of their specifications."""
+
+import pickle
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import FORMATS
+
+# IEEE 754-2019; OCP OFP8 1.0; OCP MX 1.0; ml_dtypes: name, bits, max, its code, smallest normal, smallest subnormal.
+TABLE = [
+    ("FP64", 64, 1.7976931348623157e308, 0x7FEF_FFFF_FFFF_FFFF, 2.0**-1022, 2.0**-1074),
+    ("FP32", 32, (2 - 2.0**-23) * 2.0**127, 0x7F7FFFFF, 2.0**-126, 2.0**-149),
+    ("TF32", 19, (2 - 2.0**-10) * 2.0**127, 0x3FBFF, 2.0**-126, 2.0**-136),
+    ("BF16", 16, (2 - 2.0**-7) * 2.0**127, 0x7F7F, 2.0**-126, 2.0**-133),
+    ("FP16", 16, 65504.0, 0x7BFF, 2.0**-14, 2.0**-24),
+    ("E5M2", 8, 57344.0, 0x7B, 2.0**-14, 2.0**-16),
+    ("E4M3", 8, 448.0, 0x7E, 2.0**-6, 2.0**-9),
+    ("E3M4", 8, 15.5, 0x6F, 2.0**-2, 2.0**-6),
+    ("E4M3_IEEE", 8, 240.0, 0x77, 2.0**-6, 2.0**-9),
+    ("E5M2FNUZ", 8, 57344.0, 0x7F, 2.0**-15, 2.0**-17),
+    ("E4M3FNUZ", 8, 240.0, 0x7F, 2.0**-7, 2.0**-10),
+    ("E4M3B11FNUZ", 8, 30.0, 0x7F, 2.0**-10, 2.0**-13),
+    ("E3M2", 6, 28.0, 0x1F, 2.0**-2, 2.0**-4),
+    ("E2M3", 6, 7.5, 0x1F, 1.0, 0.125),
+    ("E2M1", 4, 6.0, 0x7, 1.0, 0.5),
+    ("E8M0", 8, 2.0**127, 0xFE, 2.0**-127, 2.0**-127),
+]
+
+
+@pytest.mark.parametrize("name, bits, largest, code, normal, subnormal", TABLE, ids=[row[0] for row in TABLE])
+def test_catalog_matches_the_specifications(name, bits, largest, code, normal, subnormal):
+    format = getattr(sf, name)
+    assert (format.bits, format.max, format.max_code) == (bits, largest, code)
+    assert (format.smallest_normal, format.smallest_subnormal) == (normal, subnormal)
+    assert str(format) == name
+    assert format.emax == int(np.floor(np.log2(largest))) if name != "FP64" else 1023
+    assert 2.0**format.emin == normal
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("BF16", "bfloat16"),
+        ("E5M2", "float8_e5m2"),
+        ("E4M3", "float8_e4m3fn"),
+        ("E3M4", "float8_e3m4"),
+        ("E4M3_IEEE", "float8_e4m3"),
+        ("E5M2FNUZ", "float8_e5m2fnuz"),
+        ("E4M3FNUZ", "float8_e4m3fnuz"),
+        ("E4M3B11FNUZ", "float8_e4m3b11fnuz"),
+        ("E3M2", "float6_e3m2fn"),
+        ("E2M3", "float6_e2m3fn"),
+        ("E2M1", "float4_e2m1fn"),
+        ("E8M0", "float8_e8m0fnu"),
+    ],
+)
+def test_facts_agree_with_ml_dtypes(name, dtype):
+    format, facts = getattr(sf, name), ml_dtypes.finfo(getattr(ml_dtypes, dtype))
+    for key in ("bits", "max", "min", "eps", "smallest_normal", "smallest_subnormal"):
+        assert float(getattr(format, key)) == float(getattr(facts, key)), key
+
+
+# IEEE P3109 interim report 4.0, signed 8-bit formats: bias, max extended, max finite, smallest normal, subnormal.
+P3109 = {
+    1: (64, 2.0**62, 2.0**63, 2.0**-63, 2.0**-63),
+    2: (32, 2.0**31, 1.5 * 2.0**31, 2.0**-31, 2.0**-32),
+    3: (16, 49152.0, 57344.0, 2.0**-15, 2.0**-17),
+    4: (8, 224.0, 240.0, 2.0**-7, 2.0**-10),
+    5: (4, 15.0, 15.5, 2.0**-3, 2.0**-7),
+    6: (2, 3.875, 3.9375, 2.0**-1, 2.0**-6),
+    7: (1, 1.96875, 1.984375, 1.0, 2.0**-6),
+}
+
+
+@pytest.mark.parametrize("precision", P3109)
+def test_p3109_matches_the_report(precision):
+    bias, extended, finite, normal, subnormal = P3109[precision]
+    format, closed = sf.p3109(8, precision), sf.p3109(8, precision, extended=False)
+    assert (format.bias, format.max, closed.max) == (bias, extended, finite)
+    assert (format.smallest_normal, format.smallest_subnormal) == (normal, subnormal)
+    assert (format.max_code, format.infinity_code, format.nan_code) == (0x7E, 0x7F, 0x80)
+    assert (closed.max_code, closed.infinity_code, closed.nan_code) == (0x7F, None, 0x80)
+    assert sf.encode(1.0, format) == 0x40
+
+
+def test_unsigned_p3109_puts_nan_and_infinity_on_top():
+    format = sf.p3109(8, 3, signed=False)
+    assert (format.bias, format.max_code, format.infinity_code, format.nan_code) == (32, 0xFD, 0xFE, 0xFF)
+    closed = sf.p3109(8, 1, signed=False, extended=False)
+    assert (closed.bits, closed.max_code, closed.nan_code) == (8, 0xFE, 0xFF)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=repr)
+def test_repr_hash_and_pickle_give_the_format_back(format):
+    again = eval(repr(format), {"Format": sf.Format})
+    assert again == format and hash(again) == hash(format) and repr(again) == repr(format)
+    copy = pickle.loads(pickle.dumps(format))
+    assert copy == format and copy.name == format.name
+
+
+def test_name_is_for_display_only():
+    renamed = sf.Format(5, 10, name="half")
+    assert renamed == sf.FP16 and hash(renamed) == hash(sf.FP16)
+    assert str(renamed) == "half" and str(sf.Format(5, 10)) == "e5m10"
+    assert str(sf.Format(5, 10, bias=3)) == "Format(5, 10, bias=3)"
+
+
+def test_formats_are_immutable():
+    with pytest.raises(AttributeError):
+        sf.FP16.bias = 3
+
+
+def test_values_are_all_finite_values_ascending_with_one_zero():
+    assert sf.E2M1.values().tolist() == [-6, -4, -3, -2, -1.5, -1, -0.5, 0, 0.5, 1, 1.5, 2, 3, 4, 6]
+    assert not np.signbit(sf.E2M1.values()[7])
+    assert sf.FP16.values().size == 2 * 0x7C00 - 1
+    assert sf.E8M0.values().size == 255 and sf.E8M0.values()[0] == 2.0**-127
+    flushed = sf.Format(4, 3, subnormals=False).values()
+    assert flushed[flushed > 0][0] == 2.0**-6
+    for format in FORMATS:
+        if format.bits <= 16:
+            assert (np.diff(format.values()) > 0).all(), format
+
+
+def test_values_refuses_wide_formats():
+    with pytest.raises(ValueError, match="at most 16 bits; FP32 has 32"):
+        sf.FP32.values()
+
+
+def test_as_format_reads_names():
+    assert sf.as_format("bf16") is sf.BF16
+    assert sf.as_format("E4M3") is sf.E4M3, "a catalog name wins over exponent and mantissa widths"
+    assert sf.as_format("e5m10") == sf.FP16
+    assert sf.as_format(sf.TF32) is sf.TF32
+    with pytest.raises(ValueError, match="Unknown format 'bf17'. Nearest names: BF16"):
+        sf.as_format("bf17")
+    with pytest.raises(ValueError, match="got 16 of type int"):
+        sf.as_format(16)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(exponent_bits=-1, mantissa_bits=3), "exponent_bits must be an integer of at least 1, got -1"),
+        (dict(exponent_bits=4, mantissa_bits=-3), "mantissa_bits must be an integer of at least 0, got -3"),
+        (dict(exponent_bits=4.0, mantissa_bits=3), "exponent_bits must be an integer of at least 1, got 4.0"),
+        (dict(exponent_bits=4, mantissa_bits=3, special="ocp"), "special must be one of ieee, .*; got 'ocp'"),
+        (dict(exponent_bits=4, mantissa_bits=3, bias=1.5), "bias must be an integer, got 1.5"),
+        (dict(exponent_bits=4, mantissa_bits=3, signed=1), "signed must be True or False, got 1"),
+        (dict(exponent_bits=4, mantissa_bits=3, special="fnuz", signed=False), "unsigned fnuz"),
+        (dict(exponent_bits=4, mantissa_bits=3, special="scale"), "mantissa_bits=0 and signed=False"),
+        (dict(exponent_bits=4, mantissa_bits=0), "mantissa_bits=0 has no code for NaN"),
+        (dict(exponent_bits=1, mantissa_bits=3), "no normal number"),
+        (dict(exponent_bits=11, mantissa_bits=53), "Numbers travel as float64"),
+        (dict(exponent_bits=12, mantissa_bits=10), "exponents -2056 to 2047"),
+        (dict(exponent_bits=5, mantissa_bits=10, bias=2000), "exponents -2009 to -1970"),
+    ],
+)
+def test_nonsense_is_refused_naming_the_value(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        sf.Format(arguments.pop("exponent_bits"), arguments.pop("mantissa_bits"), **arguments)
+
+
+def test_p3109_refuses_precisions_that_leave_no_exponent():
+    with pytest.raises(ValueError, match="8 bits has a precision from 1 to 7, got 8"):
+        sf.p3109(8, 8)
