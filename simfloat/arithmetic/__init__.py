@@ -1,0 +1,24 @@
+"""One operation, one rounding, on arrays."""
+
+from simfloat.arithmetic.codes import decode, encode
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
+from simfloat.arithmetic.round import round
+from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.threads import get_threads, set_threads
+
+__all__ = [
+    "BitStream",
+    "Observer",
+    "add",
+    "decode",
+    "divide",
+    "encode",
+    "fma",
+    "get_threads",
+    "multiply",
+    "round",
+    "set_threads",
+    "sqrt",
+    "subtract",
+]

@@ -1,0 +1,103 @@
+"""Codes: the bit patterns of a format's numbers, right-aligned in the smallest unsigned integers."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.operands import as_operand
+from simfloat.formats import Format, as_format
+
+
+def encode(x: ArrayLike, format: Format | str) -> NDArray[np.unsignedinteger]:
+    """The codes of numbers of `format`, in the smallest unsigned dtype that holds `format.bits`.
+
+    NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0.
+
+    Raises ValueError naming the first element (in C order) that is not in the format, and its index.
+    """
+    format = as_format(format)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        x = as_operand(x).astype(np.float64)
+    magnitude = np.abs(x)
+    codes = _finite_codes(magnitude, format)
+    negative = np.signbit(x) & ((magnitude > 0) | format.has_negative_zero)
+    outside = ~(_magnitudes(codes, format) == magnitude) | (codes > format.max_code) | (negative & (not format.signed))
+    if format.infinity_code is not None:
+        infinite = np.isinf(x) & (format.signed | ~negative)
+        codes, outside = np.where(infinite, format.infinity_code, codes), outside & ~infinite
+    codes = np.where(negative, codes | np.uint64(1 << (format.bits - 1)), codes)
+    if format.nan_code is not None:
+        codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
+    if outside.any():
+        place = tuple(int(i) for i in np.argwhere(outside)[0])
+        where = f"index {place[0]}" if len(place) == 1 else f"index {place}"
+        raise ValueError(f"{float(x[place])!r} at {where} is not a number of {format}; round to the format first.")
+    return codes.astype(_code_dtype(format))
+
+
+def decode(codes: ArrayLike, format: Format | str) -> NDArray[np.floating]:
+    """The numbers that codes stand for: float32 if the format fits, else float64.
+
+    Raises ValueError for codes that are not integers below 2^format.bits.
+    """
+    format = as_format(format)
+    codes = np.asarray(codes)
+    if codes.dtype.kind not in "iu":
+        raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
+    if codes.size and (int(codes.min()) < 0 or int(codes.max()) >> format.bits):
+        place = np.argmax((codes < 0) | (codes > (1 << format.bits) - 1))
+        raise ValueError(
+            f"Code {codes.reshape(-1)[place]} is not one of {format}, whose codes have {format.bits} bits."
+        )
+    if format.bits <= 16:
+        return _table(format)[codes]
+    return _decode(codes.astype(np.uint64), format)
+
+
+@lru_cache(maxsize=64)
+def _table(format: Format) -> NDArray[np.floating]:
+    return _decode(np.arange(1 << format.bits, dtype=np.uint64), format)
+
+
+def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
+    sign_bit = np.uint64(1 << (format.bits - 1) if format.signed else 0)
+    negative = (codes & sign_bit) != 0
+    body = codes & ~sign_bit
+    numbers = _magnitudes(body, format)
+    if format.infinity_code is not None:
+        numbers[body == format.infinity_code] = np.inf
+    numbers = np.where(negative, -numbers, numbers)
+    if format.has_nan:
+        above = format.max_code if format.infinity_code is None else format.infinity_code
+        # The code of -0 is NaN in signed formats that have no -0; elsewhere NaN lies above the numbers.
+        nan = (body > above) if format.has_negative_zero or not format.signed else codes == sign_bit
+        numbers[nan] = np.nan
+    return numbers.astype(np.float32 if format.fits_float32 else np.float64)
+
+
+def _code_dtype(format: Format) -> type:
+    return next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(t).bits >= format.bits)
+
+
+def _finite_codes(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.uint64]:
+    """Codes of magnitudes, as far as they have one: what does not decode to the same magnitude has none."""
+    finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
+    first = 1 if format.has_zero else 0
+    field = np.maximum(np.where(finite > 0, np.frexp(finite)[1] - 1 + format.bias, first), first)
+    # In units of the last place. A normal number's hidden bit adds one to the field, so the field starts one lower.
+    units = np.ldexp(finite, format.mantissa_bits + format.bias - field).astype(np.int64)
+    return (((field - 1).astype(np.int64) << format.mantissa_bits) + units).astype(np.uint64)
+
+
+def _magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
+    field = (codes >> format.mantissa_bits).astype(np.int64)
+    fraction = (codes & ((1 << format.mantissa_bits) - 1)).astype(np.float64)
+    low = (field == 0) & format.has_zero
+    significand = np.where(low, 0.0, 2.0**format.mantissa_bits) + fraction
+    if not format.subnormals and format.has_zero:
+        significand = np.where(low, 0.0, significand)
+    with np.errstate(over="ignore"):
+        return np.ldexp(significand, np.where(low, 1, field) - format.bias - format.mantissa_bits)

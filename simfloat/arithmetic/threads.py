@@ -1,0 +1,54 @@
+"""Running a piece of work on several cores: results never depend on how many."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+_count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+_scratch = threading.local()
+
+
+def set_threads(count: int) -> None:
+    """Let simfloat use `count` threads from now on; by default it uses every core. No result depends on it."""
+    global _count
+    if not isinstance(count, int) or count < 1:
+        raise ValueError(f"The number of threads is an integer of at least 1, got {count!r}.")
+    _count = count
+
+
+def get_threads() -> int:
+    """How many threads simfloat uses."""
+    return _count
+
+
+@cache
+def _pool(count: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(count, thread_name_prefix="simfloat")
+
+
+# A forked child has none of its parent's threads: it makes a pool of its own.
+os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
+    """`work(piece)` for every piece, on the pool when there is more than one piece and more than one thread."""
+    if len(pieces) == 1 or _count == 1:
+        return [work(piece) for piece in pieces]
+    return list(_pool(_count).map(work, pieces))
+
+
+def scratch(name: str, size: int, dtype: type) -> NDArray:
+    """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic."""
+    buffers = _scratch.__dict__
+    buffer = buffers.get(name)
+    if buffer is None or buffer.size < size:
+        buffer = buffers[name] = np.empty(max(size, 1 << 14), dtype)
+    return buffer[:size]

@@ -1,0 +1,15 @@
+"""How the arithmetic is done, compiled.
+
+Submodules are imported on first use (``kernels.rounding.nearest(...)``), because they import Numba: ``import
+simfloat`` stays as quick as ``import numpy``.
+"""
+
+import importlib
+from types import ModuleType
+
+
+def __getattr__(name: str) -> ModuleType:
+    if name.startswith("_"):
+        raise AttributeError(name)
+    # Importing a submodule sets it as an attribute here, so this runs once per submodule.
+    return importlib.import_module(f"{__name__}.{name}")

@@ -1,0 +1,193 @@
+"""Exact results of + - * / sqrt and fma, in a form that is rounded once afterwards.
+
+`*_odd` give float64's round-to-odd of the exact result: a later rounding to at most 50 bits, in any deterministic
+mode, is then the rounding of the exact result (Boldo and Melquiond, IEEE TC 57(4), 2008). They need operands whose
+error terms stay inside float64's range. `*_wide` take any operands: they work on significands near one and keep the
+exponent apart, as result = (high + low) * 2^exponent.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import binade, fma, odd
+
+LARGEST = 1.7976931348623157e308
+
+#: An addend this many binades below the other changes no decision but through its sign.
+FAR = 250
+
+
+@scalar
+def two_sum(a, b):
+    """a + b and what its rounding left over: exact (Knuth, The Art of Computer Programming 2, 4.2.2)."""
+    s = a + b
+    t = s - a
+    return s, (a - (s - t)) + (b - t)
+
+
+@scalar
+def two_product(a, b):
+    """a * b and what its rounding left over: exact while the error term does not underflow."""
+    p = a * b
+    return p, fma(a, b, -p)
+
+
+@scalar
+def add_odd(a, b, sign):
+    """a + b. With sign = -1 a zero sum of unlike signs is -0, as toward_negative has it; with 1 it is +0."""
+    s, e = two_sum(sign * a, sign * b)
+    return sign * odd(s, e)
+
+
+@scalar
+def multiply_odd(a, b):
+    """a * b."""
+    p, e = two_product(a, b)
+    return odd(p, e)
+
+
+@scalar
+def divide_odd(a, b):
+    """a / b; the remainder a - q * b is exact and tells on which side of q the quotient lies."""
+    q = a / b
+    r = fma(-q, b, a)
+    return odd(q, r if b > 0.0 else -r)
+
+
+@scalar
+def sqrt_odd(x):
+    """The square root of x; x - s * s is exact and tells on which side of s the root lies."""
+    s = math.sqrt(x) if x >= 0.0 else np.nan
+    return odd(s, fma(-s, s, x))
+
+
+@scalar
+def fma_odd(a, b, c, sign):
+    """a * b + c; `sign` as in add_odd. Four-term sum after Boldo and Melquiond 2008, section 5."""
+    high, low = two_product(a, b)
+    near = sign * (sign * high + sign * c)
+    t, t_error = two_sum(c, low)
+    v, v_error = two_sum(high, t)
+    s, e = two_sum(v, odd_sum(t_error, v_error))
+    # An infinite or zero result is right in its plain form, where the error terms are NaN or have lost its sign.
+    return odd(s, e) if (abs(near) < np.inf) & (s != 0.0) else near
+
+
+@scalar
+def odd_sum(a, b):
+    """Round-to-odd of a + b."""
+    s, e = two_sum(a, b)
+    return odd(s, e)
+
+
+@scalar
+def power_of_two(n):
+    """2^n for -1022 <= n <= 1023."""
+    return np.uint64(np.uint64(n + 1023) << np.uint64(52)).view(np.float64)
+
+
+@scalar
+def split(x):
+    """x as significand * 2^exponent with 1 <= |significand| < 2; zero, infinities and NaN with exponent 0."""
+    if x == 0.0 or not abs(x) < np.inf:
+        return x, 0
+    subnormal = abs(x) < 2.0**-1022
+    normal = x * 2.0**54 if subnormal else x
+    exponent = np.int64((np.float64(normal).view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF)) - 1023
+    return normal / binade(abs(normal)), exponent - 54 if subnormal else exponent
+
+
+@scalar
+def scaled(x, exponent):
+    """x * 2^exponent, rounded at most once: |x| is near one, so only the second factor can leave the range."""
+    first = min(max(exponent, -1000), 1000)
+    return x * power_of_two(first) * power_of_two(min(max(exponent - first, -1022), 1023))
+
+
+@scalar
+def odd_of(high, low, exponent):
+    """Float64's round-to-odd of (high + low) * 2^exponent: tiny results keep a last bit, huge ones stay finite."""
+    s = odd(high, low)
+    if s == 0.0 or not abs(s) < np.inf:
+        return s
+    y = scaled(s, exponent)
+    if not abs(y) < np.inf:
+        return math.copysign(LARGEST, s)
+    # What the scaling cut off a subnormal result shows when it is scaled back.
+    return odd(y, s - scaled(y * 2.0**100, -exponent - 100)) if abs(y) < 2.0**-1000 else y
+
+
+@scalar
+def add_wide(a, b, sign):
+    """a + b for any operands."""
+    near = sign * (sign * a + sign * b)
+    if a == 0.0 or b == 0.0 or a == -b or not (abs(a) < np.inf and abs(b) < np.inf):
+        high, exponent = split(near)
+        return high, 0.0, exponent
+    x, x_exponent = split(a)
+    y, y_exponent = split(b)
+    exponent = max(x_exponent, y_exponent)
+    x *= power_of_two(max(x_exponent - exponent, -FAR))
+    y *= power_of_two(max(y_exponent - exponent, -FAR))
+    high, low = two_sum(x, y)
+    return high, low, exponent
+
+
+@scalar
+def multiply_wide(a, b):
+    """a * b for any operands."""
+    x, x_exponent = split(a)
+    y, y_exponent = split(b)
+    high, low = two_product(x, y)
+    return high, low if abs(high) < np.inf else 0.0, x_exponent + y_exponent
+
+
+@scalar
+def divide_wide(a, b):
+    """a / b for any operands; the low part is itself rounded to odd."""
+    x, x_exponent = split(a)
+    y, y_exponent = split(b)
+    high = x / y
+    if high == 0.0 or not abs(high) < np.inf:
+        return high, 0.0, 0
+    return high, divide_odd(fma(-high, y, x), y), x_exponent - y_exponent
+
+
+@scalar
+def sqrt_wide(x):
+    """The square root of any operand; the low part is itself rounded to odd."""
+    significand, exponent = split(x)
+    if not significand > 0.0 or significand == np.inf:
+        return significand if significand >= 0.0 else np.nan, 0.0, 0
+    if exponent % 2 != 0:
+        significand, exponent = 2.0 * significand, exponent - 1
+    high = math.sqrt(significand)
+    rest = fma(-high, high, significand)
+    low = rest / (2.0 * high)
+    # One more term of the expansion tells on which side of `low` the rest of the root lies.
+    product, error = two_product(2.0 * high, low)
+    return high, odd(low, ((rest - product) - error) - low * low), exponent // 2
+
+
+@scalar
+def fma_wide(a, b, c, sign):
+    """a * b + c for any operands; the low part is itself rounded to odd."""
+    high, low, exponent = multiply_wide(a, b)
+    if high == 0.0 or c == 0.0 or not (abs(high) < np.inf and abs(c) < np.inf):
+        if c == 0.0 and high != 0.0:
+            return high, low, exponent
+        # The product is zero or something is infinite or NaN: its own significand stands for the product.
+        near, near_exponent = split(sign * (sign * high + sign * c))
+        return near, 0.0, near_exponent
+    z, z_exponent = split(c)
+    top = max(exponent, z_exponent)
+    factor = power_of_two(max(exponent - top, -FAR))
+    high, low, z = high * factor, low * factor, z * power_of_two(max(z_exponent - top, -FAR))
+    t, t_error = two_sum(z, low)
+    v, v_error = two_sum(high, t)
+    s, e = two_sum(v, odd_sum(t_error, v_error))
+    return (s, e, top) if s != 0.0 else (sign * 0.0, 0.0, 0)

@@ -1,0 +1,150 @@
+"""A format and a rounding mode as plain numbers, the form in which kernels take them.
+
+One compiled kernel serves every format and every mode: what differs between them is in these numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.kernels.jit import scalar
+
+
+class Grid(NamedTuple):
+    """The numbers of a format, as the spacing of a grid in each binade, and the rule that picks among them."""
+
+    min_normal: float  # 2^emin; below it the spacing stays the same
+    top: float  # 2^emax; above it too, since results there overflow anyway
+    epsilon: float  # spacing / binade
+    magic: float  # anchor / binade: adding and subtracting the anchor rounds to the grid
+    low_anchor: float  # the anchor below min_normal
+    max: float
+    overflow_positive: float  # magnitude that a finite result beyond max becomes
+    overflow_negative: float
+    infinite: float  # magnitude that an infinite operand becomes
+    zero: float  # added at the end: +0 turns -0 into +0 where there is no -0, and -0 changes nothing
+    at_zero: float  # magnitude that zero becomes: zero, or NaN in a scale format
+    least: float  # magnitudes below it ...
+    small: float  # ... become this: flushed to zero, or raised to the smallest scale
+    lowest: float  # results below it become NaN: 0 in an unsigned format, else -inf
+    single_bit: float  # 1 if the significand has one bit, so that a tie goes to the even code
+    code_parity: float  # 1 if float64's exponent field and the format's differ in parity
+    extended: float  # 1 if anchors or spacings can leave float64's range
+    nearest_even: float  # 1 in that mode
+    away_positive: float  # part of a spacing from which a positive magnitude is rounded up; 2: never
+    away_negative: float
+    away_odd: float  # added to it when the lower neighbour is odd
+    random_step: float  # 2^-bits
+    random_start: float  # 1 minus half a random step for variants B and C
+    random_shift: float  # 32 minus bits
+    random_strict: float  # 1 if an odd draw that meets the distance exactly does not round up
+    emin: float  # log2(min_normal)
+
+
+@scalar
+def grid64(numbers):
+    """The grid for arithmetic in float64."""
+    return Grid(
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
+        numbers[8], numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15],
+        numbers[16], numbers[17], numbers[18], numbers[19], numbers[20], numbers[21], numbers[22], numbers[23],
+        numbers[24], numbers[25],
+    )  # fmt: skip
+
+
+@scalar
+def grid32(numbers):
+    """The part of the grid that `nearest` reads, for arithmetic in float32."""
+    f = np.float32
+    # float64's anchor has 52 fraction bits below it, float32's 23.
+    magic = f(numbers[3] * 2.0**-29)
+    return Grid32(f(numbers[0]), f(numbers[1]), f(numbers[2]), magic, f(numbers[5]), f(numbers[6]), f(numbers[9]))
+
+
+class Grid32(NamedTuple):
+    """The fields of Grid that rounding to nearest even needs."""
+
+    min_normal: float
+    top: float
+    epsilon: float
+    magic: float
+    max: float
+    overflow_positive: float
+    zero: float
+
+
+_AWAY = {  # positive, negative, odd
+    "nearest_away": (0.5, 0.5, 0.0),
+    "toward_zero": (2.0, 2.0, 0.0),
+    "toward_positive": (0.0, 2.0, 0.0),
+    "toward_negative": (2.0, 0.0, 0.0),
+    "to_odd": (0.0, 0.0, 2.0),
+}
+
+
+@cache
+def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
+    """The fields of Grid, in order, as a float64 array; not to be written to."""
+    mantissa_bits, bias = format.mantissa_bits, format.bias
+    away = _AWAY.get(rounding.mode, (2.0, 2.0, 0.0))
+    step = 2.0**-rounding.bits if rounding.bits else 0.0
+    scale = not format.has_zero
+    flushes = not format.subnormals and not scale
+    grid = Grid(
+        min_normal=format.smallest_normal,
+        top=math.ldexp(1.0, format.emax),
+        epsilon=format.eps,
+        # With 52 bits normal numbers are float64's own: an anchor of zero leaves them alone.
+        magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
+        low_anchor=math.ldexp(1.0, format.emin + 52 - mantissa_bits),
+        max=format.max,
+        overflow_positive=_beyond(format, rounding, "toward_negative"),
+        overflow_negative=_beyond(format, rounding, "toward_positive"),
+        infinite=_beyond(format, rounding, None),
+        zero=-0.0 if format.has_negative_zero else 0.0,
+        at_zero=math.nan if scale else 0.0,
+        least=format.smallest_normal if flushes or scale else 0.0,
+        small=format.smallest_normal if scale else 0.0,
+        lowest=-math.inf if format.signed else 0.0,
+        single_bit=float(format.precision == 1),
+        code_parity=float((1023 - bias) % 2),  # type: ignore[operator]
+        extended=float(format.emax > 900 or format.emin - mantissa_bits < -900),
+        nearest_even=float(rounding.mode == "nearest_even"),
+        away_positive=away[0],
+        away_negative=away[1],
+        away_odd=away[2],
+        random_step=step,
+        random_start=1.0 if rounding.variant == "A" else 1.0 - step / 2,
+        random_shift=32.0 - (rounding.bits or 0),
+        random_strict=float(rounding.variant == "C"),
+        emin=float(format.emin),
+    )
+    return np.array(grid, np.float64)
+
+
+def _beyond(format: Format, rounding: Rounding, inside: str | None) -> float:
+    """Magnitude beyond max; `inside` is the directed mode that points back, None for an infinite operand."""
+    stops = rounding.saturates or format.clamps
+    stops = stops or (inside is not None and rounding.mode in ("toward_zero", "to_odd", inside))
+    return format.max if stops else math.inf if format.has_infinity else math.nan
+
+
+def plain(format: Format, rounding: Rounding) -> bool:
+    """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow.
+
+    Saturation and a missing -0 are no hindrance: they are in the overflow values and in `zero`.
+    """
+    spacings_stay_in_range = format.emin - format.mantissa_bits - (rounding.bits or 0) > -1000
+    return (
+        1 < format.precision < 53
+        and format.signed
+        and format.subnormals
+        and format.emax + 52 - format.mantissa_bits < 1000
+        and spacings_stay_in_range
+    )

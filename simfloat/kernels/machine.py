@@ -1,0 +1,108 @@
+"""What Python has no word for, and each machine does in its own way: the bits of a float, and the fused multiply-add.
+
+Each function has a plain body, its meaning, which also runs under ``NUMBA_DISABLE_JIT=1``; the overloads below it
+are what the CPU compiles. They work on float32 and float64 alike.
+"""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+from numba import types
+from numba.extending import intrinsic, overload
+
+
+def binade(x):
+    """The power of two at or below a positive normal number; 0 for subnormals, inf for inf and NaN."""
+    if isinstance(x, np.float32):
+        return (x.view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
+    return (np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
+
+
+def fma(a, b, c):
+    """a * b + c rounded once to nearest even."""
+    near = a * b + c
+    if not (math.isfinite(a) and math.isfinite(b) and math.isfinite(c)):
+        return near
+    exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
+    if exact == 0:
+        return near
+    # A float32 result is rounded from round-to-odd, lest it be rounded twice.
+    return np.float32(_odd_fraction(exact)) if isinstance(near, np.float32) else np.float64(float(exact))
+
+
+def odd(s, e):
+    """Round-to-odd of the exact sum s + e, where s is its rounding to nearest and e what that left over.
+
+    Boldo and Melquiond 2008: a later rounding to at least two bits less then gives the correctly rounded sum.
+    """
+    if e == 0 or e != e or math.isinf(s):
+        return s
+    wide = not isinstance(s, np.float32)
+    image = int(np.float64(s).view(np.int64) if wide else s.view(np.int32))
+    if image % 2 == 0:
+        image += 1 if (e > 0) == (s > 0) else -1
+    return np.int64(image).view(np.float64) if wide else np.int32(image).view(np.float32)
+
+
+def is_extreme(x):
+    """Whether a product, quotient or error term of finite nonzero operands like `x` may leave float64's range."""
+    magnitude = abs(x)
+    return 0.0 < magnitude < 2.0**-300 or 2.0**300 < magnitude < math.inf
+
+
+def _odd_fraction(exact: Fraction) -> float:
+    nearest = float(exact)
+    rest = exact - Fraction(nearest)
+    return float(odd(np.float64(nearest), (rest > 0) - (rest < 0)))
+
+
+@intrinsic
+def _llvm_fma(typing_context, a, b, c):
+    def generate(context, builder, signature, arguments):
+        return builder.fma(*arguments)
+
+    return a(a, a, a), generate
+
+
+@overload(binade, jit_options={"forceinline": True})
+def _binade(x):
+    if x == types.float32:
+        return lambda x: np.uint32(np.float32(x).view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
+    return lambda x: np.uint64(np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
+
+
+@overload(fma, jit_options={"forceinline": True})
+def _fma(a, b, c):
+    return lambda a, b, c: _llvm_fma(a, b, c)
+
+
+@overload(odd, jit_options={"forceinline": True})
+def _odd(s, e):
+    # In the integer image one less is the neighbour toward zero, and setting the last bit makes it odd.
+    if s == types.float32:
+
+        def odd32(s, e):
+            image = np.float32(s).view(np.uint32)
+            opposed = np.uint32(np.uint32(np.float32(e).view(np.uint32) ^ image) >> np.uint32(31))
+            moved = np.uint32(np.uint32(image - opposed) | np.uint32(1)).view(np.float32)
+            return moved if abs(e) > np.float32(0) else s
+
+        return odd32
+
+    def odd64(s, e):
+        image = np.float64(s).view(np.uint64)
+        opposed = (np.float64(e).view(np.uint64) ^ image) >> np.uint64(63)
+        moved = np.uint64((image - opposed) | np.uint64(1)).view(np.float64)
+        return moved if abs(e) > 0.0 else s
+
+    return odd64
+
+
+@overload(is_extreme, jit_options={"forceinline": True})
+def _is_extreme(x):
+    if x == types.float32:
+        return lambda x: False
+    return lambda x: ((abs(x) < 2.0**-300) & (x != 0.0)) | ((abs(x) > 2.0**300) & (abs(x) < np.inf))

@@ -1,0 +1,68 @@
+"""Random bits from a counter: each number depends on where it is used, never on what was drawn before.
+
+The generator is Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3"
+(SC 2011), which passes BigCrush; the tests hold it to the known answers of its authors' Random123 library. A seed
+is the key. The counter is (element, step / 4, call, stage), so that any thread and any block finds its bits alone:
+
+* element: position in the result, in C order (a plain rounding takes word i % 4 of element i / 4);
+* step: the k of a sum, whose word is step % 4;
+* call: the number that the stream gave to the call;
+* stage: which rounding of the call draws; 0 is the result itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels.jit import kernel, scalar
+
+U64 = np.uint64
+LOW = U64(0xFFFFFFFF)
+HALF = U64(32)
+MULTIPLY_0, MULTIPLY_1 = U64(0xD2511F53), U64(0xCD9E8D57)
+WEYL_0, WEYL_1 = U64(0x9E3779B9), U64(0xBB67AE85)
+
+
+@scalar
+def _turn(c0, c1, c2, c3, k0, k1):
+    """One round of Philox4x32, on 32-bit words in 64-bit variables."""
+    a, b = MULTIPLY_0 * c0, MULTIPLY_1 * c2
+    return (b >> HALF) ^ c1 ^ k0, b & LOW, (a >> HALF) ^ c3 ^ k1, a & LOW
+
+
+@scalar
+def philox(c0, c1, c2, c3, k0, k1):
+    """Four random words for a counter of four words and a key of two: Philox4x32-10.
+
+    The ten rounds stand one by one, since a loop inside would keep LLVM from vectorising the loop outside.
+    """
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, k0, k1)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(1) * WEYL_0) & LOW, (k1 + U64(1) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(2) * WEYL_0) & LOW, (k1 + U64(2) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(3) * WEYL_0) & LOW, (k1 + U64(3) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(4) * WEYL_0) & LOW, (k1 + U64(4) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(5) * WEYL_0) & LOW, (k1 + U64(5) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(6) * WEYL_0) & LOW, (k1 + U64(6) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(7) * WEYL_0) & LOW, (k1 + U64(7) * WEYL_1) & LOW)
+    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(8) * WEYL_0) & LOW, (k1 + U64(8) * WEYL_1) & LOW)
+    return _turn(c0, c1, c2, c3, (k0 + U64(9) * WEYL_0) & LOW, (k1 + U64(9) * WEYL_1) & LOW)
+
+
+@scalar
+def words_at(element, step, call, stage, seed):
+    """The four random words of an element for the steps 4 * (step / 4) to 4 * (step / 4) + 3.
+
+    element < 2^44, step < 2^34, call < 2^44, stage < 2^8, seed < 2^64, all uint64.
+    """
+    high = (stage << U64(24)) | ((element >> HALF) << U64(12)) | (call >> HALF)
+    return philox(element & LOW, step >> U64(2), call & LOW, high, seed & LOW, seed >> HALF)
+
+
+@kernel
+def fill_words(out, first, call, stage, seed):
+    """Random words for the elements first, first + 1, ... of a call; `first` and out.size are multiples of 4."""
+    call, stage, seed = U64(call), U64(stage), U64(seed)
+    group = U64(first) >> U64(2)
+    for i in range(out.size // 4):
+        w0, w1, w2, w3 = words_at(group + U64(i), U64(0), call, stage, seed)
+        out[4 * i], out[4 * i + 1], out[4 * i + 2], out[4 * i + 3] = w0, w1, w2, w3

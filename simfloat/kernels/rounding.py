@@ -1,0 +1,253 @@
+"""The rounding of one number, compiled: the same steps as the definition, in float arithmetic.
+
+Adding to a magnitude an anchor whose last bit is worth one spacing, and subtracting it again, leaves the nearest
+multiple of the spacing, ties to even: the hardware rounds. What was cut off is then known exactly, and decides the
+other modes. Below the smallest normal number the spacing, and with it the anchor, stops shrinking: underflow is
+gradual without a special case.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from simfloat.kernels.exact import power_of_two, scaled, split
+from simfloat.kernels.grid import grid64
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import binade
+
+#: Grids that reach the ends of float64 are brought nearer to one by this power of two first.
+SHIFT = 2.0**128
+
+
+@scalar
+def nearest(x, grid):
+    """Round to nearest even, for plain grids. Works in float32 and float64."""
+    magnitude = abs(x)
+    anchor = min(max(binade(magnitude), grid.min_normal), grid.top) * grid.magic
+    rounded = (magnitude + anchor) - anchor
+    rounded = grid.overflow_positive if rounded > grid.max else rounded
+    return math.copysign(rounded, x) + grid.zero
+
+
+@scalar
+def directed(x, grid):
+    """Round in any deterministic mode but nearest even, for plain grids."""
+    magnitude = abs(x)
+    power = max(min(binade(magnitude), grid.top), grid.min_normal)
+    spacing = power * grid.epsilon
+    anchor = power * grid.magic
+    near = (magnitude + anchor) - anchor
+    lower = near - spacing if near > magnitude else near
+    rest = magnitude - lower
+    # Of two neighbours the even one is the nearest multiple of two spacings.
+    even = (magnitude + 2.0 * anchor) - 2.0 * anchor
+    part = grid.away_negative if x < 0.0 else grid.away_positive
+    part = part if even == lower else part + grid.away_odd
+    rounded = lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower
+    return bounded(x, rounded, grid)
+
+
+@scalar
+def stochastic(x, word, grid):
+    """Round up or down at random, for plain grids; `word` holds 32 random bits, of which the upper ones are used."""
+    magnitude = abs(x)
+    power = max(min(binade(magnitude), grid.top), grid.min_normal)
+    spacing = power * grid.epsilon
+    anchor = power * grid.magic
+    near = (magnitude + anchor) - anchor
+    lower = near - spacing if near > magnitude else near
+    rounded = lower + spacing if drawn_away(magnitude - lower, spacing, word, grid) else lower
+    rounded = grid.overflow_positive if rounded > grid.max else rounded
+    return math.copysign(rounded, x) + grid.zero
+
+
+@scalar
+def bounded(x, rounded, grid):
+    """Give a rounded magnitude the sign of `x`, and what the format has beyond its largest number."""
+    beyond = grid.overflow_negative if x < 0.0 else grid.overflow_positive
+    beyond = grid.infinite if abs(x) == np.inf else beyond
+    rounded = beyond if rounded > grid.max else rounded
+    return math.copysign(rounded, x) + grid.zero
+
+
+@scalar
+def drawn_away(rest, spacing, word, grid):
+    """Whether a draw rounds away from zero a number that lies `rest` above its lower neighbour.
+
+    All three variants of P3109 compare the distance with a threshold that falls with the draw. Every number here is
+    a short multiple of a power of two, so the comparison is exact.
+    """
+    draw = np.uint32(word) >> np.uint32(grid.random_shift)
+    threshold = (grid.random_start - np.float64(np.uint32(draw)) * grid.random_step) * spacing
+    # Variant C rounds a distance half a step below the draw's to even: an odd draw must be exceeded.
+    strict = np.uint64(draw) & np.uint64(grid.random_strict)
+    return rest >= np.uint64(np.float64(threshold).view(np.uint64) + strict).view(np.float64)
+
+
+@scalar
+def general(x, word, grid):
+    """Round in any mode to any grid (float64): one significand bit, no subnormals, no sign, exponents of 11 bits."""
+    scale = _toward_one(abs(x), grid)
+    magnitude = abs(x) * scale
+    lower, rest, spacing, near = _neighbours(magnitude, scale, grid)
+    if grid.nearest_even != 0.0:
+        rounded = near
+    elif grid.random_step != 0.0:
+        rounded = lower + spacing if drawn_away(rest, spacing, word, grid) else lower
+    else:
+        part = grid.away_negative if x < 0.0 else grid.away_positive
+        part += grid.away_odd if _is_odd(lower, magnitude, scale, grid) else 0.0
+        rounded = lower + spacing if rest > 0.0 and rest >= part * spacing else lower
+    return in_range(x, rounded / scale, grid)
+
+
+@scalar
+def stochastic_pair(high, low, exponent, word, grid):
+    """Round (high + low) * 2^exponent at random, to any grid of at most 50 bits.
+
+    For draws so long that the exact result needs more than float64's bits: p + bits + 2 > 53.
+    """
+    if high == 0.0 or not abs(high) < np.inf:
+        return in_range(high, abs(high), grid)
+    magnitude, below = abs(high), low if high > 0.0 else -low
+    floor = power_of_two(min(max(np.int64(grid.emin) - exponent, -300), 300))
+    power = max(binade(magnitude), floor)
+    spacing, anchor = power * grid.epsilon, power * grid.magic
+    near = (magnitude + anchor) - anchor
+    lower = near - spacing if near > magnitude else near
+    if lower == magnitude and below < 0.0:
+        # The exact result lies just under a number of the grid; under a power of two the spacing is half.
+        spacing = 0.5 * spacing if magnitude == power and magnitude > floor else spacing
+        lower = magnitude - spacing
+    draw = np.uint32(word) >> np.uint32(grid.random_shift)
+    excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * spacing
+    meets = grid.random_strict == 0.0 or draw % np.uint32(2) == 0
+    rounded = lower + spacing if excess > -below or (excess == -below and meets) else lower
+    return in_range(high, scaled(rounded, exponent), grid)
+
+
+@scalar
+def _toward_one(magnitude, grid):
+    """The power of two that keeps anchors and spacings inside float64."""
+    if grid.extended == 0.0:
+        return 1.0
+    if magnitude > 2.0**512:
+        return 1.0 / SHIFT
+    return SHIFT if magnitude < 2.0**-512 and grid.min_normal < 1.0 else 1.0
+
+
+@scalar
+def _neighbours(magnitude, scale, grid):
+    """The number at or below a magnitude, what lies between, their spacing, and the nearest number."""
+    low = magnitude < grid.min_normal * scale
+    power = min(binade(magnitude), grid.top * scale)
+    spacing = (grid.min_normal * scale if low else power) * grid.epsilon
+    anchor = grid.low_anchor * scale if low else power * grid.magic
+    if grid.single_bit != 0.0 and not low and not _odd_code(magnitude, grid):
+        # The significand is 1 on both sides of the tie; one spacing more swaps which side counts as even.
+        anchor += spacing
+    near = (magnitude + anchor) - anchor
+    lower = near - spacing if near > magnitude else near
+    return lower, magnitude - lower, spacing, near
+
+
+@scalar
+def _is_odd(lower, magnitude, scale, grid):
+    """Whether the lower neighbour has an odd significand, or with one bit an odd code."""
+    low = magnitude < grid.min_normal * scale
+    if grid.single_bit != 0.0:
+        return not low and _odd_code(magnitude, grid)
+    # Of two neighbours the even one is the nearest multiple of two spacings.
+    anchor = 2.0 * (grid.low_anchor * scale if low else min(binade(magnitude), grid.top * scale) * grid.magic)
+    return (magnitude + anchor) - anchor != lower
+
+
+@scalar
+def _odd_code(magnitude, grid):
+    """Whether the exponent field of the binade is odd."""
+    field = np.float64(magnitude).view(np.uint64) >> np.uint64(52)
+    return np.float64(field & np.uint64(1)) != grid.code_parity
+
+
+@scalar
+def in_range(x, rounded, grid):
+    """Give a rounded magnitude the sign of `x`, and what the format has where it lies out of range."""
+    beyond = grid.overflow_negative if x < 0.0 else grid.overflow_positive
+    beyond = grid.infinite if abs(x) == np.inf else beyond
+    rounded = beyond if rounded > grid.max else rounded
+    rounded = grid.small if rounded < grid.least else rounded
+    rounded = grid.at_zero if x == 0.0 else rounded
+    signed = math.copysign(rounded, x) + grid.zero
+    return np.nan if signed < grid.lowest else signed
+
+
+@scalar
+def one_nan(x):
+    """`x`, with every NaN replaced by the positive quiet one: machines differ in the NaN they make."""
+    return x if x == x else np.nan
+
+
+# Every loop takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read `words`.
+
+
+@kernel
+def copy(x, words, out, numbers):
+    """Every element as it is, for formats that have all of the carrier's numbers."""
+    for i in range(x.size):
+        out[i] = one_nan(x[i])
+
+
+@kernel
+def round_nearest(x, words, out, numbers):
+    """Round to nearest even, for plain grids."""
+    grid = grid64(numbers)
+    for i in range(x.size):
+        out[i] = one_nan(nearest(np.float64(x[i]), grid))
+
+
+@kernel
+def round_directed(x, words, out, numbers):
+    """Round in any deterministic mode, for plain grids."""
+    grid = grid64(numbers)
+    for i in range(x.size):
+        out[i] = one_nan(directed(np.float64(x[i]), grid))
+
+
+@kernel
+def round_stochastic(x, words, out, numbers):
+    """Round each element by its random word, for plain grids."""
+    grid = grid64(numbers)
+    for i in range(x.size):
+        out[i] = one_nan(stochastic(np.float64(x[i]), words[i], grid))
+
+
+@kernel
+def round_general(x, words, out, numbers):
+    """Round in any mode to any grid; without draws one word stands for all."""
+    grid = grid64(numbers)
+    step = np.int64(words.size == x.size)
+    for i in range(x.size):
+        out[i] = one_nan(general(np.float64(x[i]), words[i * step], grid))
+
+
+@kernel
+def count_events(exact, chosen, out, numbers, events):
+    """Add to `events` what the rounding of the exact results to `out` did; layout: arithmetic/observer.py.
+
+    `chosen` is what would have been chosen had the format no largest number: it shows an overflow.
+    """
+    grid = grid64(numbers)
+    events[0] += out.size
+    for i in range(out.size):
+        before, after = np.float64(exact[i]), np.float64(out[i])
+        events[1] += abs(before) < np.inf and (abs(chosen[i]) > grid.max or abs(after) == np.inf)
+        events[4] += after != after
+        if after == 0.0:
+            events[6] += 1
+            events[2] += before != 0.0
+        elif abs(after) < np.inf:
+            significand, exponent = split(after)
+            events[3] += abs(after) < grid.min_normal
+            events[7 + 1074 + exponent] += 1

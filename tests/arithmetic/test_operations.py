@@ -1,0 +1,190 @@
+"""One operation, one rounding: against exact fractions over float64's whole range, and against oracles."""
+
+import gmpy2
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import DETERMINISTIC, assert_bits
+from tests.reference import draws, operate
+
+OPERATIONS = {"add": 2, "subtract": 2, "multiply": 2, "divide": 2, "fma": 3}
+FORMATS = [
+    *(sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.TF32, sf.E4M3FNUZ),
+    *(sf.Format(11, 20), sf.Format(11, 49), sf.p3109(8, 1), sf.Format(5, 10, subnormals=False)),
+]
+RANDOM = [sf.stochastic(), sf.stochastic(3, "A"), sf.stochastic(32, "B")]
+SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1.7976931348623157e308, 2.0**-1022, 1.0, -1.0]
+
+
+def operands(rng, count, scale=1000):
+    """Operands of several precisions over float64's range, with cancellations, far addends and specials."""
+    a, b, c = (_numbers(rng, count, scale) for _ in range(3))
+    with np.errstate(all="ignore"):
+        c[::7], c[1::11] = -(a * b)[::7], (a * b)[1::11] * 2.0**-60
+        b[::13], b[1::13] = -a[::13], a[1::13] * 2.0**-70
+    return a, b, c
+
+
+def _numbers(rng, count, scale):
+    x = rng.standard_normal(count)
+    wide = x * 2.0 ** rng.integers(-scale, scale, count)
+    kinds = [
+        x,
+        x.astype(np.float32),
+        x.astype(np.float16),
+        wide,
+        x.astype(np.float32) * 2.0 ** rng.integers(-60, 60, count),
+    ]
+    mixed = np.choose(rng.integers(0, len(kinds), count), [k.astype(np.float64) for k in kinds])
+    special = rng.random(count) < 0.05
+    mixed[special] = rng.choice(SPECIALS, special.sum())
+    return mixed
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_exact_result_is_rounded_once(operation, format, rng):
+    numbers = operands(rng, 150)[: OPERATIONS[operation]]
+    for rounding in (*DETERMINISTIC, sf.nearest_even.saturating()):
+        want = [operate(operation, format, rounding, *x) for x in zip(*numbers, strict=True)]
+        assert_bits(getattr(sf, operation)(*numbers, format, rounding), want, *numbers)
+    for rounding in RANDOM:
+        r = draws(150, rounding, seed=9)
+        want = [operate(operation, format, rounding, *x, random=k) for *x, k in zip(*numbers, r, strict=True)]
+        assert_bits(getattr(sf, operation)(*numbers, format, rounding, stream=sf.BitStream(9)), want, *numbers)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.Format(11, 30), sf.Format(11, 49)], ids=str)
+def test_sqrt_agrees_with_mpfr(format, rng):
+    x = np.abs(operands(rng, 600)[0])
+    x = np.concatenate([x[np.isfinite(x) & (x > 0)], (rng.integers(1, 2000, 100) / 64.0) ** 2])
+    for name, mode in [("nearest_even", gmpy2.RoundToNearest), ("toward_zero", gmpy2.RoundToZero),
+                       ("toward_positive", gmpy2.RoundUp), ("toward_negative", gmpy2.RoundDown)]:  # fmt: skip
+        with gmpy2.context(precision=format.precision, round=mode, emin=-2000, emax=2000):
+            want = np.array([float(gmpy2.sqrt(gmpy2.mpfr(float(v), 53))) for v in x])
+        # A root lies in the middle of the exponent range, so a 53-bit result fits; narrower formats may overflow.
+        inside = (want >= format.smallest_normal) & (want <= format.max)
+        assert_bits(sf.sqrt(x, format, getattr(sf, name))[inside], want[inside], x[inside])
+
+
+@pytest.mark.parametrize("rounding", [sf.to_odd, sf.nearest_away, sf.stochastic(), sf.stochastic(32, "A")], ids=repr)
+def test_sqrt_in_other_modes_brackets_the_exact_root(rounding, rng):
+    from fractions import Fraction
+
+    x = np.abs(rng.standard_normal(300)) * 2.0 ** rng.integers(-20, 20, 300)
+    for format in (sf.FP16, sf.FP32):
+        got = sf.sqrt(x, format, rounding, stream=sf.BitStream(2))
+        low, high = sf.sqrt(x, format, sf.toward_zero), sf.sqrt(x, format, sf.toward_positive)
+        assert ((got == low) | (got == high)).all()
+        if rounding is sf.to_odd:
+            inexact = low != high
+            assert (sf.encode(got[inexact], format) % 2 == 1).all()
+        if rounding is sf.nearest_away:
+            middle = [(Fraction(a) + Fraction(b)) / 2 for a, b in zip(low.tolist(), high.tolist(), strict=True)]
+            above = np.array([Fraction(v) >= m * m for v, m in zip(x.tolist(), middle, strict=True)])
+            assert_bits(got, np.where(above, high, low), x)
+        if rounding.is_stochastic:
+            parts = draws(300, rounding, seed=2)
+            offset = Fraction(0) if rounding.variant == "A" else Fraction(1, 2)
+            for v, a, b, r, y in zip(x.tolist(), low.tolist(), high.tolist(), parts, got.tolist(), strict=True):
+                # Away when the root is at least low + (1 - (r + offset) / 2^32) of the gap; no root here meets it.
+                threshold = Fraction(a) + (Fraction(b) - Fraction(a)) * (1 - (r + offset) / Fraction(2**32))
+                assert y == (b if Fraction(v) >= threshold**2 else a)
+
+
+def test_sqrt_specials():
+    x = [0.0, -0.0, np.inf, -1.0, np.nan, 4.0]
+    assert_bits(sf.sqrt(x, sf.FP16), [0.0, -0.0, np.inf, np.nan, np.nan, 2.0])
+
+
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2, sf.E4M3FNUZ], ids=str)
+@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide"])
+def test_all_pairs_of_eight_bit_numbers(operation, format):
+    # Float64 holds every sum and product of two such numbers exactly, and no quotient of theirs is so near a tie
+    # that its 53 bits would mislead: a second rounding is then the rounding.
+    values = sf.decode(np.arange(256), format).astype(np.float64)
+    a, b = np.meshgrid(values, values)
+    with np.errstate(all="ignore"):
+        plain = getattr(np, operation)(a, b)
+    for rounding in DETERMINISTIC:
+        got = getattr(sf, operation)(a, b, format, rounding)
+        want = sf.round(plain, format, rounding)
+        if rounding is sf.toward_negative and operation in ("add", "subtract"):
+            want = np.where((plain == 0) & (np.signbit(a) | (np.signbit(b) == (operation == "add"))), -0.0, want)
+            want = sf.round(want, format)
+        assert_bits(got, want, a, b)
+
+
+def test_fp64_under_nearest_even_is_the_hardware(rng):
+    a, b, c = operands(rng, 1000)
+    with np.errstate(all="ignore"):
+        for operation, want in [("add", a + b), ("multiply", a * b), ("divide", a / b), ("subtract", a - b)]:
+            assert_bits(getattr(sf, operation)(a, b, sf.FP64), want)
+    finite = np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+    a, b, c = a[finite], b[finite], c[finite]
+    with gmpy2.context(precision=53, emin=-1073, emax=1024, subnormalize=True):
+        want = [float(gmpy2.fma(gmpy2.mpfr(x), gmpy2.mpfr(y), gmpy2.mpfr(z))) for x, y, z in zip(a, b, c, strict=True)]
+    assert_bits(sf.fma(a, b, c, sf.FP64), want, a, b, c)
+
+
+def test_fp32_of_float32_is_the_hardware_and_the_kernel_alike(rng):
+    x, y = rng.integers(0, 2**32, (2, 20000), dtype=np.uint32).view(np.float32)
+    for operation in ("add", "subtract", "multiply", "divide"):
+        with np.errstate(all="ignore"):
+            want = getattr(np, operation)(x, y)
+            wide = getattr(sf, operation)(x.astype(np.float64), y.astype(np.float64), sf.FP32)
+        assert_bits(getattr(sf, operation)(x, y, sf.FP32), want, x, y)
+        assert wide.dtype == np.float64
+        assert_bits(wide, want, x, y)
+
+
+def test_cases_that_peers_round_twice():
+    assert sf.fma(1.0625, 1.0625, 2.0**-60, sf.BF16) == 1.1328125
+    assert sf.fma(7.0, 37.0, -(2.0**-60), sf.BF16) == 258.0
+    assert sf.multiply(1.51544189453125, 0.3399200439453125, sf.Format(8, 15)) == 0.5151214599609375
+    assert sf.fma((1 + 2.0**-10) * 2.0**-6, (1 - 2.0**-10) * 2.0**-5, 1 + 2.0**-10, sf.FP16) == 1.0009765625
+
+
+def test_specials_of_ieee_754():
+    inf, nan = np.inf, np.nan
+    assert_bits(sf.subtract([inf, 1.0, 0.0, -0.0], [inf, 1.0, 0.0, 0.0], sf.FP16), [nan, 0.0, 0.0, -0.0])
+    assert_bits(
+        sf.add([1.0, 0.0, -0.0, 0.0], [-1.0, -0.0, -0.0, 0.0], sf.FP16, sf.toward_negative), [-0.0, -0.0, -0.0, 0.0]
+    )
+    assert_bits(sf.multiply([0.0, -2.0], [inf, 0.0], sf.FP16), [nan, -0.0])
+    assert_bits(sf.divide([0.0, 1.0, -1.0, 1.0], [0.0, 0.0, 0.0, -inf], sf.FP16), [nan, inf, -inf, -0.0])
+    assert sf.divide(1.0, 0.0, sf.FP16, sf.nearest_even.saturating()) == 65504.0
+    assert sf.divide(1.0, 0.0, sf.FP16, sf.toward_zero) == inf, "an exact infinity is no overflow"
+    assert np.isnan(sf.divide(1.0, 0.0, sf.E4M3))
+    assert_bits(sf.fma([inf, 2.0, -0.0], [0.0, inf, 1.0], [1.0, -inf, -0.0], sf.FP16), [nan, nan, -0.0])
+
+
+def test_broadcasting_and_dtypes(rng):
+    a, b = rng.standard_normal((4, 1, 3)).astype(np.float32), rng.standard_normal((5, 1)).astype(np.float32)
+    out = sf.add(a, b, sf.BF16)
+    assert out.shape == (4, 5, 3) and out.dtype == np.float32
+    assert_bits(out, sf.add(*(np.ascontiguousarray(v) for v in np.broadcast_arrays(a, b)), sf.BF16))
+    assert sf.add(a, 1.0, sf.BF16).dtype == np.float64, "a Python float is a float64"
+    assert sf.add(a, np.float32(1), sf.FP64).dtype == np.float64
+    stream = sf.BitStream(0)
+    wide = sf.multiply(a, b, sf.BF16, sf.stochastic(), stream=stream)
+    again = sf.multiply(*np.broadcast_arrays(a, b), sf.BF16, sf.stochastic(), stream=sf.BitStream(0))
+    assert_bits(wide, again)
+    assert stream.calls == 1
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.add(1.0, 1.0, sf.Format(11, 51)), "precision 52, and the mode is nearest_even"),
+        (lambda: sf.add(1.0, 1.0, sf.FP64, sf.toward_zero), "FP64 has precision 53, and the mode is toward_zero"),
+        (lambda: sf.add([1.0, 2.0], [1.0, 2.0, 3.0], sf.FP16), r"Shapes \(2,\) and \(3,\) do not broadcast"),
+        (lambda: sf.multiply(1.0, 1.0, sf.FP16, sf.stochastic()), "pass stream="),
+        (lambda: sf.divide(0.0, 0.0, sf.E3M2), "E3M2 has no NaN"),
+        (lambda: sf.fma(1.0, "x", 1.0, sf.FP16), "b must hold real numbers"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -1,0 +1,161 @@
+"""Rounding arrays: every format and mode against the definition, every code a fixed point, oracles, edges."""
+
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from tests.bits import DETERMINISTIC, FORMATS, adversarial, assert_bits, equal_bits
+from tests.reference import draws
+
+MODES = [mode for plain in DETERMINISTIC for mode in (plain, plain.saturating())]
+RANDOM = [sf.stochastic(bits, variant) for variant in "ABC" for bits in (1, 3, 32)]
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_every_mode_follows_the_definition(format, rng):
+    x = adversarial(format, rng, count=6)
+    for rounding in MODES:
+        want = [round_value(float(v), format, rounding) for v in x]
+        assert_bits(sf.round(x, format, rounding), want, x)
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_every_stochastic_variant_follows_the_definition(format, rng):
+    x = adversarial(format, rng, count=3)
+    for rounding in RANDOM:
+        want = [round_value(float(v), format, rounding, r) for v, r in zip(x, draws(x.size, rounding, 5), strict=True)]
+        assert_bits(sf.round(x, format, rounding, stream=sf.BitStream(5)), want, x)
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 16], ids=str)
+def test_every_code_is_a_fixed_point_of_every_mode(format):
+    values = sf.decode(np.arange(2**format.bits), format)
+    values = values[np.isfinite(values)]
+    for rounding in [*MODES, *RANDOM]:
+        assert_bits(sf.round(values, format, rounding, stream=sf.BitStream(0)), values)
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        ("FP16", np.float16),
+        ("BF16", ml_dtypes.bfloat16),
+        ("E5M2", ml_dtypes.float8_e5m2),
+        ("E4M3", ml_dtypes.float8_e4m3fn),
+        ("E3M4", ml_dtypes.float8_e3m4),
+        ("E4M3_IEEE", ml_dtypes.float8_e4m3),
+        ("E5M2FNUZ", ml_dtypes.float8_e5m2fnuz),
+        ("E4M3FNUZ", ml_dtypes.float8_e4m3fnuz),
+        ("E4M3B11FNUZ", ml_dtypes.float8_e4m3b11fnuz),
+    ],
+)
+def test_nearest_even_agrees_with_ml_dtypes_on_random_float32_words(name, dtype, rng):
+    # float32 only: ml_dtypes takes float64 through float32 and rounds twice.
+    words = rng.integers(0, 2**32, 1 << 20, dtype=np.uint32)
+    # Half of the words with exponents where the format has numbers.
+    words[::2] = (words[::2] & np.uint32(0x80FFFFFF)) | (rng.integers(90, 150, words[::2].size).astype(np.uint32) << 23)
+    x = words.view(np.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        want = x.astype(dtype).astype(np.float32)
+    got = sf.round(x, name)
+    assert got.dtype == np.float32
+    # Both make NaN of an overflow where there is no infinity; NaN is one NaN.
+    assert equal_bits(got, want).all()
+
+
+def test_float64_is_rounded_once():
+    # ml_dtypes gives 1.0 and 448: it rounds to float32 first.
+    assert sf.round(1 + 2.0**-8 + 2.0**-40, sf.BF16) == 1.0078125
+    assert np.isnan(sf.round(464 + 1e-9, sf.E4M3))
+    assert sf.round(1 + 2.0**-11 + 2.0**-25, sf.FP16) == 1.0009765625
+
+
+def test_dtypes_and_shapes():
+    x = np.zeros((3, 0, 2), np.float32)
+    assert sf.round(x, sf.FP16).shape == (3, 0, 2)
+    assert sf.round(np.float32([1, 2]), sf.BF16).dtype == np.float32
+    assert sf.round(np.float32([1, 2]), sf.FP64).dtype == np.float64
+    assert sf.round(np.float32([1, 2]), sf.Format(8, 24)).dtype == np.float64, "max is not a float32 number"
+    assert sf.round([1, 2], sf.BF16).dtype == np.float64
+    assert sf.round(np.float16([1, 2]), sf.BF16).dtype == np.float64
+    scalar = sf.round(0.1, sf.E4M3)
+    assert isinstance(scalar, np.ndarray) and scalar.shape == () and scalar == 0.1015625
+    assert sf.round(0.1, "e4m3") == 0.1015625
+
+
+def test_memory_layout_does_not_matter(rng):
+    x = rng.standard_normal((50, 70))
+    want = sf.round(x, sf.BF16, sf.stochastic(), stream=sf.BitStream(3))
+    for same in (np.asfortranarray(x), x[::-1, ::-1][::-1, ::-1], x.astype(">f8"), np.broadcast_to(x, (1, 50, 70))[0]):
+        assert_bits(sf.round(same, sf.BF16, sf.stochastic(), stream=sf.BitStream(3)), want)
+    frozen = x.copy()
+    frozen.flags.writeable = False
+    assert_bits(sf.round(frozen, sf.BF16), sf.round(x, sf.BF16))
+    big = x.astype(np.float32).astype(">f4")
+    assert sf.round(big, sf.BF16).dtype == np.float32
+
+
+def test_threads_and_blocks_do_not_change_bits(rng):
+    x = rng.standard_normal(200_003)
+    results = []
+    threads = sf.get_threads()
+    try:
+        for count in (1, 2, 3, 7):
+            sf.set_threads(count)
+            results.append(sf.round(x, sf.FP16, sf.stochastic(), stream=sf.BitStream(1)))
+    finally:
+        sf.set_threads(threads)
+    head = sf.round(x[:1000], sf.FP16, sf.stochastic(), stream=sf.BitStream(1))
+    for result in results:
+        assert_bits(result, results[0])
+        assert_bits(result[:1000], head)
+
+
+def test_nan_is_one_nan():
+    words = np.array([0x7F800001, 0xFFC00000, 0xFFFFFFFF, 0x7FC00000], np.uint32)
+    for format in (sf.FP16, sf.FP32, sf.E4M3, sf.TF32, sf.Format(5, 2, signed=False)):
+        assert (sf.round(words.view(np.float32), format).view(np.uint32) == 0x7FC00000).all()
+
+
+def test_stochastic_rounding_is_unbiased_with_the_variance_of_theory():
+    # E = x and Var = ulp^2 nu (1 - nu); bounds of six standard deviations of mean and variance.
+    count, nu = 1 << 18, 0.3
+    ulp = 2.0**-10
+    x = np.full(count, 1 + nu * ulp)
+    error = (sf.round(x, sf.FP16, sf.stochastic(), stream=sf.BitStream(8)) - x) / ulp
+    variance = nu * (1 - nu)
+    assert abs(error.mean()) < 6 * np.sqrt(variance / count)
+    assert abs(error.var() - variance) < 6 * np.sqrt(variance * (1 - 2 * nu) ** 2 / count)
+
+
+@pytest.mark.parametrize("variant, bias", [("A", -(2.0**-3 - 2.0**-7)), ("B", 2.0**-7), ("C", 0.0)])
+def test_bias_of_few_random_bits(variant, bias):
+    # Mean of P - nu over nu = i / 2^6 with N = 2 bits, exactly, from the four draws of the definition.
+    nus = np.arange(64) / 64
+    rounding = sf.stochastic(2, variant)
+    ups = [np.mean([round_value(1 + nu * 2.0**-10, sf.FP16, rounding, r) > 1 for r in range(4)]) for nu in nus]
+    assert np.mean(ups - nus) == bias
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.round([1.0], sf.FP16, sf.stochastic()), r"pass stream=simfloat.BitStream\(seed\)"),
+        (lambda: sf.round([1.0, np.nan], sf.E2M1), r"E2M1 has no NaN, but the result at index \(1,\) is NaN"),
+        (lambda: sf.round([1.0], "fp17"), "Unknown format 'fp17'"),
+        (lambda: sf.round([1.0], sf.FP16, "nearest"), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.round(1j, sf.FP16), "must hold real numbers .* got dtype complex128"),
+        (lambda: sf.round(["a"], sf.FP16), "must hold real numbers"),
+        (lambda: sf.round([[1.0], [1.0, 2.0]], sf.FP16), "must be a rectangular array"),
+        (lambda: sf.round([2**53 + 1], sf.FP16), "integers that float64 cannot hold exactly"),
+        (lambda: sf.round(np.zeros(2, np.longdouble), sf.FP16), "got dtype float128"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

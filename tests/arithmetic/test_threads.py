@@ -1,0 +1,41 @@
+"""Threads: how many, and what happens after a fork."""
+
+import multiprocessing
+import warnings
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+X = np.linspace(-3, 3, 100_000)
+
+
+def test_the_number_of_threads_can_be_set():
+    before = sf.get_threads()
+    try:
+        sf.set_threads(3)
+        assert sf.get_threads() == 3
+    finally:
+        sf.set_threads(before)
+    for nonsense in (0, -1, 1.5):
+        with pytest.raises(ValueError, match="integer of at least 1"):
+            sf.set_threads(nonsense)
+
+
+def _in_child(queue):
+    queue.put(sf.round(X, sf.BF16))
+
+
+def test_a_forked_child_makes_its_own_threads():
+    want = sf.round(X, sf.BF16)
+    context = multiprocessing.get_context("fork")
+    queue = context.Queue()
+    with warnings.catch_warnings():
+        # Python 3.12 warns of every fork while threads exist; that it works is what is tested.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = context.Process(target=_in_child, args=(queue,))
+        child.start()
+    assert_bits(queue.get(timeout=60), want)
+    child.join()

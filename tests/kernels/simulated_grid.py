@@ -1,0 +1,29 @@
+"""Run by test_simulator.py: the scalar functions on a simulated GPU grid, one thread an element."""
+
+import sys
+
+import numpy as np
+from numba import cuda
+
+from simfloat.kernels import exact, grid, random, rounding
+
+
+@cuda.jit
+def compute(a, b, c, numbers, out):
+    i = cuda.grid(1)
+    if i < a.size:
+        g = grid.grid64(numbers)
+        word = random.words_at(*(np.uint64(v) for v in (i // 4, 0, 3, 0, 2**40)))[i % 4]
+        out[0, i] = rounding.one_nan(rounding.nearest(exact.add_odd(a[i], b[i], 1.0), g))
+        out[1, i] = rounding.one_nan(rounding.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
+        out[2, i] = rounding.one_nan(rounding.general(exact.multiply_odd(a[i], b[i]), word, g))
+        out[3, i] = rounding.one_nan(rounding.stochastic(exact.divide_odd(a[i], b[i]), word, g))
+
+
+if __name__ == "__main__":
+    data = np.load(sys.argv[1])
+    out = np.empty((4, data["a"].size))
+    with np.errstate(all="ignore"):
+        for name in ("nearest", "stochastic"):
+            compute[-(-data["a"].size // 32), 32](data["a"], data["b"], data["c"], data[name], out)
+            np.save(sys.argv[1] + "." + name, out)

@@ -1,0 +1,71 @@
+"""Exact results in round-to-odd, over the whole range of float64."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from simfloat.kernels.exact import odd_of, power_of_two, scaled, split
+from simfloat.kernels.machine import binade, fma, odd
+
+
+def test_split_gives_significand_and_exponent(rng):
+    x = rng.standard_normal(500) * 2.0 ** rng.integers(-1074, 1000, 500)
+    for v in [*x, 5e-324, 2.0**-1022, 1.7976931348623157e308]:
+        significand, exponent = split(float(v))
+        if v == 0:
+            continue
+        assert 1 <= abs(significand) < 2
+        assert Fraction(significand) * Fraction(2) ** exponent == Fraction(float(v))
+    for v in (0.0, -0.0, math.inf, -math.inf):
+        assert split(v) == (v, 0)
+    assert math.isnan(split(math.nan)[0])
+
+
+def test_scaled_rounds_at_most_once(rng):
+    for _ in range(500):
+        x, exponent = float(rng.uniform(1, 4)), int(rng.integers(-1200, 1100))
+        want = Fraction(x) * Fraction(2) ** exponent
+        try:
+            want = float(want)
+        except OverflowError:
+            want = math.inf
+        assert scaled(x, exponent) == want
+
+
+def test_odd_of_keeps_a_last_bit_of_tiny_results_and_huge_ones_finite(rng):
+    assert odd_of(1.5, 0.0, -3000) == 5e-324
+    assert odd_of(-1.5, 0.0, -3000) == -5e-324
+    assert odd_of(1.5, 0.0, 3000) == 1.7976931348623157e308
+    for _ in range(300):
+        x, exponent = float(rng.uniform(1, 2)), int(rng.integers(-1090, -1000))
+        exact = Fraction(x) * Fraction(2) ** exponent
+        units = exact / Fraction(2) ** -1074 if exact < Fraction(2) ** -1022 else None
+        got = Fraction(odd_of(x, 0.0, exponent))
+        if units is None or units.denominator == 1:
+            assert got == exact
+        else:
+            below = math.floor(units)
+            assert got == (below if below % 2 else below + 1) * Fraction(2) ** -1074
+
+
+def test_machine_functions_mean_the_same_compiled_and_plain(rng):
+    from numba import njit
+
+    compiled = {
+        "binade": njit(lambda x: binade(x)),
+        "fma": njit(lambda a, b, c: fma(a, b, c)),
+        "odd": njit(lambda s, e: odd(s, e)),
+    }
+    for dtype in (np.float32, np.float64):
+        a, b, c = (dtype(v) for v in rng.standard_normal(3))
+        for scale in (1, 2.0**-30, 2.0**-70):
+            c = dtype(-a * b + dtype(scale) * c)
+            assert compiled["fma"](a, b, c) == fma(a, b, c)
+        for e in (dtype(0), dtype(1e-30), dtype(-1e-30)):
+            assert compiled["odd"](a, e) == odd(a, e)
+        assert compiled["binade"](abs(a)) == binade(abs(a))
+
+
+def test_power_of_two_covers_the_normal_range():
+    assert [power_of_two(n) for n in (-1022, -1, 0, 10, 1023)] == [2.0**-1022, 0.5, 1.0, 1024.0, 2.0**1023]

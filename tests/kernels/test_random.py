@@ -1,0 +1,61 @@
+"""The random words: known answers of Random123, and the statistics that stochastic rounding relies on."""
+
+import numpy as np
+import pytest
+
+from simfloat.kernels.random import fill_words, philox, words_at
+
+# kat_vectors of the Random123 library (Salmon et al. 2011): philox4x32-10 counter, key, answer.
+KNOWN_ANSWERS = [
+    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
+    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
+    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
+]
+
+
+def words(text):
+    return [np.uint64(int(word, 16)) for word in text.split()]
+
+
+@pytest.mark.parametrize("counter, key, answer", KNOWN_ANSWERS)
+def test_philox_gives_the_known_answers(counter, key, answer):
+    assert [int(w) for w in philox(*words(counter), *words(key))] == [int(w) for w in words(answer)]
+
+
+def test_fill_words_gives_each_element_its_own_word():
+    out = np.empty(64, np.uint32)
+    fill_words(out, 128, 5, 0, np.uint64(2**63 + 7))
+    u = np.uint64
+    want = [words_at(u((128 + i) // 4), u(0), u(5), u(0), u(2**63 + 7))[i % 4] for i in range(64)]
+    assert out.tolist() == [int(w) for w in want]
+
+
+def test_every_part_of_the_counter_matters():
+    u = np.uint64
+    base = dict(element=3, step=0, call=1, stage=0, seed=9)
+    seen = {tuple(int(w) for w in words_at(*(u(v) for v in base.values())))}
+    for key in base:
+        for value in (2**20, 2**33):
+            if (key, value) == ("step", 2**33):
+                value = 2**33 + 4
+            if key == "stage":
+                value = 1 if value == 2**20 else 255
+            seen.add(tuple(int(w) for w in words_at(*(u(v) for v in {**base, key: value}.values()))))
+    assert len(seen) == 11
+
+
+def test_words_are_uniform_and_uncorrelated():
+    count = 1 << 20
+    out = np.empty(count, np.uint32)
+    fill_words(out, 0, 0, 0, np.uint64(1))
+    x = out / 2.0**32
+    # Mean of n uniforms: 1/2 with standard deviation 1/sqrt(12 n); the bound is six of them.
+    assert abs(x.mean() - 0.5) < 6 / np.sqrt(12 * count)
+    for lag in (1, 2, 3, 4, 64):
+        correlation = np.mean((x[lag:] - 0.5) * (x[:-lag] - 0.5)) * 12
+        assert abs(correlation) < 6 / np.sqrt(count), lag
+    ones = [int(((out >> np.uint32(bit)) & np.uint32(1)).sum()) for bit in range(32)]
+    assert max(abs(n - count / 2) for n in ones) < 6 * np.sqrt(count) / 2
+    # Chi-square over 256 bins of the upper byte: mean 255, variance 510.
+    bins = np.bincount(out >> np.uint32(24), minlength=256)
+    assert abs(((bins - count / 256) ** 2 / (count / 256)).sum() - 255) < 6 * np.sqrt(510)

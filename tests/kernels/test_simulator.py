@@ -1,0 +1,35 @@
+"""The scalar functions under numba-cuda's simulator: what a GPU grid will call is what the CPU compiles."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.kernels.grid import numbers
+from tests.bits import assert_bits
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")
+
+
+def test_a_simulated_grid_gives_the_same_bits(tmp_path, rng):
+    a, b, c = rng.standard_normal((3, 96))
+    c[::3] = -(a * b)[::3] + 2.0**-60
+    a[:4], b[:4] = [np.inf, np.nan, -0.0, 70000.0], [1.0, 1.0, 0.5, 1.0]
+    path = tmp_path / "operands.npz"
+    np.savez(path, a=a, b=b, c=c, nearest=numbers(sf.FP16), stochastic=numbers(sf.FP16, sf.stochastic()))
+    # Without compilation, since the simulator is plain Python: the functions must mean the same there.
+    environment = {**os.environ, "NUMBA_ENABLE_CUDASIM": "1", "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-m", "tests.kernels.simulated_grid", str(path)]
+    subprocess.run(command, env=environment, check=True, timeout=120)
+
+    nearest, random = (np.load(f"{path}.{name}.npy") for name in ("nearest", "stochastic"))
+    assert_bits(nearest[0], sf.add(a, b, sf.FP16), a, b)
+    assert_bits(nearest[1], sf.fma(a, b, c, sf.FP16), a, b, c)
+    assert_bits(nearest[2], sf.multiply(a, b, sf.FP16), a, b)
+    stream = sf.BitStream.from_state({"seed": 2**40, "calls": 3})
+    assert_bits(random[2], sf.multiply(a, b, sf.FP16, sf.stochastic(), stream=stream), a, b)
+    stream = sf.BitStream.from_state({"seed": 2**40, "calls": 3})
+    assert_bits(random[3], sf.divide(a, b, sf.FP16, sf.stochastic(), stream=stream), a, b)
