@@ -54,3 +54,32 @@ def words_at_python(element, step, call, stage, seed):
 
 def _plain(x):
     return math.isfinite(x) and x != 0
+
+
+def sequential_dot(a, b, format, rounding, products=None, element=0, seed=0, call=0, stage=1):
+    """Sum over ascending k from +0, each step by the definition."""
+    total = 0.0
+    for k, (x, y) in enumerate(zip(a, b, strict=True)):
+        if products is None:
+            total = operate("fma", format, rounding, x, y, total, random=_draw(rounding, element, k, seed, call, stage))
+        else:
+            product = operate(
+                "multiply", products, rounding, x, y, random=_draw(rounding, element, k, seed, call, stage + 1)
+            )
+            total = operate(
+                "add", format, rounding, total, product, random=_draw(rounding, element, k, seed, call, stage)
+            )
+    return total
+
+
+def _draw(rounding, element, step, seed, call, stage):
+    """The integer R of a step of a stochastic sum."""
+    if not rounding.is_stochastic:
+        return 0
+    return words_at_python(element, step, call, stage, seed)[step % 4] >> (32 - rounding.bits)
+
+
+def matrix_product(a, b, dot):
+    """The matrix of dot(row of a, column of b, element number)."""
+    rows, columns = len(a), len(b[0])
+    return np.array([[dot(a[i], b[:, j], i * columns + j) for j in range(columns)] for i in range(rows)])

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat import kernels
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, check_rounding, common_shape, spread
-from simfloat.arithmetic.plan import Plan, plan_for, result_dtype, round_all
+from simfloat.arithmetic.plan import Plan, plan_for, result_dtype, round_all, take_draw
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -125,7 +125,7 @@ def operate(
     out = np.empty(shape, dtype or result_dtype(arrays, format))
     source = _source(operation, [spread(array, shape) for array in arrays], format, rounding)
     plan = plan_for(format, rounding, source.carrier)
-    round_all(source, out, plan, operation=operation, stream=stream, observer=observer)
+    round_all(source, out, plan, operation=operation, draw=take_draw(stream, rounding), observer=observer)
     return out
 
 
@@ -192,12 +192,12 @@ def _source(operation: str, vectors: list[NDArray], format: Format, rounding: Ro
         if format == FP32 and all(vector.dtype == np.float32 for vector in vectors):
             return _Native(operation, vectors, rounding, np.float32)
     # A draw reads the exact result to `bits` bits below the last place, and two more for what lies below.
-    if rounding.is_stochastic and not _odd_suffices(format, rounding):
+    if rounding.is_stochastic and not odd_suffices(format, rounding):
         return _Drawn(operation, vectors, rounding)
     return _Computed(operation, vectors, rounding)
 
 
-def _odd_suffices(format: Format, rounding: Rounding) -> bool:
+def odd_suffices(format: Format, rounding: Rounding) -> bool:
     """Whether round-to-odd in float64 holds all that a draw reads, at every magnitude of the format."""
     bits = (rounding.bits or 0) + 2
     inside = format.emin - format.mantissa_bits - bits >= -1074 and format.emax < 1023

@@ -84,26 +84,44 @@ def plan_for(format: Format, rounding: Rounding, carrier: type = np.float64) -> 
     return Plan(format, rounding, loop, grid.numbers(format, rounding))
 
 
+class Draw(NamedTuple):
+    """Where a stochastic call finds its random words."""
+
+    call: int
+    seed: int
+
+
+def take_draw(stream: BitStream | None, *roundings: Rounding) -> Draw | None:
+    """The draw of the stream's next call if any of the roundings is stochastic, else None.
+
+    Raises ValueError if one is and there is no stream.
+    """
+    if not any(rounding.is_stochastic for rounding in roundings):
+        return None
+    if stream is None:
+        raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
+    return Draw(stream.take_call(), stream.seed)
+
+
 def round_all(
     source: Source,
     out: NDArray,
     plan: Plan,
     *,
     operation: str,
-    stream: BitStream | None,
+    draw: Draw | None,
     observer: Observer | None,
 ) -> None:
     """Round the source's numbers into the array `out`, in C order, and tell the observer."""
     results = out.reshape(-1)
-    draws = plan.rounding.is_stochastic
-    call, seed = _take_call(stream) if draws else (0, 0)
+    draws = draw if plan.rounding.is_stochastic else None
     unbounded = plan.unbounded() if observer else plan
 
     def work(piece: tuple[int, int]) -> NDArray | None:
         events = no_events() if observer else None
         for start in range(*piece, BLOCK):
             stop = min(start + BLOCK, piece[1])
-            words = random_words(start, stop, call, seed) if draws else NO_WORDS
+            words = random_words(start, stop, draws) if draws else NO_WORDS
             source.round_block(plan, start, stop, words, results[start:stop])
             if events is not None:
                 chosen = scratch("chosen", stop - start, np.float64)
@@ -118,11 +136,11 @@ def round_all(
         observer.observe(sum(counted), operation)
 
 
-def random_words(start: int, stop: int, call: int, seed: int) -> NDArray[np.uint32]:
+def random_words(start: int, stop: int, draw: Draw) -> NDArray[np.uint32]:
     """The words of the elements from start to stop, where start is a multiple of 4."""
     # Words come in fours; a short last block leaves some of them unused.
     words = scratch("words", (stop - start + 3) // 4 * 4, np.uint32)
-    kernels.random.fill_words(words, start, call, 0, np.uint64(seed))
+    kernels.random.fill_words(words, start, draw.call, 0, np.uint64(draw.seed))
     return words[: stop - start]
 
 
@@ -148,9 +166,3 @@ def result_dtype(operands: list[NDArray], format: Format) -> type:
     """float32 if all operands are float32 and the format fits, else float64."""
     single = format.fits_float32 and all(operand.dtype == np.float32 for operand in operands)
     return np.float32 if single else np.float64
-
-
-def _take_call(stream: BitStream | None) -> tuple[int, int]:
-    if stream is None:
-        raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
-    return stream.take_call(), stream.seed

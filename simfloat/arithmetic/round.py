@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, check_rounding, flat
-from simfloat.arithmetic.plan import Elements, plan_for, result_dtype, round_all
+from simfloat.arithmetic.plan import Elements, plan_for, result_dtype, round_all, take_draw
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import Format, Rounding, as_format, nearest_even
 
@@ -38,5 +38,5 @@ def round(
     source = Elements(flat(x))
     out = np.empty(x.shape, result_dtype([x], format))
     plan = plan_for(format, rounding, source.carrier)
-    round_all(source, out, plan, operation="round", stream=stream, observer=observer)
+    round_all(source, out, plan, operation="round", draw=take_draw(stream, rounding), observer=observer)
     return out

@@ -11,7 +11,7 @@ import numpy as np
 
 from simfloat.kernels import exact
 from simfloat.kernels.exact import odd_of
-from simfloat.kernels.grid import grid64
+from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma, is_extreme
 from simfloat.kernels.rounding import one_nan, stochastic_pair
@@ -50,7 +50,7 @@ def _exact(a, b, c, sign, out):
 
 def _drawn(a, b, c, sign, words, out, numbers):
     """Each exact result rounded at random from more bits than float64 has: for p + bits + 2 > 53."""
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     x, y, z = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
     for start in range(0, out.size, BLOCK):
         _load(a, start, x), _load(b, start, y), _load(c, start, z)

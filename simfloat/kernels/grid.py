@@ -48,35 +48,14 @@ class Grid(NamedTuple):
 
 
 @scalar
-def grid64(numbers):
-    """The grid for arithmetic in float64."""
+def unpack(numbers):
+    """The grid in the type of the array `numbers`: float64, or float32 for arithmetic in float32."""
     return Grid(
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
         numbers[8], numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15],
         numbers[16], numbers[17], numbers[18], numbers[19], numbers[20], numbers[21], numbers[22], numbers[23],
         numbers[24], numbers[25],
     )  # fmt: skip
-
-
-@scalar
-def grid32(numbers):
-    """The part of the grid that `nearest` reads, for arithmetic in float32."""
-    f = np.float32
-    # float64's anchor has 52 fraction bits below it, float32's 23.
-    magic = f(numbers[3] * 2.0**-29)
-    return Grid32(f(numbers[0]), f(numbers[1]), f(numbers[2]), magic, f(numbers[5]), f(numbers[6]), f(numbers[9]))
-
-
-class Grid32(NamedTuple):
-    """The fields of Grid that rounding to nearest even needs."""
-
-    min_normal: float
-    top: float
-    epsilon: float
-    magic: float
-    max: float
-    overflow_positive: float
-    zero: float
 
 
 _AWAY = {  # positive, negative, odd
@@ -133,6 +112,22 @@ def _beyond(format: Format, rounding: Rounding, inside: str | None) -> float:
     stops = rounding.saturates or format.clamps
     stops = stops or (inside is not None and rounding.mode in ("toward_zero", "to_odd", inside))
     return format.max if stops else math.inf if format.has_infinity else math.nan
+
+
+@cache
+def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
+    """The grid for `nearest` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
+
+    Anchors grow with the largest binade: a lower top keeps them inside float32.
+    """
+    below = numbers(format, rounding).copy()
+    below[Grid._fields.index("top")] = math.ldexp(1.0, min(top, format.emax))
+    if carrier is np.float32:
+        # float64 has 52 fraction bits under its anchor, float32 has 23.
+        below[Grid._fields.index("magic")] *= 2.0**-29
+        below[Grid._fields.index("low_anchor")] *= 2.0**-29
+    with np.errstate(over="ignore"):
+        return below.astype(carrier)
 
 
 def plain(format: Format, rounding: Rounding) -> bool:

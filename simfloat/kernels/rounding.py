@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from simfloat.kernels.exact import power_of_two, scaled, split
-from simfloat.kernels.grid import grid64
+from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import binade
 
@@ -202,7 +202,7 @@ def copy(x, words, out, numbers):
 @kernel
 def round_nearest(x, words, out, numbers):
     """Round to nearest even, for plain grids."""
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     for i in range(x.size):
         out[i] = one_nan(nearest(np.float64(x[i]), grid))
 
@@ -210,7 +210,7 @@ def round_nearest(x, words, out, numbers):
 @kernel
 def round_directed(x, words, out, numbers):
     """Round in any deterministic mode, for plain grids."""
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     for i in range(x.size):
         out[i] = one_nan(directed(np.float64(x[i]), grid))
 
@@ -218,7 +218,7 @@ def round_directed(x, words, out, numbers):
 @kernel
 def round_stochastic(x, words, out, numbers):
     """Round each element by its random word, for plain grids."""
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     for i in range(x.size):
         out[i] = one_nan(stochastic(np.float64(x[i]), words[i], grid))
 
@@ -226,7 +226,7 @@ def round_stochastic(x, words, out, numbers):
 @kernel
 def round_general(x, words, out, numbers):
     """Round in any mode to any grid; without draws one word stands for all."""
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     step = np.int64(words.size == x.size)
     for i in range(x.size):
         out[i] = one_nan(general(np.float64(x[i]), words[i * step], grid))
@@ -238,7 +238,7 @@ def count_events(exact, chosen, out, numbers, events):
 
     `chosen` is what would have been chosen had the format no largest number: it shows an overflow.
     """
-    grid = grid64(numbers)
+    grid = unpack(numbers)
     events[0] += out.size
     for i in range(out.size):
         before, after = np.float64(exact[i]), np.float64(out[i])

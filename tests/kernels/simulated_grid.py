@@ -12,7 +12,7 @@ from simfloat.kernels import exact, grid, random, rounding
 def compute(a, b, c, numbers, out):
     i = cuda.grid(1)
     if i < a.size:
-        g = grid.grid64(numbers)
+        g = grid.unpack(numbers)
         word = random.words_at(*(np.uint64(v) for v in (i // 4, 0, 3, 0, 2**40)))[i % 4]
         out[0, i] = rounding.one_nan(rounding.nearest(exact.add_odd(a[i], b[i], 1.0), g))
         out[1, i] = rounding.one_nan(rounding.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))

@@ -1,0 +1,8 @@
+"""Sums and only sums: accumulators, and the products that use them."""
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.exact import exact
+from simfloat.accumulate.product import dot, matmul, sum
+from simfloat.accumulate.sequential import sequential
+
+__all__ = ["Accumulator", "dot", "exact", "matmul", "sequential", "sum"]

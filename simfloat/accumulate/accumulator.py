@@ -1,0 +1,80 @@
+"""Accumulators: in what order a sum is made, and where it is rounded."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.facts import Facts
+from simfloat.arithmetic.plan import Draw
+from simfloat.formats import Format, Rounding, as_format
+
+
+class Place(NamedTuple):
+    """Which elements of the result a tile holds, so that stochastic steps find their bits.
+
+    The element at (i, j) of the tile is number first + i * row_step + j * column_step of the result.
+    """
+
+    first: int
+    row_step: int
+    column_step: int
+    draw: Draw | None
+    stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
+
+
+class Operands(NamedTuple):
+    """What an accumulator is asked to sum: facts of both operands, products a sum, and what the sum is rounded to."""
+
+    a: Facts
+    b: Facts
+    depth: int
+    output: Format
+    rounding: Rounding
+
+
+class Engine(Protocol):
+    """An accumulator made ready for operands of known facts: computes tiles of a matrix product."""
+
+    carrier: type  # float32 or float64: what operands and sums travel as
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+        """Sum a (m, k) times b (k, n) over k into out (m, n); all C-contiguous in the carrier's type."""
+
+
+class Accumulator(Protocol):
+    """The order and the roundings of a sum; an immutable value."""
+
+    @property
+    def result(self) -> Format | None:
+        """The format that sums come in; None for exact sums, which need an `output`."""
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """The modes of its steps: a stochastic one needs a stream."""
+
+    def engine(self, operands: Operands) -> Engine:
+        """The engine for such sums.
+
+        Raises ValueError if they are too wide for the steps to be exact.
+        """
+
+
+def as_accumulator(x: Accumulator | Format | str) -> Accumulator:
+    """The accumulator that `x` stands for: itself, or a format (or its name) for `sequential`."""
+    from simfloat.accumulate.sequential import Sequential
+
+    if isinstance(x, Format | str):
+        return Sequential(as_format(x))
+    if hasattr(x, "engine"):
+        return x
+    raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
+
+
+def kernel_place(place: Place) -> tuple[NDArray[np.int64], np.uint64]:
+    """The place and the seed in the form that kernels take them."""
+    call, seed = place.draw or (0, 0)
+    where = np.array([place.first, place.row_step, place.column_step, call, place.stage], np.int64)
+    return where, np.uint64(seed)

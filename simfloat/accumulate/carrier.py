@@ -1,0 +1,58 @@
+"""The hardware types that compute sums, and when a rounding of theirs does no harm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from simfloat.accumulate.facts import Facts
+from simfloat.formats import Format
+
+
+@dataclass(frozen=True)
+class Carrier:
+    """float32 or float64 as a place to add: P bits of precision, exponents from `lowest` to below `highest`."""
+
+    type: type
+    precision: int
+    lowest: int
+    highest: int
+
+    def holds(self, numbers: Facts) -> bool:
+        """Whether the type has all such numbers."""
+        return numbers.precision <= self.precision and numbers.low >= self.lowest and numbers.high <= self.highest
+
+    def has_room(self, format: Format, sums: Facts) -> bool:
+        """Whether the anchors that round such sums to the format stay inside the type."""
+        top = min(sums.high - 1, format.emax)
+        anchor = max(top, format.emin) + self.precision - 1 - format.mantissa_bits
+        inside = format.emin - format.mantissa_bits >= self.lowest and format.mantissa_bits <= self.precision - 3
+        # A normal number of the format must be one of the type, lest its binade read as zero.
+        normal = format.emin >= self.lowest + self.precision - 1
+        return inside and normal and max(anchor + 1, sums.high) < self.highest
+
+    def needs_no_error(self, format: Format, terms: Facts, sums: Facts) -> bool:
+        """Whether fl(sum + term), rounded to nearest even in the format, is the exact sum rounded once.
+
+        A second rounding errs only if the first one lands on a tie of the format and was inexact. Let e be the
+        exponent of the sum, so that the type cuts bits below 2^(e - P + 1). If only bits of a term are cut, the term
+        is so small (below a quarter of the format's spacing) that no tie is near the partial sum; that needs
+        P >= p + q + 2 for terms of q bits. If only bits of the partial sum are cut, the same holds with the roles
+        swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2. Neither can happen
+        where the operands' last bits lie above the cut.
+        """
+        top = min(sums.high - 1, format.emax)  # beyond it the sum overflows, however it was rounded
+        cut = top - self.precision + 1
+        partial_low = max(terms.low, format.emin - format.mantissa_bits)
+        p, q = format.precision, terms.precision
+        term_harmless = terms.low >= cut or self.precision >= p + q + 2
+        partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2)
+        return term_harmless and partial_harmless
+
+    def takes_odd(self, format: Format, terms: Facts, sums: Facts) -> bool:
+        """Whether a sum rounded to odd in the type can be rounded again to the format."""
+        return self.precision >= format.precision + 2
+
+
+CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))

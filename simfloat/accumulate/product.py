@@ -1,0 +1,203 @@
+"""Sums of products of arrays: rounding the operands, cutting the result into tiles, rounding the result."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.accumulate.accumulator import Accumulator, Engine, Operands, Place, as_accumulator
+from simfloat.accumulate.facts import facts_of
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import as_operand, check_rounding
+from simfloat.arithmetic.plan import Draw, Elements, plan_for, result_dtype, round_all, take_draw
+from simfloat.arithmetic.round import round
+from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.threads import get_threads, run_all
+from simfloat.formats import Format, Rounding, as_format, nearest_even
+
+#: Products below which a second thread costs more than it saves.
+LEAST_WORK = 1 << 17
+
+#: Columns below which the inner loop, which runs over columns, is too short to be quick.
+NARROW = 64
+
+Inputs = Format | str | tuple[Format | str, Format | str] | None
+
+
+def matmul(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | Format | str,
+    output: Format | str | None = None,
+    rounding: Rounding = nearest_even,
+    stream: BitStream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
+
+    Shapes and the broadcasting of leading axes are numpy.matmul's. Operands are first rounded to `inputs` (a format,
+    a pair for a and b, or None to take them as they are), to nearest even. Each sum runs over ascending k in the
+    order and with the roundings of `accumulate`: an accumulator, or a format for `sequential`. The result is rounded
+    to `output`, by default the accumulator's format, in the mode `rounding`, which concerns nothing else. Stochastic
+    modes, here or in the accumulator, take their bits from `stream`; `observer` receives the events of the results.
+
+    float32 out if both operands are float32 and the output format fits, else float64.
+
+    Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, and for
+    ``accumulate=exact`` without an output.
+    """
+    a, b = as_operand(a, "a"), as_operand(b, "b")
+    if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
+        raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
+    left = a if a.ndim > 1 else a[np.newaxis]
+    right = b if b.ndim > 1 else b[:, np.newaxis]
+    out = _products(left, right, inputs, accumulate, output, rounding, stream, observer, "matmul")
+    shape = out.shape[:-2] + (out.shape[-2:-1] if a.ndim > 1 else ()) + (out.shape[-1:] if b.ndim > 1 else ())
+    return out.reshape(shape)
+
+
+def dot(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | Format | str,
+    output: Format | str | None = None,
+    rounding: Rounding = nearest_even,
+    stream: BitStream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`."""
+    a, b = as_operand(a, "a"), as_operand(b, "b")
+    if a.ndim != 1 or a.shape != b.shape:
+        raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}.")
+    row, column = a[np.newaxis], b[:, np.newaxis]
+    return _products(row, column, inputs, accumulate, output, rounding, stream, observer, "dot").reshape(())
+
+
+def sum(
+    x: ArrayLike,
+    axis: int | None = None,
+    *,
+    accumulate: Accumulator | Format | str,
+    inputs: Format | str | None = None,
+    output: Format | str | None = None,
+    rounding: Rounding = nearest_even,
+    stream: BitStream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.
+
+    Elements are taken in C order, whatever the memory; an empty sum is +0. Options as in :func:`simfloat.matmul`.
+    """
+    x = as_operand(x)
+    if axis is None:
+        rows = x.reshape(1, -1)
+        shape: tuple[int, ...] = ()
+    elif isinstance(axis, int | np.integer) and -x.ndim <= axis < x.ndim:
+        rows = np.moveaxis(x, axis, -1)
+        shape = rows.shape[:-1]
+        rows = rows.reshape(math.prod(shape), x.shape[axis])
+    else:
+        raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
+    ones = np.ones((rows.shape[1], 1), x.dtype)
+    pair = None if inputs is None else (inputs, inputs)
+    return _products(rows, ones, pair, accumulate, output, rounding, stream, observer, "sum").reshape(shape)
+
+
+def _products(
+    a: NDArray,
+    b: NDArray,
+    inputs: Inputs,
+    accumulate: Accumulator | Format | str,
+    output: Format | str | None,
+    rounding: Rounding,
+    stream: BitStream | None,
+    observer: Observer | None,
+    operation: str,
+) -> NDArray[np.floating]:
+    """The products of matrices a (..., m, k) and b (..., k, n)."""
+    check_rounding(rounding)
+    accumulator = as_accumulator(accumulate)
+    format = _output_format(output, accumulator)
+    out = np.empty(_result_shape(a, b), result_dtype([a, b], format))
+    draw = take_draw(stream, rounding, *accumulator.roundings)
+    if inputs is not None:
+        a_format, b_format = _pair(inputs)
+        a, b = round(a, a_format), round(b, b_format)
+    engine = accumulator.engine(Operands(facts_of(a), facts_of(b), a.shape[-1], format, rounding))
+    sums = _sums(engine, a, b, out.shape, draw)
+    plan = plan_for(format, rounding, engine.carrier)
+    round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
+    return out
+
+
+def _pair(inputs: Inputs) -> tuple[Format, Format]:
+    if isinstance(inputs, tuple):
+        if len(inputs) != 2:
+            raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
+        return as_format(inputs[0]), as_format(inputs[1])
+    return as_format(inputs), as_format(inputs)  # type: ignore[arg-type]
+
+
+def _output_format(output: Format | str | None, accumulator: Accumulator) -> Format:
+    if output is not None:
+        return as_format(output)
+    if accumulator.result is None:
+        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
+    return accumulator.result
+
+
+def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
+    try:
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ValueError(f"The leading axes of shapes {a.shape} and {b.shape} do not broadcast.") from None
+    return (*batch, a.shape[-2], b.shape[-1])
+
+
+def _sums(engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: Draw | None) -> NDArray:
+    """The unrounded results as one vector in C order."""
+    if b.ndim == 2 and a.ndim > 2:
+        # One matrix on the right: the leading axes of the left one are rows.
+        a = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        shape = (a.shape[0], b.shape[1])
+    *batch, m, n = shape
+    swap = n < min(m, NARROW)
+    rows, columns, depth = (n, m, a.shape[-1]) if swap else (m, n, a.shape[-1])
+    sums = np.empty((math.prod(batch), rows, columns), engine.carrier)
+    a, b = (_matrices(x, batch, engine.carrier, transpose=swap) for x in ((b, a) if swap else (a, b)))
+    row_step, column_step = (1, n) if swap else (n, 1)
+
+    def work(tile: tuple[int, int, int]) -> None:
+        i, start, stop = tile
+        place = Place(i * m * n + start * row_step, row_step, column_step, draw)
+        engine.run(a[i % len(a), start:stop], b[i % len(b)], sums[i, start:stop], place)
+
+    run_all(work, list(_tiles(len(sums), rows, columns * depth)))
+    return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
+
+
+def _matrices(x: NDArray, batch: list[int], carrier: type, transpose: bool) -> NDArray:
+    """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
+    if transpose:
+        x = np.swapaxes(x, -1, -2)
+    if x.ndim > 2:
+        x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        return np.require(x, carrier, "CAW").reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def _tiles(matrices: int, rows: int, work_of_row: int) -> Iterator[tuple[int, int, int]]:
+    """(matrix, first row, last row) of the pieces that threads take."""
+    threads = get_threads() if matrices * rows * work_of_row >= 2 * LEAST_WORK else 1
+    pieces = min(-(-threads // max(matrices, 1)), max(rows, 1))
+    step = -(-rows // pieces) or 1
+    for i in range(matrices):
+        for start in range(0, rows, step):
+            yield i, start, min(start + step, rows)

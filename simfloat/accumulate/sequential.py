@@ -1,0 +1,151 @@
+"""Sums in ascending order of k, rounded at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
+from simfloat.accumulate.carrier import CARRIERS, Carrier
+from simfloat.accumulate.facts import Facts
+from simfloat.arithmetic.operations import check_precision, odd_suffices
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+
+
+def sequential(
+    format: Format | str, *, rounding: Rounding = nearest_even, products: Format | str | None = None
+) -> Sequential:
+    """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
+
+    The product is exact, as in a fused multiply-add, or first rounded to the format `products`. Signs of zero follow
+    IEEE 754-2019 section 6.3: under toward_negative +0 + -0 and x - x are -0.
+
+    Raises ValueError for formats of more than 50 bits of precision, FP64 under nearest_even excepted.
+    """
+    return Sequential(as_format(format), rounding, None if products is None else as_format(products))
+
+
+@dataclass(frozen=True)
+class Sequential:
+    """See :func:`sequential`."""
+
+    format: Format
+    rounding: Rounding = nearest_even
+    products: Format | None = None
+
+    def __post_init__(self) -> None:
+        for format in self._formats:
+            check_precision(format, self.rounding)
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.format
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """One mode for products and sums."""
+        return (self.rounding,)
+
+    @property
+    def _formats(self) -> tuple[Format, ...]:
+        return (self.format,) if self.products is None else (self.format, self.products)
+
+    def engine(self, operands: Operands) -> Engine:
+        """The fastest loop that is exact for such operands."""
+        a, b = operands.a, operands.b
+        if self.rounding == nearest_even and self.products is None:
+            if self.format == FP64:
+                return self._loop("native", np.float64)
+            if self.format == FP32 and CARRIERS[0].holds(a) and CARRIERS[0].holds(b):
+                return self._loop("native", np.float32)
+        plain = all(kernels.grid.plain(format, self.rounding) for format in self._formats)
+        if not plain or not CARRIERS[1].holds(a.times(b)):
+            return self._random(wide=True)
+        if self.rounding.is_stochastic:
+            return self._random(wide=not all(odd_suffices(format, self.rounding) for format in self._formats))
+        if self.rounding.mode != "nearest_even":
+            return self._loop("unfused_directed" if self.products else "fused_directed", np.float64)
+        return self._nearest(a.times(b), operands.depth)
+
+    def _nearest(self, products: Facts, depth: int) -> Engine:
+        """The cheapest carrier and step whose sums, rounded again, are the exact sums rounded once."""
+        terms = products if self.products is None else products.rounded(self.products)
+        sums = terms.summed(depth)
+        kind = "fused" if self.products is None else "unfused"
+        able = [
+            carrier
+            for carrier in CARRIERS
+            if carrier.holds(products) and all(carrier.has_room(format, sums) for format in self._formats)
+        ]
+        # Measured rates of the steps, in this order: 12, 7, 6 and 3 billion a second on one core.
+        for step, suits in (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)):
+            for carrier in able:
+                if suits(carrier, self.format, terms, sums):
+                    return self._loop(f"{kind}_{step}", carrier.type, top=sums.high - 1)
+        return self._random(wide=True)
+
+    def _loop(self, step: str, carrier: type, top: int | None = None) -> Engine:
+        formats = (self.format, self.products or self.format)
+        if top is None:
+            numbers = [kernels.grid.numbers(format, self.rounding).astype(carrier) for format in formats]
+        else:
+            numbers = [kernels.grid.numbers_below(format, self.rounding, top, carrier) for format in formats]
+        sign = carrier(-1 if self.rounding.mode == "toward_negative" else 1)
+        return _Loop(carrier, kernels.sequential.steps[step], *numbers, sign)
+
+    def _random(self, wide: bool) -> Engine:
+        numbers = [kernels.grid.numbers(f, self.rounding) for f in (self.format, self.products or self.format)]
+        pair = self.rounding.is_stochastic and not all(odd_suffices(f, self.rounding) for f in self._formats)
+        return _Random(self, wide, pair, *numbers)
+
+    def __repr__(self) -> str:
+        return f"sequential({self.format!r}{self._options(repr)})"
+
+    def __str__(self) -> str:
+        return f"sequential({self.format}{self._options(str)})"
+
+    def _options(self, text: Callable[[Format], str]) -> str:
+        rounding = "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
+        return rounding + ("" if self.products is None else f", products={text(self.products)}")
+
+
+class _Loop(NamedTuple):
+    """A deterministic loop with the numbers it reads."""
+
+    carrier: type
+    loop: Callable
+    grid: NDArray
+    products: NDArray
+    sign: np.floating
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+        self.loop(a, b, out, self.grid, self.products, self.sign)
+
+
+class _Random(NamedTuple):
+    """A loop that may draw: quick, or the careful one for all that the quick ones do not cover."""
+
+    accumulator: Sequential
+    wide: bool
+    pair: bool
+    grid: NDArray
+    products: NDArray
+    carrier: type = np.float64
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+        where, seed = kernel_place(place)
+        rounds_products = self.accumulator.products is not None
+        if self.wide:
+            sign = -1.0 if self.accumulator.rounding.mode == "toward_negative" else 1.0
+            kernels.sequential.sequential_wide(
+                a, b, out, self.grid, self.products, sign, where, seed, self.pair, rounds_products
+            )
+        else:
+            loop = kernels.sequential.random_steps["unfused" if rounds_products else "fused"]
+            loop(a, b, out, self.grid, self.products, where, seed)

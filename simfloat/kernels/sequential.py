@@ -1,0 +1,155 @@
+"""Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
+
+`a` is (m, k), `b` is (k, n), `out` is (m, n), all of one type, the carrier in which the steps compute. The innermost
+loop runs over columns, whose sums are independent, so LLVM vectorises it; a block of `b` is used for every row while
+it stays in the cache. The steps differ, the loop does not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels.exact import add_odd, fma_wide, multiply_wide, odd_of, odd_sum
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import kernel, scalar, specialize
+from simfloat.kernels.machine import fma
+from simfloat.kernels.random import words_at
+from simfloat.kernels.rounding import directed, general, nearest, stochastic, stochastic_pair
+
+COLUMNS, DEPTH = 256, 128
+U64 = np.uint64
+
+
+def _sequential(a, b, out, grid_numbers, product_numbers, sign):
+    """Deterministic steps."""
+    grid, products = unpack(grid_numbers), unpack(product_numbers)
+    out[:] = 0
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], DEPTH):
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                for k in range(first, min(first + DEPTH, a.shape[1])):
+                    x, row = a[i, k], b[k, left:right]
+                    for j in range(sums.size):
+                        sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
+
+
+def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
+    """Stochastic steps. The element at (i, j) is place[0] + i * place[1] + j * place[2] of call place[3], and its
+    sums draw from stage place[4], its products from the stage after that."""
+    grid, products = unpack(grid_numbers), unpack(product_numbers)
+    call, stage = U64(place[3]), U64(place[4])
+    words, product_words = np.empty((4, COLUMNS), np.uint32), np.empty((4, COLUMNS), np.uint32)
+    out[:] = 0
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for i in range(out.shape[0]):
+            sums = out[i, left:right]
+            element = U64(place[0] + i * place[1] + left * place[2])
+            for first in range(0, a.shape[1], 4):
+                _fill(words, sums.size, element, U64(place[2]), U64(first), call, stage, seed)
+                if rounds_products:  # noqa: F821
+                    _fill(product_words, sums.size, element, U64(place[2]), U64(first), call, stage + U64(1), seed)
+                for k in range(first, min(first + 4, a.shape[1])):
+                    x, row, draws, product_draws = a[i, k], b[k, left:right], words[k - first], product_words[k - first]
+                    for j in range(sums.size):
+                        product = x * row[j]
+                        if rounds_products:  # noqa: F821
+                            product = stochastic(product, product_draws[j], products)
+                        sums[j] = stochastic(odd_sum(sums[j], product), draws[j], grid)
+
+
+@scalar
+def _fill(words, columns, element, column_step, step, call, stage, seed):
+    """The words of four steps for a row of elements."""
+    for j in range(columns):
+        w0, w1, w2, w3 = words_at(element + U64(j) * column_step, step, call, stage, seed)
+        words[0, j], words[1, j], words[2, j], words[3, j] = w0, w1, w2, w3
+
+
+@kernel
+def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
+    """Steps for any operands, any grid and any mode, without haste; `pair` if draws need more than float64's bits."""
+    grid, products = unpack(grid_numbers), unpack(product_numbers)
+    u = U64
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            element = u(place[0] + i * place[1] + j * place[2])
+            total, words, product_words = 0.0, (u(0), u(0), u(0), u(0)), (u(0), u(0), u(0), u(0))
+            for k in range(a.shape[1]):
+                if k % 4 == 0 and grid.random_step != 0.0:
+                    words = words_at(element, u(k), u(place[3]), u(place[4]), seed)
+                    product_words = words_at(element, u(k), u(place[3]), u(place[4] + 1), seed)
+                x, y = np.float64(a[i, k]), np.float64(b[k, j])
+                if rounds_products:
+                    product = _round_wide(multiply_wide(x, y), product_words[k % 4], products, pair)
+                    exact = fma_wide(product, 1.0, total, sign)
+                else:
+                    exact = fma_wide(x, y, total, sign)
+                total = _round_wide(exact, words[k % 4], grid, pair)
+            out[i, j] = total
+
+
+@scalar
+def _round_wide(exact, word, grid, pair):
+    high, low, exponent = exact
+    if pair:
+        return stochastic_pair(high, low, exponent, np.uint32(word), grid)
+    return general(odd_of(high, low, exponent), np.uint32(word), grid)
+
+
+@scalar
+def _fused_plain(total, x, y, grid, products, sign):
+    return nearest(total + x * y, grid)
+
+
+@scalar
+def _fused_odd(total, x, y, grid, products, sign):
+    return nearest(odd_sum(total, x * y), grid)
+
+
+@scalar
+def _unfused_plain(total, x, y, grid, products, sign):
+    return nearest(total + nearest(x * y, products), grid)
+
+
+@scalar
+def _unfused_odd(total, x, y, grid, products, sign):
+    return nearest(odd_sum(total, nearest(x * y, products)), grid)
+
+
+@scalar
+def _fused_directed(total, x, y, grid, products, sign):
+    return directed(add_odd(total, x * y, sign), grid)
+
+
+@scalar
+def _unfused_directed(total, x, y, grid, products, sign):
+    return directed(add_odd(total, directed(x * y, products), sign), grid)
+
+
+@scalar
+def _native(total, x, y, grid, products, sign):
+    return fma(x, y, total)
+
+
+#: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
+steps = {
+    name: specialize(_sequential, f"sequential_{name}", step=step)
+    for name, step in {
+        "fused_plain": _fused_plain,
+        "fused_odd": _fused_odd,
+        "unfused_plain": _unfused_plain,
+        "unfused_odd": _unfused_odd,
+        "fused_directed": _fused_directed,
+        "unfused_directed": _unfused_directed,
+        "native": _native,
+    }.items()
+}
+
+#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed).
+random_steps = {
+    "fused": specialize(_sequential_random, "sequential_random_fused", rounds_products=False),
+    "unfused": specialize(_sequential_random, "sequential_random_unfused", rounds_products=True),
+}

@@ -1,0 +1,141 @@
+"""Products: shapes, dtypes, rounding of operands and results, layouts and threads."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits, equal_bits
+
+
+def exact_if_small(a, b):
+    """Small integers: every accumulator of enough bits gives NumPy's product."""
+    return np.matmul(a, b)
+
+
+SHAPES = [
+    ((3, 4), (4, 5)),
+    ((4,), (4,)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((2, 3, 4), (4, 5)),
+    ((2, 3, 4), (2, 4, 5)),
+    ((2, 1, 3, 4), (6, 4, 5)),
+    ((3, 4), (2, 4, 5)),
+    ((2, 3, 4), (4,)),
+    ((0, 4), (4, 5)),
+    ((3, 0), (0, 5)),
+    ((2, 3, 0), (0, 5)),
+    ((0, 3, 4), (4, 5)),
+    ((70, 4), (4, 3)),
+    ((3, 4), (4, 70)),
+    ((1, 1), (1, 1)),
+]
+
+
+@pytest.mark.parametrize("left, right", SHAPES, ids=str)
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.FP16, sf.sequential(sf.FP16, rounding=sf.stochastic())], ids=str)
+def test_shapes_are_numpys(left, right, accumulate, rng):
+    a, b = rng.integers(-4, 5, left).astype(np.float32), rng.integers(-4, 5, right).astype(np.float32)
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(0))
+    want = np.matmul(a, b)
+    assert got.shape == want.shape and got.dtype == np.float32
+    assert (got == want).all()
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP16, sf.sequential(sf.BF16, rounding=sf.stochastic())], ids=str)
+def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng):
+    a, b = sf.round(rng.standard_normal((6, 50, 40)), sf.BF16), sf.round(rng.standard_normal((40, 90)), sf.BF16)
+    threads = sf.get_threads()
+    results = []
+    try:
+        for count in (1, 2, 5):
+            sf.set_threads(count)
+            results.append(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(7)))
+            results.append(sf.matmul(a, np.broadcast_to(b, (6, 40, 90)), accumulate=accumulate, stream=sf.BitStream(7)))
+            results.append(
+                sf.matmul(np.asfortranarray(a), b[:, ::-1][:, ::-1], accumulate=accumulate, stream=sf.BitStream(7))
+            )
+    finally:
+        sf.set_threads(threads)
+    for result in results:
+        assert_bits(result, results[0])
+
+
+def test_a_narrow_product_numbers_its_elements_like_a_wide_one(rng):
+    # Few columns are computed transposed; the bits of an element must not notice.
+    a, b = sf.round(rng.standard_normal((200, 30)), sf.FP16), sf.round(rng.standard_normal((30, 3)), sf.FP16)
+    accumulate = sf.sequential(sf.FP16, rounding=sf.stochastic())
+    narrow = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(2))
+    single = [
+        [sf.dot(a[i], b[:, j], accumulate=accumulate, stream=sf.BitStream(2)) for j in range(3)] for i in range(1)
+    ]
+    assert narrow[0, 0] == single[0][0], "element 0 draws the same bits in any shape"
+    threads = sf.get_threads()
+    try:
+        sf.set_threads(3)
+        assert_bits(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(2)), narrow)
+    finally:
+        sf.set_threads(threads)
+
+
+def test_operands_are_rounded_to_inputs_and_results_to_output(rng):
+    a, b = rng.standard_normal((5, 30)), rng.standard_normal((30, 4))
+    got = sf.matmul(a, b, inputs=(sf.E4M3, sf.E5M2), accumulate=sf.FP32, output=sf.BF16, rounding=sf.toward_zero)
+    sums = sf.matmul(sf.round(a, sf.E4M3), sf.round(b, sf.E5M2), accumulate=sf.FP32)
+    assert_bits(got, sf.round(sums, sf.BF16, sf.toward_zero))
+    assert got.dtype == np.float64
+    single = sf.matmul(np.float32(a), np.float32(b), inputs="fp16", accumulate="fp32", output=sf.FP64)
+    assert single.dtype == np.float64
+    overflowing = sf.matmul([[1e6]], [[1.0]], inputs=sf.FP16, accumulate=sf.FP32)
+    assert overflowing == np.inf, "operands do not saturate"
+
+
+def test_a_stochastic_call_takes_one_number():
+    stream = sf.BitStream(0)
+    x = np.linspace(0, 1, 50)
+    sf.dot(x, x, inputs=sf.FP16, accumulate=sf.FP16, stream=stream)
+    assert stream.calls == 0
+    sf.dot(x, x, inputs=sf.FP16, accumulate=sf.FP32, output=sf.BF16, rounding=sf.stochastic(), stream=stream)
+    assert stream.calls == 1
+    random = sf.sequential(sf.FP16, rounding=sf.stochastic())
+    sf.dot(x, x, inputs=sf.FP16, accumulate=random, output=sf.BF16, rounding=sf.stochastic(), stream=stream)
+    assert stream.calls == 2
+
+
+def test_dot_and_sum_are_products(rng):
+    x, y = sf.round(rng.standard_normal((2, 300)), sf.FP16)
+    assert sf.dot(x, y, accumulate=sf.FP16) == sf.matmul(x, y, accumulate=sf.FP16)
+    cube = sf.round(rng.standard_normal((4, 5, 6)), sf.FP16)
+    assert_bits(sf.sum(cube, accumulate=sf.FP16), sf.dot(cube.ravel(), np.ones(120), accumulate=sf.FP16))
+    assert_bits(sf.sum(np.asfortranarray(cube), accumulate=sf.FP16), sf.sum(cube, accumulate=sf.FP16))
+    for axis in range(-3, 3):
+        got = sf.sum(cube, axis, accumulate=sf.BF16)
+        want = np.apply_along_axis(lambda v: sf.dot(v, np.ones(v.size), accumulate=sf.BF16), axis, cube)
+        assert_bits(got, want)
+
+
+def test_empty_sums_are_plus_zero():
+    for accumulate in (sf.FP16, sf.sequential(sf.FP16, rounding=sf.toward_negative), sf.FP32):
+        assert equal_bits(sf.sum([], accumulate=accumulate), 0.0)
+        assert equal_bits(sf.sum(np.zeros((0, 2)), 0, accumulate=accumulate), [0.0, 0.0]).all()
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda x: sf.matmul(x, x, accumulate=sf.FP32), r"got shapes \(2, 3\) and \(2, 3\)"),
+        (lambda x: sf.matmul(1.0, x, accumulate=sf.FP32), r"got shapes \(\) and \(2, 3\)"),
+        (lambda x: sf.matmul(np.ones((3, 2, 3)), np.ones((2, 3, 3)), accumulate=sf.FP32), "leading axes of shapes"),
+        (lambda x: sf.dot(x, x, accumulate=sf.FP32), "dot takes two vectors of equal length"),
+        (lambda x: sf.dot(x[0], x[0, :2], accumulate=sf.FP32), r"shapes \(3,\) and \(2,\)"),
+        (lambda x: sf.sum(x, 2, accumulate=sf.FP32), "axis must be None or an integer from -2 to 1, got 2"),
+        (lambda x: sf.sum(x, accumulate=3), "accumulate must be a simfloat accumulator or a format, got 3"),
+        (lambda x: sf.sum(x, accumulate="fp17"), "Unknown format 'fp17'"),
+        (lambda x: sf.sum(x, accumulate=sf.FP32, rounding=sf.stochastic()), "pass stream="),
+        (lambda x: sf.sum(x, accumulate=sf.sequential(sf.FP16, rounding=sf.stochastic())), "pass stream="),
+        (lambda x: sf.matmul(x, x.T, inputs=(sf.FP16,) * 3, accumulate=sf.FP32), "for a and b; got 3"),
+    ],
+)
+def test_bad_input_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(np.ones((2, 3)))

@@ -1,0 +1,160 @@
+"""Sequential sums: every carrier and step against exact fractions, where they are hardest."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate.accumulator import Operands
+from simfloat.accumulate.facts import facts_of
+from tests.bits import DETERMINISTIC, assert_bits
+from tests.reference import matrix_product, sequential_dot
+
+FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.TF32, sf.FP32, sf.E4M3FNUZ, sf.Format(8, 15), sf.Format(11, 30)]
+
+
+def hard_operands(rng, inputs, m, k, n):
+    """Numbers whose sums meet ties, cancel, and differ widely in size."""
+    a = rng.standard_normal((m, k)) * 2.0 ** rng.integers(-12, 6, (m, k))
+    b = rng.standard_normal((k, n)) * 2.0 ** rng.integers(-6, 6, (k, n))
+    # Powers of two and their neighbours make ties; a repeated column with the other sign cancels.
+    short = rng.random((m, k)) < 0.4
+    a[short] = rng.choice([1.0, 0.5, 1.5, -1.0, 3.0, 2.0**-8, 2.0**-11, 257.0, 0.0], short.sum())
+    a[:, 1::5] = -a[:, 0:-1:5][:, : a[:, 1::5].shape[1]]
+    b[1::5] = b[0:-1:5][: b[1::5].shape[0]]
+    far = rng.random((k, n)) < 0.1
+    b[far] *= 2.0**-20
+    return sf.round(a, inputs, sf.nearest_even.saturating()), sf.round(b, inputs, sf.nearest_even.saturating())
+
+
+def check(a, b, format, rounding=sf.nearest_even, products=None, seed=3):
+    accumulate = sf.sequential(format, rounding=rounding, products=products)
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(seed))
+    want = matrix_product(a, b, lambda x, y, element: sequential_dot(x, y, format, rounding, products, element, seed))
+    assert_bits(got, want)
+
+
+@pytest.mark.parametrize("inputs", [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E2M1, sf.TF32, sf.FP32], ids=str)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_nearest_even_sums_follow_the_definition(format, inputs, rng):
+    a, b = hard_operands(rng, inputs, 3, 40, 4)
+    check(a, b, format)
+    check(a, b, format, products=format)
+    check(a, b, format, products=sf.BF16)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.E4M3, sf.p3109(8, 3), sf.p3109(8, 1)], ids=str)
+@pytest.mark.parametrize("rounding", [*DETERMINISTIC[1:], sf.nearest_even.saturating()], ids=repr)
+def test_other_modes_follow_the_definition(format, rounding, rng):
+    a, b = hard_operands(rng, sf.FP16, 2, 24, 3)
+    check(a, b, format, rounding)
+    check(a, b, format, rounding, products=sf.FP16)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 20)], ids=str)
+@pytest.mark.parametrize("rounding", [sf.stochastic(), sf.stochastic(4, "A"), sf.stochastic(9, "B")], ids=repr)
+def test_stochastic_sums_follow_the_definition(format, rounding, rng):
+    a, b = hard_operands(rng, sf.FP16, 3, 23, 5)
+    check(a, b, format, rounding)
+    check(a, b, format, rounding, products=sf.BF16)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.FP32, sf.FP64, sf.Format(11, 40)], ids=str)
+def test_operands_of_full_double_precision(format, rng):
+    a, b = rng.standard_normal((2, 20)), rng.standard_normal((20, 3))
+    a[0, :5] *= 2.0**-1060
+    b[3] *= 2.0**900
+    check(a, b, format)
+    if format != sf.FP64:
+        check(a, b, format, sf.toward_positive)
+        check(a, b, format, sf.nearest_even, products=sf.FP16)
+        check(a, b, format, sf.stochastic(6))
+
+
+def test_specials_flow_through_sums():
+    inf, nan = np.inf, np.nan
+    a = np.array([[inf, 1.0, -inf], [inf, 0.0, 1.0], [nan, 1.0, 1.0], [65504.0, 65504.0, -inf], [-0.0, -0.0, -0.0]])
+    b = np.ones((3, 2))
+    b[0, 1] = 0.0
+    for format in (sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.E4M3FNUZ):
+        for rounding in (sf.nearest_even, sf.toward_negative, sf.toward_zero):
+            check(a, b, format, rounding)
+            check(a, b, format, rounding, products=format)
+
+
+def test_signs_of_zero_sums():
+    assert np.signbit(sf.dot([-0.0], [1.0], accumulate=sf.FP16)) == 0
+    down = sf.sequential(sf.FP16, rounding=sf.toward_negative)
+    assert np.signbit(sf.dot([-0.0], [1.0], accumulate=down)) == 1
+    assert np.signbit(sf.dot([1.0, 1.0], [1.0, -1.0], accumulate=down)) == 1
+    assert np.signbit(sf.dot([2.0**-30], [-(2.0**-30)], accumulate=sf.FP16)) == 1, "a negative sum underflows to -0"
+
+
+@pytest.mark.parametrize("format, stops", [(sf.FP16, 2048), (sf.BF16, 256), (sf.E4M3, 16), (sf.E5M2, 8)], ids=str)
+def test_counting_by_ones_stops_at_two_to_the_precision(format, stops):
+    assert sf.sum(np.ones(stops + 100), accumulate=format) == stops
+
+
+@pytest.mark.parametrize(
+    "format, terms, value",
+    [("FP16", 513, 7.0859375), ("BF16", 65, 5.0625), ("E3M4", 16, 3.5), ("E4M3", 9, 3.0), ("E5M2", 5, 2.0)],
+)
+def test_the_harmonic_series_stagnates(format, terms, value):
+    # Higham, Accuracy and Stability of Numerical Algorithms, and Malone 2020: first k that changes nothing.
+    reciprocals = sf.divide(1.0, np.arange(1, terms + 500), format)
+    sums = [float(sf.sum(reciprocals[:k], accumulate=format)) for k in (terms - 2, terms - 1, terms, terms + 400)]
+    assert sums[1:] == [value] * 3 and sums[0] < value
+
+
+def test_the_harmonic_series_in_fp32_stagnates_after_two_million_terms():
+    reciprocals = sf.divide(1.0, np.arange(1, 2097152 + 1000), sf.FP32)
+    assert sf.sum(reciprocals, accumulate=sf.FP32) == 15.403682708740234
+
+
+def test_stochastic_sums_do_not_stagnate():
+    # 1 + 4096 steps of 2^-12 in 11 bits: mean 2, standard deviation sqrt(m nu (1 - nu)) ulp = 0.02706.
+    x = np.concatenate([[1.0], np.full(4096, 2.0**-12)])
+    runs = 400
+    accumulate = sf.sequential(sf.FP16, rounding=sf.stochastic())
+    sums = sf.matmul(np.tile(x, (runs, 1)), np.ones((x.size, 1)), accumulate=accumulate, stream=sf.BitStream(1))
+    nu, ulp = 0.25, 2.0**-10
+    deviation = np.sqrt(4096 * nu * (1 - nu)) * ulp
+    assert abs(sums.mean() - 2) < 5 * deviation / np.sqrt(runs)
+    assert abs(sums.std() / deviation - 1) < 5 / np.sqrt(2 * runs)
+    assert sf.sum(x, accumulate=sf.FP16) == 1.0
+
+
+def carrier_of(a, b, format, **options):
+    accumulator = sf.sequential(format, **options)
+    engine = accumulator.engine(Operands(facts_of(a), facts_of(b), a.shape[-1], format, sf.nearest_even))
+    return np.dtype(engine.carrier).name, getattr(getattr(engine, "loop", None), "__name__", type(engine).__name__)
+
+
+def test_quick_carriers_serve_where_they_are_exact(rng):
+    x = rng.standard_normal((64, 64))
+    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
+    assert carrier_of(eight, eight, sf.FP16) == ("float32", "sequential_fused_plain")
+    assert carrier_of(half, half, sf.FP16) == ("float64", "sequential_fused_plain")
+    assert carrier_of(brain, brain, sf.BF16) == ("float32", "sequential_fused_odd")
+    assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "sequential_unfused_plain")
+    assert carrier_of(half, half, sf.FP32) == ("float32", "sequential_native")
+    assert carrier_of(x, x, sf.FP32) == ("float64", "_Random")
+    huge = brain * 2.0**54
+    assert carrier_of(huge, huge, sf.BF16) == ("float64", "sequential_fused_odd")
+
+
+def test_repr_gives_the_accumulator_back():
+    for accumulator in (
+        sf.sequential(sf.FP16),
+        sf.sequential("bf16", rounding=sf.stochastic(8), products=sf.E4M3),
+        sf.sequential(sf.Format(5, 9), rounding=sf.toward_zero),
+    ):
+        assert eval(repr(accumulator), vars(sf)) == accumulator
+        assert hash(eval(repr(accumulator), vars(sf))) == hash(accumulator)
+    assert str(sf.sequential(sf.FP16, products=sf.BF16)) == "sequential(FP16, products=BF16)"
+
+
+def test_formats_beyond_the_proof_are_refused():
+    with pytest.raises(ValueError, match="FP64 has precision 53, and the mode is toward_zero"):
+        sf.sequential(sf.FP64, rounding=sf.toward_zero)
+    with pytest.raises(ValueError, match="precision 52"):
+        sf.sequential(sf.FP32, products=sf.Format(11, 51))
