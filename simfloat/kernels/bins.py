@@ -54,7 +54,8 @@ def carry(bins, anchors):
         anchor, fine, coarse = anchors[t - 1], bins[t].reshape(-1), bins[t - 1].reshape(-1)
         for j in range(fine.size):
             piece = (fine[j] + anchor) - anchor
-            coarse[j] += piece
+            # What an infinite product left behind is NaN; the first bin has the infinity itself.
+            coarse[j] += piece if piece == piece else 0.0
             fine[j] -= piece
 
 
