@@ -1,6 +1,7 @@
 """One operation, one rounding, on arrays."""
 
 from simfloat.arithmetic.codes import decode, encode
+from simfloat.arithmetic.functions import exp, log, sigmoid, tanh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
 from simfloat.arithmetic.round import round
@@ -14,11 +15,15 @@ __all__ = [
     "decode",
     "divide",
     "encode",
+    "exp",
     "fma",
     "get_threads",
+    "log",
     "multiply",
     "round",
     "set_threads",
+    "sigmoid",
     "sqrt",
     "subtract",
+    "tanh",
 ]

@@ -172,7 +172,7 @@ class _Drawn(_Computed):
 
 
 class _Native(_Computed):
-    """The same, rounded by the hardware."""
+    """The same, rounded by the hardware, or to float64 by a kernel where the hardware has no such operation."""
 
     def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding, carrier: type) -> None:
         super().__init__(operation, vectors, rounding)
@@ -180,8 +180,12 @@ class _Native(_Computed):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        with np.errstate(all="ignore"):
-            _NATIVE[self.operation](*self.block(start, stop), out=result)
+        if self.operation in _NATIVE:
+            with np.errstate(all="ignore"):
+                _NATIVE[self.operation](*self.block(start, stop), out=result)
+        else:
+            a, b, c = (*self.block(start, stop), ZERO, ZERO)[:3]
+            kernels.elementwise.double_results[self.operation](a, b, c, self.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -189,7 +193,7 @@ def _source(operation: str, vectors: list[NDArray], format: Format, rounding: Ro
     if rounding.mode == "nearest_even":
         if format == FP64:
             return _Native(operation, vectors, rounding, np.float64)
-        if format == FP32 and all(vector.dtype == np.float32 for vector in vectors):
+        if format == FP32 and operation in _NATIVE and all(vector.dtype == np.float32 for vector in vectors):
             return _Native(operation, vectors, rounding, np.float32)
     # A draw reads the exact result to `bits` bits below the last place, and two more for what lies below.
     if rounding.is_stochastic and not odd_suffices(format, rounding):

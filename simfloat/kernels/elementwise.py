@@ -2,15 +2,15 @@
 
 Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
 Operands are flat arrays of one length, or of length 1 for a scalar. Blocks whose operands are moderate, and float32
-operands always, take the quick formula, which vectorises; the others the careful one.
+operands mostly, take the quick formula, which vectorises; blocks with an extreme operand or a NaN the careful one.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels import exact
-from simfloat.kernels.exact import odd_of
+from simfloat.kernels import exact, functions
+from simfloat.kernels.exact import double_of, odd_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma, is_extreme
@@ -41,7 +41,9 @@ def _exact(a, b, c, sign, out):
         extreme = _load(a, start, x) | _load(b, start, y) | _load(c, start, z)
         block = out[start : start + BLOCK]
         for i in range(block.size):
-            block[i] = quick(x[i], y[i], z[i], sign)  # noqa: F821
+            value = quick(x[i], y[i], z[i], sign)  # noqa: F821
+            block[i] = value
+            extreme |= value != value
         if extreme:
             for i in range(block.size):
                 high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
@@ -57,6 +59,16 @@ def _drawn(a, b, c, sign, words, out, numbers):
         for i in range(min(BLOCK, out.size - start)):
             high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
             out[start + i] = one_nan(stochastic_pair(high, low, exponent, words[start + i], grid))
+
+
+def _double(a, b, c, sign, out):
+    """Each exact result rounded to nearest even in float64."""
+    x, y, z = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    for start in range(0, out.size, BLOCK):
+        _load(a, start, x), _load(b, start, y), _load(c, start, z)
+        for i in range(min(BLOCK, out.size - start)):
+            high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
+            out[start + i] = double_of(high, low, exponent)
 
 
 @kernel
@@ -75,11 +87,15 @@ OPERATIONS = {
     "divide": (lambda x, y, z, s: exact.divide_odd(x, y), lambda x, y, z, s: exact.divide_wide(x, y)),
     "fma": (lambda x, y, z, s: exact.fma_odd(x, y, z, s), lambda x, y, z, s: exact.fma_wide(x, y, z, s)),
     "sqrt": (lambda x, y, z, s: exact.sqrt_odd(x), lambda x, y, z, s: exact.sqrt_wide(x)),
+    "exp": (lambda x, y, z, s: functions.exp_quick(x), lambda x, y, z, s: functions.exp_wide(x)),
+    "log": (lambda x, y, z, s: functions.log_quick(x), lambda x, y, z, s: functions.log_wide(x)),
+    "tanh": (lambda x, y, z, s: functions.tanh_quick(x), lambda x, y, z, s: functions.tanh_wide(x)),
+    "sigmoid": (lambda x, y, z, s: functions.sigmoid_quick(x), lambda x, y, z, s: functions.sigmoid_wide(x)),
 }
 
-exact_results = {}
-drawn_results = {}
+exact_results, drawn_results, double_results = {}, {}, {}
 for _name, (_quick, _wide) in OPERATIONS.items():
     _bound = {"quick": scalar(_quick), "wide": scalar(_wide)}
     exact_results[_name] = specialize(_exact, f"exact_{_name}", **_bound)
     drawn_results[_name] = specialize(_drawn, f"drawn_{_name}", **_bound)
+    double_results[_name] = specialize(_double, f"double_{_name}", **_bound)
