@@ -21,7 +21,7 @@ MODES = {
     "toward_negative": gmpy2.RoundDown,
 }
 # Wide enough to tell 1 - exp(-1000) from 1.
-WIDE = dict(precision=1600, emin=-(2**20), emax=2**20)
+WIDE = dict(precision=4000, emin=-(2**20), emax=2**20)
 
 
 def numbers(name, rng, count=1500):
