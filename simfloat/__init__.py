@@ -1,5 +1,71 @@
-"""simfloat: narrow floating-point arithmetic, bit for bit."""
+"""simfloat: narrow floating-point arithmetic, bit for bit.
 
-from simfloat.accumulate import *  # noqa: F403
-from simfloat.arithmetic import *  # noqa: F403
-from simfloat.formats import *  # noqa: F403
+Formats and rounding modes say which numbers exist and which one is chosen; `round`, `add` ... `sigmoid` compute with
+one rounding each; accumulators, `matmul`, `dot` and `sum` make sums as machines do; policies, tensors, layers and
+optimizers train models with every operation rounded; a Recorder counts what the roundings did.
+"""
+
+from simfloat import nn, optim
+from simfloat.accumulate import dot, exact, matmul, sequential, sum
+from simfloat.arithmetic import (
+    BitStream,
+    add,
+    decode,
+    divide,
+    encode,
+    exp,
+    fma,
+    get_threads,
+    log,
+    multiply,
+    round,
+    set_threads,
+    sigmoid,
+    sqrt,
+    subtract,
+    tanh,
+)
+from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
+from simfloat.formats import (
+    BF16,
+    CATALOG,
+    E2M1,
+    E2M3,
+    E3M2,
+    E3M4,
+    E4M3,
+    E4M3_IEEE,
+    E4M3B11FNUZ,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    E8M0,
+    FP16,
+    FP32,
+    FP64,
+    TF32,
+    Format,
+    Rounding,
+    as_format,
+    nearest_away,
+    nearest_even,
+    p3109,
+    stochastic,
+    to_odd,
+    toward_negative,
+    toward_positive,
+    toward_zero,
+)
+from simfloat.policy import Policy, policies
+from simfloat.telemetry import Recorder
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3_IEEE", "E4M3B11FNUZ", "E4M3FNUZ", "E5M2",
+    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "Format", "Parameter", "Policy", "Recorder",
+    "Rounding", "Tensor", "add", "as_format", "decode", "divide", "dot", "encode", "exact", "exp", "fma",
+    "get_threads", "log", "matmul", "multiply", "nearest_away", "nearest_even", "nn", "no_grad", "optim", "p3109",
+    "policies", "round", "sequential", "set_threads", "sigmoid", "simulate", "sqrt", "stochastic", "subtract", "sum",
+    "tanh", "to_odd", "toward_negative", "toward_positive", "toward_zero",
+]  # fmt: skip

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.facts import Facts
+from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Draw
 from simfloat.formats import Format, Rounding, as_format
 
@@ -38,7 +40,13 @@ class Operands(NamedTuple):
 class Engine(Protocol):
     """An accumulator made ready for operands of known facts: computes tiles of a matrix product."""
 
-    carrier: type  # float32 or float64: what operands and sums travel as
+    @property
+    def carrier(self) -> FloatType:
+        """float32 or float64: what operands and sums travel as."""
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds a product, roughly: decides how many threads share the work."""
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         """Sum a (m, k) times b (k, n) over k into out (m, n); all C-contiguous in the carrier's type."""
@@ -64,13 +72,18 @@ class Accumulator(Protocol):
 
 def as_accumulator(x: Accumulator | Format | str) -> Accumulator:
     """The accumulator that `x` stands for: itself, or a format (or its name) for `sequential`."""
-    from simfloat.accumulate.sequential import Sequential
-
     if isinstance(x, Format | str):
-        return Sequential(as_format(x))
+        return _sequential(as_format(x))
     if hasattr(x, "engine"):
         return x
     raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
+
+
+@cache
+def _sequential(format: Format) -> Accumulator:
+    from simfloat.accumulate.sequential import Sequential
+
+    return Sequential(format)
 
 
 def kernel_place(place: Place) -> tuple[NDArray[np.int64], np.uint64]:

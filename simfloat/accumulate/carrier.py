@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from simfloat.accumulate.facts import Facts
+from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
 
@@ -14,7 +15,7 @@ from simfloat.formats import Format
 class Carrier:
     """float32 or float64 as a place to add: P bits of precision, exponents from `lowest` to below `highest`."""
 
-    type: type
+    type: FloatType
     precision: int
     lowest: int
     highest: int

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.operations import check_precision
+from simfloat.arithmetic.operands import FloatType, check_precision
 from simfloat.formats import FP64, Format, Rounding
 
 #: Bits of a total that its round-to-odd keeps at least.
@@ -56,7 +56,8 @@ exact = Exact()
 class _Plain(NamedTuple):
     """Sums that float64 holds."""
 
-    carrier: type = np.float64
+    carrier: FloatType = np.float64
+    cost: float = 0.1
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         unread = kernels.grid.numbers(FP64)
@@ -70,7 +71,8 @@ class _Bins(NamedTuple):
     anchors: NDArray[np.float64]
     exact_products: bool
     to_nearest: bool
-    carrier: type = np.float64
+    carrier: FloatType = np.float64
+    cost: float = 2.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         bins = np.empty((self.anchors.size, *out.shape))
@@ -101,7 +103,7 @@ def _check_range(products: Facts, growth: int) -> None:
 
 def _check_output(output: Format, rounding: Rounding) -> None:
     check_precision(output, rounding)
-    if rounding.is_stochastic and output.precision + (rounding.bits or 0) + 2 > KEPT:
+    if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT:
         most = KEPT - 2 - output.precision
         raise ValueError(
             f"An exact sum is known to {KEPT} bits here, too few to round to {output} with {rounding.bits} random "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
@@ -19,6 +18,7 @@ class Facts(NamedTuple):
     precision: int
     low: int
     high: int
+    finite: bool = True  # whether there are no infinities and no NaN among them
 
     def times(self, other: Facts) -> Facts:
         """Of the products of two arrays' elements."""
@@ -34,21 +34,30 @@ class Facts(NamedTuple):
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
         return Facts(high - self.low, self.low, high)
 
+    def inside(self, format: Format) -> bool:
+        """Whether all are numbers of the format for certain, so that rounding to it would change nothing."""
+        return (
+            self.finite
+            and self.precision <= format.precision
+            and self.low >= format.emin - format.mantissa_bits
+            and self.high <= format.emax
+            and format.subnormals
+            and format.has_negative_zero
+        )
+
 
 #: Of arrays without a finite nonzero number, and of ones.
-NOTHING = Facts(1, 0, 1)
 ONES = Facts(1, 0, 1)
 
 
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
-    bits = np.empty(3, np.int64)
-    kernels.facts.bit_facts(x.reshape(-1), bits)
-    fractions, least, greatest = bits.tolist()
+    fractions, least, greatest, finite = kernels.facts.bit_facts(x.reshape(-1))
     if greatest < 0:
-        return NOTHING
-    unused = (fractions & -fractions).bit_length() - 1 if fractions else 52
-    # A subnormal float64 is a multiple of the smallest one; a normal number's last bit follows from its first.
-    precision = 53 - unused
-    low = max(least, 1) - 1023 - (52 if least == 0 else precision - 1)
-    return Facts(precision if least else 53, low, max(greatest, 1) - 1022)
+        return ONES._replace(finite=finite)
+    if least == 0:
+        # A subnormal float64 is a multiple of the smallest one.
+        return Facts(53, -1074, max(greatest, 1) - 1022, finite)
+    # Below the hidden bit, as many bits as the fractions use together.
+    used = 52 - ((fractions & -fractions).bit_length() - 1) if fractions else 0
+    return Facts(used + 1, least - 1023 - used, greatest - 1022, finite)

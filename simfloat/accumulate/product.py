@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator, Engine, Operands, Place, as_accumulator
-from simfloat.accumulate.facts import facts_of
+from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, check_rounding
-from simfloat.arithmetic.plan import Draw, Elements, plan_for, result_dtype, round_all, take_draw
+from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, result_dtype
+from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
 from simfloat.arithmetic.round import round
+from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import get_threads, run_all
 from simfloat.formats import Format, Rounding, as_format, nearest_even
 
-#: Products below which a second thread costs more than it saves.
-LEAST_WORK = 1 << 17
+#: Nanoseconds of work below which a second thread costs more than it saves.
+LEAST_WORK = 200_000
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
@@ -56,7 +56,7 @@ def matmul(
         raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
     left = a if a.ndim > 1 else a[np.newaxis]
     right = b if b.ndim > 1 else b[:, np.newaxis]
-    out = _products(left, right, inputs, accumulate, output, rounding, stream, observer, "matmul")
+    out = _checked_product(left, right, inputs, accumulate, output, rounding, stream, observer, "matmul")
     shape = out.shape[:-2] + (out.shape[-2:-1] if a.ndim > 1 else ()) + (out.shape[-1:] if b.ndim > 1 else ())
     return out.reshape(shape)
 
@@ -77,7 +77,7 @@ def dot(
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}.")
     row, column = a[np.newaxis], b[:, np.newaxis]
-    return _products(row, column, inputs, accumulate, output, rounding, stream, observer, "dot").reshape(())
+    return _checked_product(row, column, inputs, accumulate, output, rounding, stream, observer, "dot").reshape(())
 
 
 def sum(
@@ -107,10 +107,10 @@ def sum(
         raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     ones = np.ones((rows.shape[1], 1), x.dtype)
     pair = None if inputs is None else (inputs, inputs)
-    return _products(rows, ones, pair, accumulate, output, rounding, stream, observer, "sum").reshape(shape)
+    return _checked_product(rows, ones, pair, accumulate, output, rounding, stream, observer, "sum").reshape(shape)
 
 
-def _products(
+def _checked_product(
     a: NDArray,
     b: NDArray,
     inputs: Inputs,
@@ -121,20 +121,56 @@ def _products(
     observer: Observer | None,
     operation: str,
 ) -> NDArray[np.floating]:
-    """The products of matrices a (..., m, k) and b (..., k, n)."""
+    """The products of matrices under options as users give them."""
     check_rounding(rounding)
     accumulator = as_accumulator(accumulate)
     format = _output_format(output, accumulator)
-    out = np.empty(_result_shape(a, b), result_dtype([a, b], format))
+    return multiply_matrices(
+        a,
+        b,
+        inputs=None if inputs is None else _pair(inputs),
+        accumulator=accumulator,
+        output=format,
+        rounding=rounding,
+        dtype=result_dtype([a, b], format),
+        stream=stream,
+        observer=observer,
+        operation=operation,
+    )
+
+
+def multiply_matrices(
+    a: NDArray,
+    b: NDArray,
+    *,
+    inputs: tuple[Format, Format] | None,
+    accumulator: Accumulator,
+    output: Format,
+    rounding: Rounding,
+    dtype: FloatType,
+    stream: BitStream | None,
+    observer: Observer | None,
+    operation: str,
+) -> NDArray[np.floating]:
+    """The products of matrices a (..., m, k) and b (..., k, n), in an array of type `dtype`."""
+    out = np.empty(_result_shape(a, b), dtype)
     draw = take_draw(stream, rounding, *accumulator.roundings)
-    if inputs is not None:
-        a_format, b_format = _pair(inputs)
-        a, b = round(a, a_format), round(b, b_format)
-    engine = accumulator.engine(Operands(facts_of(a), facts_of(b), a.shape[-1], format, rounding))
+    a, a_facts = _rounded(a, inputs[0] if inputs else None)
+    b, b_facts = _rounded(b, inputs[1] if inputs else None)
+    engine = accumulator.engine(Operands(a_facts, b_facts, a.shape[-1], output, rounding))
     sums = _sums(engine, a, b, out.shape, draw)
-    plan = plan_for(format, rounding, engine.carrier)
+    plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
     return out
+
+
+def _rounded(x: NDArray, format: Format | None) -> tuple[NDArray, Facts]:
+    """An operand rounded to its format, if it has one, and the facts of its numbers."""
+    facts = facts_of(x)
+    if format is None or facts.inside(format):
+        return x, facts
+    x = round(x, format)
+    return x, facts_of(x)
 
 
 def _pair(inputs: Inputs) -> tuple[Format, Format]:
@@ -154,6 +190,8 @@ def _output_format(output: Format | str | None, accumulator: Accumulator) -> For
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
+    if a.ndim == b.ndim == 2:
+        return (a.shape[0], b.shape[1])
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
@@ -168,36 +206,40 @@ def _sums(engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: 
         a = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
         shape = (a.shape[0], b.shape[1])
     *batch, m, n = shape
+    # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
-    rows, columns, depth = (n, m, a.shape[-1]) if swap else (m, n, a.shape[-1])
+    rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
+    left, right = (b, a) if swap else (a, b)
     sums = np.empty((math.prod(batch), rows, columns), engine.carrier)
-    a, b = (_matrices(x, batch, engine.carrier, transpose=swap) for x in ((b, a) if swap else (a, b)))
-    row_step, column_step = (1, n) if swap else (n, 1)
+    left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
 
     def work(tile: tuple[int, int, int]) -> None:
         i, start, stop = tile
         place = Place(i * m * n + start * row_step, row_step, column_step, draw)
-        engine.run(a[i % len(a), start:stop], b[i % len(b)], sums[i, start:stop], place)
+        engine.run(left[i % len(left), start:stop], right[i % len(right)], sums[i, start:stop], place)
 
-    run_all(work, list(_tiles(len(sums), rows, columns * depth)))
+    run_all(work, _tiles(len(sums), rows, columns * a.shape[-1] * engine.cost))
     return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
 
 
-def _matrices(x: NDArray, batch: list[int], carrier: type, transpose: bool) -> NDArray:
+def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        return np.require(x, carrier, "CAW").reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    flags = x.flags
+    if x.dtype != carrier or not flags.c_contiguous or not flags.carray:
+        with np.errstate(invalid="ignore"):  # converting a signalling NaN
+            x = np.array(x, carrier, order="C")
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 
-def _tiles(matrices: int, rows: int, work_of_row: int) -> Iterator[tuple[int, int, int]]:
+def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
     """(matrix, first row, last row) of the pieces that threads take."""
-    threads = get_threads() if matrices * rows * work_of_row >= 2 * LEAST_WORK else 1
-    pieces = min(-(-threads // max(matrices, 1)), max(rows, 1))
-    step = -(-rows // pieces) or 1
-    for i in range(matrices):
-        for start in range(0, rows, step):
-            yield i, start, min(start + step, rows)
+    worthwhile = min(get_threads(), int(matrices * rows * work_of_row / LEAST_WORK))
+    if matrices == 1 and worthwhile < 2:
+        return [(0, 0, rows)]
+    pieces = min(-(-worthwhile // max(matrices, 1)), rows)
+    step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
+    return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]

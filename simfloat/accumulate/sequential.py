@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
 from simfloat.accumulate.carrier import CARRIERS, Carrier
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.operations import check_precision, odd_suffices
+from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
 
@@ -61,16 +62,16 @@ class Sequential:
         a, b = operands.a, operands.b
         if self.rounding == nearest_even and self.products is None:
             if self.format == FP64:
-                return self._loop("native", np.float64)
+                return _loop(self, "native", np.float64)
             if self.format == FP32 and CARRIERS[0].holds(a) and CARRIERS[0].holds(b):
-                return self._loop("native", np.float32)
+                return _loop(self, "native", np.float32)
         plain = all(kernels.grid.plain(format, self.rounding) for format in self._formats)
         if not plain or not CARRIERS[1].holds(a.times(b)):
             return self._random(wide=True)
         if self.rounding.is_stochastic:
             return self._random(wide=not all(odd_suffices(format, self.rounding) for format in self._formats))
         if self.rounding.mode != "nearest_even":
-            return self._loop("unfused_directed" if self.products else "fused_directed", np.float64)
+            return _loop(self, "unfused_directed" if self.products else "fused_directed", np.float64)
         return self._nearest(a.times(b), operands.depth)
 
     def _nearest(self, products: Facts, depth: int) -> Engine:
@@ -87,17 +88,8 @@ class Sequential:
         for step, suits in (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)):
             for carrier in able:
                 if suits(carrier, self.format, terms, sums):
-                    return self._loop(f"{kind}_{step}", carrier.type, top=sums.high - 1)
+                    return _loop(self, f"{kind}_{step}", carrier.type, top=sums.high - 1)
         return self._random(wide=True)
-
-    def _loop(self, step: str, carrier: type, top: int | None = None) -> Engine:
-        formats = (self.format, self.products or self.format)
-        if top is None:
-            numbers = [kernels.grid.numbers(format, self.rounding).astype(carrier) for format in formats]
-        else:
-            numbers = [kernels.grid.numbers_below(format, self.rounding, top, carrier) for format in formats]
-        sign = carrier(-1 if self.rounding.mode == "toward_negative" else 1)
-        return _Loop(carrier, kernels.sequential.steps[step], *numbers, sign)
 
     def _random(self, wide: bool) -> Engine:
         numbers = [kernels.grid.numbers(f, self.rounding) for f in (self.format, self.products or self.format)]
@@ -118,14 +110,29 @@ class Sequential:
 class _Loop(NamedTuple):
     """A deterministic loop with the numbers it reads."""
 
-    carrier: type
+    carrier: FloatType
     loop: Callable
     grid: NDArray
     products: NDArray
     sign: np.floating
+    cost: float = 0.1
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         self.loop(a, b, out, self.grid, self.products, self.sign)
+
+
+@lru_cache(maxsize=1024)
+def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
+    """The loop of a deterministic step; `top` bounds its sums' exponents where the carrier has no room for all."""
+    mode, grid = accumulator.rounding, kernels.grid
+    formats = (accumulator.format, accumulator.products or accumulator.format)
+    if top is None:
+        sums, products = (grid.numbers(format, mode).astype(carrier) for format in formats)
+    else:
+        sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
+    sign = carrier(-1 if mode.mode == "toward_negative" else 1)
+    cost = 0.03 if step == "native" else 0.2 if top is not None else 1.0
+    return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
 
 
 class _Random(NamedTuple):
@@ -136,7 +143,11 @@ class _Random(NamedTuple):
     pair: bool
     grid: NDArray
     products: NDArray
-    carrier: type = np.float64
+    carrier: FloatType = np.float64
+
+    @property
+    def cost(self) -> float:
+        return 40.0 if self.wide else 1.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         where, seed = kernel_place(place)

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat import kernels
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, check_rounding, common_shape, spread
-from simfloat.arithmetic.plan import Plan, plan_for, result_dtype, round_all, take_draw
+from simfloat.arithmetic.operands import (
+    FloatType,
+    as_operand,
+    check_precision,
+    check_rounding,
+    common_shape,
+    result_dtype,
+    spread,
+)
+from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
+from simfloat.arithmetic.sources import source_for
 from simfloat.arithmetic.stream import BitStream
-from simfloat.arithmetic.threads import scratch
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
-
-#: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
-MOST_PRECISION = 50
-
-ZERO = np.zeros(1)
+from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
 
 
 def add(
@@ -114,105 +114,30 @@ def operate(
     rounding: Rounding,
     stream: BitStream | None,
     observer: Observer | None,
-    dtype: type | None = None,
 ) -> NDArray[np.floating]:
-    """Any of the operations above by name; `dtype` overrides the rule for the result's."""
+    """Any of the operations above by name."""
     format = as_format(format)
     check_rounding(rounding)
     check_precision(format, rounding)
     arrays = [as_operand(x, name) for x, name in zip(operands, "abc", strict=False)]
+    draw = take_draw(stream, rounding)
+    return compute(operation, arrays, format, rounding, result_dtype(arrays, format), draw, observer)
+
+
+def compute(
+    operation: str,
+    arrays: list[NDArray],
+    format: Format,
+    rounding: Rounding,
+    dtype: FloatType,
+    draw: Draw | None,
+    observer: Observer | None,
+) -> NDArray[np.floating]:
+    """An operation on float arrays, in an array of type `dtype`; nothing is checked but the shapes."""
     shape = common_shape(arrays)
-    out = np.empty(shape, dtype or result_dtype(arrays, format))
-    source = _source(operation, [spread(array, shape) for array in arrays], format, rounding)
+    out = np.empty(shape, dtype)
+    single = result_dtype(arrays, FP32) is np.float32
+    source = source_for(operation, format, rounding, single)(operation, [spread(a, shape) for a in arrays], rounding)
     plan = plan_for(format, rounding, source.carrier)
-    round_all(source, out, plan, operation=operation, draw=take_draw(stream, rounding), observer=observer)
+    round_all(source, out, plan, operation=operation, draw=draw, observer=observer)
     return out
-
-
-def check_precision(format: Format, rounding: Rounding) -> None:
-    """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
-    if format.precision > MOST_PRECISION and not (format == FP64 and rounding.mode == "nearest_even"):
-        raise ValueError(
-            f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
-            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
-        )
-
-
-class _Computed:
-    """Exact results of an operation on vectors of one length; a vector of length 1 is a scalar."""
-
-    carrier: type = np.float64
-
-    def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding) -> None:
-        self.operation = operation
-        self.vectors = vectors
-        # Under toward_negative an exact zero sum of unlike signs is -0.
-        self.sign = -1.0 if rounding.mode == "toward_negative" else 1.0
-
-    def block(self, start: int, stop: int) -> list[NDArray]:
-        """The operands of the elements from start to stop."""
-        return [vector if vector.size == 1 else vector[start:stop] for vector in self.vectors]
-
-    def exact(self, start: int, stop: int) -> NDArray:
-        exact = scratch("exact", stop - start, np.float64)
-        a, b, c = (*self.block(start, stop), ZERO, ZERO)[:3]
-        kernels.elementwise.exact_results[self.operation](a, b, c, self.sign, exact)
-        return exact
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        plan.loop(self.exact(start, stop), words, out, plan.numbers)
-
-
-class _Drawn(_Computed):
-    """The same, rounded at random from more bits than float64 holds."""
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = (*self.block(start, stop), ZERO, ZERO)[:3]
-        kernels.elementwise.drawn_results[self.operation](a, b, c, self.sign, words, out, plan.numbers)
-
-
-class _Native(_Computed):
-    """The same, rounded by the hardware, or to float64 by a kernel where the hardware has no such operation."""
-
-    def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding, carrier: type) -> None:
-        super().__init__(operation, vectors, rounding)
-        self.carrier = carrier
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        result = scratch("native", stop - start, self.carrier)
-        if self.operation in _NATIVE:
-            with np.errstate(all="ignore"):
-                _NATIVE[self.operation](*self.block(start, stop), out=result)
-        else:
-            a, b, c = (*self.block(start, stop), ZERO, ZERO)[:3]
-            kernels.elementwise.double_results[self.operation](a, b, c, self.sign, result)
-        plan.loop(result, words, out, plan.numbers)
-
-
-def _source(operation: str, vectors: list[NDArray], format: Format, rounding: Rounding) -> _Computed:
-    if rounding.mode == "nearest_even":
-        if format == FP64:
-            return _Native(operation, vectors, rounding, np.float64)
-        if format == FP32 and operation in _NATIVE and all(vector.dtype == np.float32 for vector in vectors):
-            return _Native(operation, vectors, rounding, np.float32)
-    # A draw reads the exact result to `bits` bits below the last place, and two more for what lies below.
-    if rounding.is_stochastic and not odd_suffices(format, rounding):
-        return _Drawn(operation, vectors, rounding)
-    return _Computed(operation, vectors, rounding)
-
-
-def odd_suffices(format: Format, rounding: Rounding) -> bool:
-    """Whether round-to-odd in float64 holds all that a draw reads, at every magnitude of the format."""
-    bits = (rounding.bits or 0) + 2
-    inside = format.emin - format.mantissa_bits - bits >= -1074 and format.emax < 1023
-    return inside and format.precision + bits <= 53
-
-
-_NATIVE: dict[str, Callable] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "sqrt": np.sqrt,
-    "fma": lambda a, b, c, out: kernels.elementwise.native_fma(a, b, c, out),
-}

@@ -1,22 +1,29 @@
-"""Rounding arrays: which kernel serves a format and a mode, block by block on several cores."""
+"""Rounding arrays: which loop serves a format and a mode, block by block on several cores."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.observer import Observer, no_events
+from simfloat.arithmetic.observer import UNCHANGED, Observer, no_events
+from simfloat.arithmetic.operands import FloatType, check_no_nan
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import get_threads, run_all, scratch
 from simfloat.formats import FP32, FP64, Format, Rounding
 
+if TYPE_CHECKING:
+    from simfloat.arithmetic.sources import Source
+
 #: Elements a block: its exact results and random words stay in the second-level cache.
 BLOCK = 1 << 14
+
+#: Elements below which a second thread costs more than it saves: waking one takes as long as rounding 10^5 of them.
+LEAST_PIECE = 1 << 18
 
 NO_WORDS = np.zeros(1, np.uint32)
 
@@ -36,39 +43,8 @@ class Plan(NamedTuple):
         return self._replace(numbers=numbers)
 
 
-class Source(Protocol):
-    """Numbers to be rounded, block by block: exact results of a computation."""
-
-    carrier: type  # float32 or float64, what `exact` gives
-
-    def exact(self, start: int, stop: int) -> NDArray:
-        """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Write the rounded results of those elements to `out`."""
-
-
-class Elements(NamedTuple):
-    """The elements of a vector, to be rounded as they are."""
-
-    x: NDArray
-
-    @property
-    def carrier(self) -> type:
-        """The vector's own type."""
-        return self.x.dtype.type
-
-    def exact(self, start: int, stop: int) -> NDArray:
-        """A slice of the vector."""
-        return self.x[start:stop]
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Round a slice of the vector."""
-        plan.loop(self.x[start:stop], words, out, plan.numbers)
-
-
 @cache
-def plan_for(format: Format, rounding: Rounding, carrier: type = np.float64) -> Plan:
+def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64) -> Plan:
     """The plan for rounding numbers that travel as `carrier` to `format`."""
     loops, grid = kernels.rounding, kernels.grid
     # Every float32 number is a number of FP32, and every float64 number one of FP64.
@@ -96,11 +72,12 @@ def take_draw(stream: BitStream | None, *roundings: Rounding) -> Draw | None:
 
     Raises ValueError if one is and there is no stream.
     """
-    if not any(rounding.is_stochastic for rounding in roundings):
-        return None
-    if stream is None:
-        raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
-    return Draw(stream.take_call(), stream.seed)
+    for rounding in roundings:
+        if rounding.mode == "stochastic":
+            if stream is None:
+                raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
+            return Draw(stream.take_call(), stream.seed)
+    return None
 
 
 def round_all(
@@ -114,26 +91,36 @@ def round_all(
 ) -> None:
     """Round the source's numbers into the array `out`, in C order, and tell the observer."""
     results = out.reshape(-1)
-    draws = draw if plan.rounding.is_stochastic else None
-    unbounded = plan.unbounded() if observer else plan
+    if plan.rounding.mode != "stochastic":
+        draw = None
+    if results.size <= BLOCK and draw is None and observer is None:
+        source.round_block(plan, 0, results.size, NO_WORDS, results)
+    else:
+        counted = run_all(
+            lambda piece: _round_piece(source, piece, results, plan, draw, observer), pieces(results.size)
+        )
+        if observer:
+            observer.observe(sum(counted), operation)
+    if not plan.format.has_nan:
+        check_no_nan(out, plan.format)
 
-    def work(piece: tuple[int, int]) -> NDArray | None:
-        events = no_events() if observer else None
-        for start in range(*piece, BLOCK):
-            stop = min(start + BLOCK, piece[1])
-            words = random_words(start, stop, draws) if draws else NO_WORDS
-            source.round_block(plan, start, stop, words, results[start:stop])
-            if events is not None:
-                chosen = scratch("chosen", stop - start, np.float64)
-                source.round_block(unbounded, start, stop, words, chosen)
-                exact = source.exact(start, stop)
-                kernels.rounding.count_events(exact, chosen, results[start:stop], plan.numbers, events)
-        return events
 
-    counted = run_all(work, pieces(results.size))
-    check_no_nan(out, plan.format)
-    if observer:
-        observer.observe(sum(counted), operation)
+def _round_piece(
+    source: Source, piece: tuple[int, int], results: NDArray, plan: Plan, draw: Draw | None, observer: Observer | None
+) -> NDArray[np.int64]:
+    """Round the elements of a piece; returns its events if they are observed."""
+    events, unbounded = no_events(), plan.unbounded() if observer else plan
+    for start in range(*piece, BLOCK):
+        stop = min(start + BLOCK, piece[1])
+        words = random_words(start, stop, draw) if draw else NO_WORDS
+        out = results[start:stop]
+        source.round_block(plan, start, stop, words, out)
+        if observer:
+            chosen = scratch("chosen", stop - start, np.float64)
+            source.round_block(unbounded, start, stop, words, chosen)
+            kernels.rounding.count_events(source.exact(start, stop), chosen, out, plan.numbers, events)
+            events[UNCHANGED] += source.unchanged(start, stop, out)
+    return events
 
 
 def random_words(start: int, stop: int, draw: Draw) -> NDArray[np.uint32]:
@@ -146,23 +133,8 @@ def random_words(start: int, stop: int, draw: Draw) -> NDArray[np.uint32]:
 
 def pieces(size: int) -> list[tuple[int, int]]:
     """The ranges of elements that the threads take, in whole blocks."""
-    count = min(get_threads(), size // (2 * BLOCK))
+    count = min(get_threads(), size // LEAST_PIECE)
     if count < 2:
         return [(0, size)]
     length = -(-size // (count * BLOCK)) * BLOCK
     return [(start, min(start + length, size)) for start in range(0, size, length)]
-
-
-def check_no_nan(out: NDArray, format: Format) -> None:
-    """Raise ValueError if there is a NaN among results in a format that has none."""
-    if format.has_nan or not np.isnan(out).any():
-        return
-    place = tuple(int(i) for i in np.argwhere(np.isnan(out))[0])
-    what = "NaN" if format.signed else "NaN or negative"
-    raise ValueError(f"{format} has no NaN, but the result at index {place} is {what}.")
-
-
-def result_dtype(operands: list[NDArray], format: Format) -> type:
-    """float32 if all operands are float32 and the format fits, else float64."""
-    single = format.fits_float32 and all(operand.dtype == np.float32 for operand in operands)
-    return np.float32 if single else np.float64

@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, check_rounding, flat
-from simfloat.arithmetic.plan import Elements, plan_for, result_dtype, round_all, take_draw
+from simfloat.arithmetic.operands import as_operand, check_rounding, flat, result_dtype
+from simfloat.arithmetic.plan import plan_for, round_all, take_draw
+from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import Format, Rounding, as_format, nearest_even
 

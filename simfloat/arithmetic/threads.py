@@ -39,10 +39,12 @@ os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
-    """`work(piece)` for every piece, on the pool when there is more than one piece and more than one thread."""
-    if len(pieces) == 1 or _count == 1:
+    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread."""
+    if len(pieces) < 2 or _count == 1:
         return [work(piece) for piece in pieces]
-    return list(_pool(_count).map(work, pieces))
+    begun = [_pool(_count).submit(work, piece) for piece in pieces[:-1]]
+    last = work(pieces[-1])
+    return [*(future.result() for future in begun), last]
 
 
 def scratch(name: str, size: int, dtype: type) -> NDArray:

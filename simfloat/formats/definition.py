@@ -55,7 +55,7 @@ def _is_odd(kept: int, exponent: int, format: Format) -> bool:
     if format.precision > 1:
         return kept % 2 == 1
     # One significand bit is always 1: the code's last bit, which belongs to the exponent field, decides.
-    return kept > 0 and (exponent + format.bias) % 2 == 1  # type: ignore[operator]
+    return kept > 0 and (exponent + format.bias) % 2 == 1
 
 
 def _away(kept: int, rest: Fraction, odd: bool, negative: bool, rounding: Rounding, random: int) -> bool:
@@ -78,7 +78,7 @@ def _away(kept: int, rest: Fraction, odd: bool, negative: bool, rounding: Roundi
 
 
 def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:
-    count = 2**rounding.bits  # type: ignore[operator]
+    count = 2**rounding.bits
     match rounding.variant:
         case "A":
             return math.floor(rest * count) + random >= count

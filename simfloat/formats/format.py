@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,7 +60,7 @@ class Format:
     exponent_bits: int
     mantissa_bits: int
     _: KW_ONLY
-    bias: int | None = None
+    bias: int = None  # type: ignore[assignment]  # filled in below
     special: str = "ieee"
     subnormals: bool = True
     signed: bool = True
@@ -78,7 +78,7 @@ class Format:
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return _rebuild, tuple(getattr(self, key) for key in _FIELDS)
 
     def __repr__(self) -> str:
@@ -135,7 +135,7 @@ class Format:
     @property
     def emin(self) -> int:
         """Exponent of the smallest normal number."""
-        return (1 if self.has_zero else 0) - self.bias  # type: ignore[operator]
+        return (1 if self.has_zero else 0) - self.bias
 
     @cached_property
     def emax(self) -> int:
@@ -213,7 +213,7 @@ class Format:
         exponent, fraction = divmod(code, 1 << self.mantissa_bits)
         if exponent == 0 and self.has_zero:
             return math.ldexp(fraction, self.emin - self.mantissa_bits) if self.subnormals else 0.0
-        return math.ldexp(fraction + (1 << self.mantissa_bits), exponent - self.bias - self.mantissa_bits)  # type: ignore[operator]
+        return math.ldexp(fraction + (1 << self.mantissa_bits), exponent - self.bias - self.mantissa_bits)
 
     def values(self) -> NDArray[np.floating]:
         """All finite values, ascending; zero once. Float32 if the format fits, else float64.
@@ -225,16 +225,15 @@ class Format:
         magnitudes = {self.magnitude(code) for code in range(self.max_code + 1)}
         numbers = magnitudes | {-v for v in magnitudes} if self.signed else magnitudes
         # -0 == 0, so the set holds one of them; adding +0 makes it the positive one.
-        return np.array(sorted(numbers), np.float32 if self.fits_float32 else np.float64) + np.float32(0)
+        ascending = [number + 0.0 for number in sorted(numbers)]
+        return np.array(ascending, np.float32 if self.fits_float32 else np.float64)
 
 
 _FIELDS = ("exponent_bits", "mantissa_bits", "bias", "special", "subnormals", "signed", "name")
 
 
-def _rebuild(exponent_bits, mantissa_bits, bias, special, subnormals, signed, name) -> Format:
-    return Format(
-        exponent_bits, mantissa_bits, bias=bias, special=special, subnormals=subnormals, signed=signed, name=name
-    )
+def _rebuild(exponent_bits: int, mantissa_bits: int, *options: Any) -> Format:
+    return Format(exponent_bits, mantissa_bits, **dict(zip(_FIELDS[2:], options, strict=True)))
 
 
 def _default_bias(exponent_bits: int, special: str) -> int:
@@ -267,7 +266,7 @@ def _check_range(format: Format) -> None:
     if format.max_code < least_code:
         raise ValueError(f"A format with {shape} has no normal number; give it more exponent bits.")
     lowest = format.emin - format.mantissa_bits
-    highest = (format.max_code >> format.mantissa_bits) - format.bias  # type: ignore[operator]
+    highest = (format.max_code >> format.mantissa_bits) - format.bias
     if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
         raise ValueError(
             f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "

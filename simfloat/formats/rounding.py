@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
 
 DETERMINISTIC = ("nearest_even", "nearest_away", "toward_zero", "toward_positive", "toward_negative", "to_odd")
 VARIANTS = ("A", "B", "C")
@@ -17,8 +18,8 @@ class Rounding:
     """
 
     mode: str
-    bits: int | None = None
-    variant: str | None = None
+    bits: int = 0
+    variant: str = ""
     saturates: bool = False
 
     def __post_init__(self) -> None:
@@ -26,14 +27,14 @@ class Rounding:
             _check_stochastic(self.bits, self.variant)
         elif self.mode not in DETERMINISTIC:
             raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(DETERMINISTIC)}, stochastic.")
-        elif self.bits is not None or self.variant is not None:
+        elif self.bits or self.variant:
             raise ValueError(f"{self.mode} takes no random bits and no variant; use stochastic(bits=..., variant=...).")
         object.__setattr__(self, "_hash", hash((self.mode, self.bits, self.variant, self.saturates)))
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined]
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return Rounding, (self.mode, self.bits, self.variant, self.saturates)
 
     @property
@@ -50,7 +51,7 @@ class Rounding:
         return text + ".saturating()" if self.saturates else text
 
 
-def _check_stochastic(bits: int | None, variant: str | None) -> None:
+def _check_stochastic(bits: int, variant: str) -> None:
     if not isinstance(bits, int) or isinstance(bits, bool) or not 1 <= bits <= 32:
         raise ValueError(f"stochastic rounding takes 1 to 32 random bits, got bits={bits!r}.")
     if variant not in VARIANTS:

@@ -1,8 +1,8 @@
 """Loops that make the exact results of an operation, in float64's round-to-odd, ready to be rounded once.
 
 Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
-Operands are flat arrays of one length, or of length 1 for a scalar. Blocks whose operands are moderate, and float32
-operands mostly, take the quick formula, which vectorises; blocks with an extreme operand or a NaN the careful one.
+Operands are flat arrays of one length, or of length 1 for a scalar. A block is computed by the quick formula, which
+vectorises; then elements with an extreme operand or a NaN, for which it need not hold, by the careful one.
 """
 
 from __future__ import annotations
@@ -16,59 +16,74 @@ from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma, is_extreme
 from simfloat.kernels.rounding import one_nan, stochastic_pair
 
-BLOCK = 256
+BLOCK = 2048
 
 
 @scalar
-def _load(operand, start, buffer):
-    """Fill the buffer with an operand's elements from `start` on; returns whether one of them is extreme."""
-    extreme = False
-    if operand.size > 1:
-        for i in range(min(BLOCK, operand.size - start)):
-            x = operand[start + i]
-            buffer[i] = x
-            extreme |= is_extreme(x)
-    elif start == 0:
-        for i in range(BLOCK):
-            buffer[i] = operand[0]
-    return extreme | is_extreme(operand[0])
+def _repeated(operand):
+    """A block of a scalar operand's only element; nothing for a vector."""
+    return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
+
+
+@scalar
+def _part(operand, repeated, start, stop):
+    """The elements of an operand from start to stop."""
+    return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
+
+
+@scalar
+def _any_extreme(operand, part):
+    """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
+    if operand.size == 1:
+        return np.int64(is_extreme(operand[0]))
+    found = np.int64(0)
+    for i in range(part.size):
+        found |= np.int64(is_extreme(part[i]))
+    return found
 
 
 def _exact(a, b, c, sign, out):
     """Round-to-odd of the exact result for each element."""
-    x, y, z = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
     for start in range(0, out.size, BLOCK):
-        extreme = _load(a, start, x) | _load(b, start, y) | _load(c, start, z)
-        block = out[start : start + BLOCK]
+        stop = min(start + BLOCK, out.size)
+        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+        z, block = _part(c, c_repeated, start, stop), out[start:stop]
+        careful = _any_extreme(a, x) | _any_extreme(b, y) | _any_extreme(c, z)
         for i in range(block.size):
-            value = quick(x[i], y[i], z[i], sign)  # noqa: F821
+            value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
             block[i] = value
-            extreme |= value != value
-        if extreme:
+            careful |= np.int64(value != value)
+        if careful != 0:
             for i in range(block.size):
-                high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
-                block[i] = odd_of(high, low, exponent)
+                if is_extreme(x[i]) or is_extreme(y[i]) or is_extreme(z[i]) or block[i] != block[i]:
+                    high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
+                    block[i] = odd_of(high, low, exponent)
 
 
 def _drawn(a, b, c, sign, words, out, numbers):
     """Each exact result rounded at random from more bits than float64 has: for p + bits + 2 > 53."""
     grid = unpack(numbers)
-    x, y, z = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
     for start in range(0, out.size, BLOCK):
-        _load(a, start, x), _load(b, start, y), _load(c, start, z)
-        for i in range(min(BLOCK, out.size - start)):
-            high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
-            out[start + i] = one_nan(stochastic_pair(high, low, exponent, words[start + i], grid))
+        stop = min(start + BLOCK, out.size)
+        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+        z, block = _part(c, c_repeated, start, stop), out[start:stop]
+        for i in range(block.size):
+            high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
+            block[i] = one_nan(stochastic_pair(high, low, exponent, words[start + i], grid))
 
 
 def _double(a, b, c, sign, out):
     """Each exact result rounded to nearest even in float64."""
-    x, y, z = np.empty(BLOCK), np.empty(BLOCK), np.empty(BLOCK)
+    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
     for start in range(0, out.size, BLOCK):
-        _load(a, start, x), _load(b, start, y), _load(c, start, z)
-        for i in range(min(BLOCK, out.size - start)):
-            high, low, exponent = wide(x[i], y[i], z[i], sign)  # noqa: F821
-            out[start + i] = double_of(high, low, exponent)
+        stop = min(start + BLOCK, out.size)
+        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+        z, block = _part(c, c_repeated, start, stop), out[start:stop]
+        for i in range(block.size):
+            high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
+            block[i] = double_of(high, low, exponent)
 
 
 @kernel

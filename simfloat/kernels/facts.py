@@ -8,17 +8,19 @@ from simfloat.kernels.jit import kernel
 
 
 @kernel
-def bit_facts(x, out):
-    """Of the finite nonzero elements of a vector: out = [union of fraction fields, least exponent field, greatest].
+def bit_facts(x):
+    """(fractions, least, greatest, finite) of a vector: the union of the fraction fields and the least and greatest
+    exponent field of its finite nonzero elements, as float64, and whether all elements are finite.
 
-    Fields are those of the elements as float64; with no such element the least field exceeds the greatest.
+    With no finite nonzero element the least field exceeds the greatest.
     """
-    fractions, least, greatest = np.uint64(0), np.int64(4095), np.int64(-1)
+    fractions, least, greatest, finite = np.uint64(0), np.int64(4095), np.int64(-1), True
     for i in range(x.size):
         image = np.float64(x[i]).view(np.uint64)
         field = np.int64((image >> np.uint64(52)) & np.uint64(0x7FF))
+        finite &= field < 2047
         counts = (field < 2047) & (x[i] != 0.0)
         fractions |= (image & np.uint64(0xFFFFFFFFFFFFF)) if counts else np.uint64(0)
         least = min(least, field if counts else np.int64(4095))
         greatest = max(greatest, field if counts else np.int64(-1))
-    out[0], out[1], out[2] = np.int64(fractions), least, greatest
+    return np.int64(fractions), least, greatest, finite

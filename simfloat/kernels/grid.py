@@ -92,7 +92,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         small=format.smallest_normal if scale else 0.0,
         lowest=-math.inf if format.signed else 0.0,
         single_bit=float(format.precision == 1),
-        code_parity=float((1023 - bias) % 2),  # type: ignore[operator]
+        code_parity=float((1023 - bias) % 2),
         extended=float(format.emax > 900 or format.emin - mantissa_bits < -900),
         nearest_even=float(rounding.mode == "nearest_even"),
         away_positive=away[0],
@@ -100,7 +100,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         away_odd=away[2],
         random_step=step,
         random_start=1.0 if rounding.variant == "A" else 1.0 - step / 2,
-        random_shift=32.0 - (rounding.bits or 0),
+        random_shift=32.0 - rounding.bits,
         random_strict=float(rounding.variant == "C"),
         emin=float(format.emin),
     )
@@ -135,7 +135,7 @@ def plain(format: Format, rounding: Rounding) -> bool:
 
     Saturation and a missing -0 are no hindrance: they are in the overflow values and in `zero`.
     """
-    spacings_stay_in_range = format.emin - format.mantissa_bits - (rounding.bits or 0) > -1000
+    spacings_stay_in_range = format.emin - format.mantissa_bits - rounding.bits > -1000
     return (
         1 < format.precision < 53
         and format.signed

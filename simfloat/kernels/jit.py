@@ -18,6 +18,7 @@ from types import FunctionType
 from typing import Any
 
 import numba
+from numba.core import config
 from numba.core.caching import (
     CompileResultCacheImpl,
     FunctionCache,
@@ -40,7 +41,7 @@ def _sources_digest() -> str:
 SOURCES = _sources_digest()
 
 
-def _stamped(locator: type) -> type:
+def _stamped(locator: type) -> Any:
     # Numba's own stamp covers only the kernel's file; ours covers every scalar function it may have inlined.
     return type(locator.__name__, (locator,), {"get_source_stamp": lambda self: SOURCES})
 
@@ -55,9 +56,9 @@ class _Cache(FunctionCache):
 
 def kernel(function: Callable) -> Any:
     """Compile a loop over arrays, cached on disk under a stamp of all kernel sources."""
-    if numba.config.DISABLE_JIT:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
-    dispatcher = numba.njit(nogil=True, error_model="numpy")(function)
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
     dispatcher._cache = _Cache(function)
     return dispatcher
 
@@ -67,7 +68,7 @@ def specialize(loop: Callable, name: str, **names: Any) -> Any:
 
     A copy with globals of its own, and not a closure, because Numba cannot keep closures on disk.
     """
-    code = loop.__code__  # type: ignore[attr-defined]
-    function = FunctionType(code, {**loop.__globals__, **names}, name, loop.__defaults__)  # type: ignore[attr-defined]
+    code = loop.__code__
+    function = FunctionType(code, {**loop.__globals__, **names}, name, loop.__defaults__)
     function.__module__, function.__qualname__, function.__doc__ = loop.__module__, name, loop.__doc__
     return kernel(function)

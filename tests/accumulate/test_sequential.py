@@ -136,7 +136,7 @@ def test_quick_carriers_serve_where_they_are_exact(rng):
     assert carrier_of(half, half, sf.FP16) == ("float64", "sequential_fused_plain")
     assert carrier_of(brain, brain, sf.BF16) == ("float32", "sequential_fused_odd")
     assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "sequential_unfused_plain")
-    assert carrier_of(half, half, sf.FP32) == ("float32", "sequential_native")
+    assert carrier_of(half, half, sf.FP32) == ("float32", "fma_chain")
     assert carrier_of(x, x, sf.FP32) == ("float64", "_Random")
     huge = brain * 2.0**54
     assert carrier_of(huge, huge, sf.BF16) == ("float64", "sequential_fused_odd")

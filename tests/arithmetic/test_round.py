@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import plan
 from simfloat.formats.definition import round_value
 from tests.bits import DETERMINISTIC, FORMATS, adversarial, assert_bits, equal_bits
 from tests.reference import draws
@@ -100,7 +101,8 @@ def test_memory_layout_does_not_matter(rng):
     assert sf.round(big, sf.BF16).dtype == np.float32
 
 
-def test_threads_and_blocks_do_not_change_bits(rng):
+def test_threads_and_blocks_do_not_change_bits(rng, monkeypatch):
+    monkeypatch.setattr(plan, "LEAST_PIECE", 1000)
     x = rng.standard_normal(200_003)
     results = []
     threads = sf.get_threads()

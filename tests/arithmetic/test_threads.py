@@ -9,7 +9,7 @@ import pytest
 import simfloat as sf
 from tests.bits import assert_bits
 
-X = np.linspace(-3, 3, 100_000)
+X = np.linspace(-3, 3, 1_000_000)
 
 
 def test_the_number_of_threads_can_be_set():

@@ -1,0 +1,149 @@
+"""Where an operation runs, and the arithmetic that its policy gives it there."""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate import Accumulator
+from simfloat.accumulate import product as products
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.operands import FloatType, flat
+from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.plan import plan_for, round_all, take_draw
+from simfloat.arithmetic.sources import Elements
+from simfloat.arithmetic.stream import BitStream
+from simfloat.formats import Format, Rounding, nearest_even, stochastic
+
+if TYPE_CHECKING:
+    from simfloat.autodiff.simulation import Simulation
+
+
+class Place:
+    """An operation (with the composites around it) in a layer, or the update of a parameter, under a policy."""
+
+    def __init__(self, simulation: Simulation, path: str, operations: tuple[str, ...]) -> None:
+        self.simulation = simulation
+        self.path = path
+        self.operation = operations[-1]
+        self.recipe = simulation.policy.recipe(path, *operations)
+
+    @cached_property
+    def forward(self) -> Unit:
+        """The arithmetic of the forward pass."""
+        return self._unit(self.recipe.activations, self.path, "forward")
+
+    @cached_property
+    def to_activation(self) -> Unit:
+        """The arithmetic of the backward pass to an activation."""
+        return self._unit(self.recipe.activation_gradients, self.path, "backward")
+
+    @cached_property
+    def to_weight(self) -> Unit:
+        """The arithmetic of the backward pass to a parameter."""
+        return self._unit(self.recipe.weight_gradients, self.path, "backward")
+
+    @cached_property
+    def to_update(self) -> Unit:
+        """The arithmetic of an optimizer before the last addition."""
+        return self._unit(self.recipe.weights, f"{self.path}.update", "update")
+
+    @cached_property
+    def to_moment(self) -> Unit:
+        """The arithmetic of an optimizer where a moment is made."""
+        return self._unit(self.recipe.optimizer_state, f"{self.path}.moment", "update")
+
+    @cached_property
+    def to_parameter(self) -> Unit:
+        """The arithmetic of the last addition, w + u."""
+        rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even
+        return self._unit(self.recipe.weights, self.path, "update")._replace(rounding=rounding)
+
+    def _unit(self, format: Format, path: str, phase: str) -> Unit:
+        observer = self.simulation.observer
+        located = Located(observer, path, phase) if observer is not None else None
+        recipe, stream = self.recipe, self.simulation.stream
+        return Unit(format, recipe.rounding, recipe.accumulate, carrier_of(format), stream, located, self.operation)
+
+
+def carrier_of(format: Format) -> FloatType:
+    """The array type that numbers of a format travel as: float32 if they fit."""
+    return np.float32 if format.fits_float32 else np.float64
+
+
+class Located(NamedTuple):
+    """An observer that hears of one layer and one phase."""
+
+    observer: Observer
+    layer: str
+    stage: str
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Pass the events on with the layer's path and the phase."""
+        self.observer.observe(events, operation, self.layer, self.stage)
+
+
+class Unit(NamedTuple):
+    """Arithmetic on arrays whose every result is rounded once to one format."""
+
+    format: Format
+    rounding: Rounding
+    accumulate: Accumulator
+    dtype: FloatType
+    stream: BitStream
+    observer: Observer | None
+    operation: str
+
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """An elementwise operation."""
+        draw = take_draw(self.stream, self.rounding)
+        return compute(operation, list(operands), self.format, self.rounding, self.dtype, draw, self.observer)
+
+    def round(self, x: NDArray) -> NDArray:
+        """The numbers themselves, rounded."""
+        source = Elements(flat(x))
+        out = np.empty(x.shape, self.dtype)
+        plan = plan_for(self.format, self.rounding, source.carrier)
+        draw = take_draw(self.stream, self.rounding)
+        round_all(source, out, plan, operation=self.operation, draw=draw, observer=self.observer)
+        return out
+
+    def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
+        """The sums over `axes`, in row-major order; the axes are dropped."""
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        shape = tuple(x.shape[axis] for axis in kept)
+        count = math.prod(x.shape[axis] for axis in axes)
+        if axes == tuple(range(len(axes))):
+            # Leading axes: the rows as they are, times ones from the left.
+            rows = x.reshape(count, math.prod(shape))
+            return self.matmul(np.ones((1, count), x.dtype), rows).reshape(shape)
+        rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
+        return self.matmul(rows, np.ones((count, 1), x.dtype)).reshape(shape)
+
+    def matmul(self, a: NDArray, b: NDArray, inputs: tuple[Format, Format] | None = None) -> NDArray:
+        """The products of matrices (..., m, k) and (..., k, n), operands rounded to `inputs` first."""
+        return products.multiply_matrices(
+            a,
+            b,
+            inputs=inputs,
+            accumulator=self.accumulate,
+            output=self.format,
+            rounding=self.rounding,
+            dtype=self.dtype,
+            stream=self.stream,
+            observer=self.observer,
+            operation=self.operation,
+        )
+
+
+def conform(x: NDArray, format: Format) -> NDArray:
+    """Numbers rounded to nearest even in the format that they are stored in, in its carrier."""
+    source = Elements(flat(x))
+    out = np.empty(x.shape, carrier_of(format))
+    plan = plan_for(format, nearest_even, source.carrier)
+    round_all(source, out, plan, operation="weights", draw=None, observer=None)
+    return out

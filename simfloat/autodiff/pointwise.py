@@ -1,0 +1,149 @@
+"""Pointwise operations on tensors, each with its derivatives beside it.
+
+An operation computes its result with the forward arithmetic of its place and hands over, for each operand, the
+function that takes the gradient of the result to that of the operand. Those functions compute with the unit they are
+given, so that every operation of the backward pass is rounded as the policy says.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff.place import Unit
+from simfloat.autodiff.record import Operand, begin, finish, passed_to, summed_to
+from simfloat.autodiff.tensor import Tensor, as_tensor
+
+ONE = np.ones((), np.float32)
+
+
+def add(a: Operand, b: Operand) -> Tensor:
+    """a + b."""
+    a, b = as_tensor(a), as_tensor(b)
+    x, y = a.shape, b.shape
+    place = begin("add", a, b)
+    return finish(
+        place,
+        place.forward.apply("add", a.data, b.data),
+        (a, b),
+        lambda unit, g: passed_to(unit, g, x),
+        lambda unit, g: passed_to(unit, g, y),
+    )
+
+
+def subtract(a: Operand, b: Operand) -> Tensor:
+    """a - b."""
+    a, b = as_tensor(a), as_tensor(b)
+    x, y = a.shape, b.shape
+    place = begin("subtract", a, b)
+    return finish(
+        place,
+        place.forward.apply("subtract", a.data, b.data),
+        (a, b),
+        lambda unit, g: passed_to(unit, g, x),
+        lambda unit, g: passed_to(unit, -g, y),
+    )
+
+
+def multiply(a: Operand, b: Operand) -> Tensor:
+    """a * b."""
+    a, b = as_tensor(a), as_tensor(b)
+    place = begin("multiply", a, b)
+    x, y = a.data, b.data
+    return finish(
+        place,
+        place.forward.apply("multiply", x, y),
+        (a, b),
+        lambda unit, g: summed_to(unit, unit.apply("multiply", g, y), x.shape),
+        lambda unit, g: summed_to(unit, unit.apply("multiply", g, x), y.shape),
+    )
+
+
+def divide(a: Operand, b: Operand) -> Tensor:
+    """a / b; the derivative by b is -(g * (a / b)) / b."""
+    a, b = as_tensor(a), as_tensor(b)
+    place = begin("divide", a, b)
+    x, y = a.data, b.data
+    quotient = place.forward.apply("divide", x, y)
+    return finish(
+        place,
+        quotient,
+        (a, b),
+        lambda unit, g: summed_to(unit, unit.apply("divide", g, y), x.shape),
+        lambda unit, g: summed_to(unit, unit.apply("divide", unit.apply("multiply", -g, quotient), y), y.shape),
+    )
+
+
+def negative(a: Tensor) -> Tensor:
+    """-a."""
+    place = begin("negative", a)
+    return finish(place, place.forward.round(-a.data), (a,), lambda unit, g: unit.round(-g))
+
+
+def absolute(a: Tensor) -> Tensor:
+    """|a|, with derivative 0 at 0."""
+    place = begin("abs", a)
+    sign = np.sign(a.data)
+    return finish(place, place.forward.round(np.abs(a.data)), (a,), lambda unit, g: unit.round(g * sign))
+
+
+def square(a: Tensor) -> Tensor:
+    """a * a; the derivative g * 2a is one product, since 2a is exact."""
+    place = begin("multiply", a)
+    x = a.data
+    return finish(place, place.forward.apply("multiply", x, x), (a,), lambda unit, g: unit.apply("multiply", g, 2 * x))
+
+
+def sqrt(a: Tensor) -> Tensor:
+    """The square root; the derivative g / 2y is one quotient, since 2y is exact."""
+    place = begin("sqrt", a)
+    y = place.forward.apply("sqrt", a.data)
+    return finish(place, y, (a,), lambda unit, g: unit.apply("divide", g, 2 * y))
+
+
+def exp(a: Tensor) -> Tensor:
+    """e to the power a; the derivative is g * y."""
+    place = begin("exp", a)
+    y = place.forward.apply("exp", a.data)
+    return finish(place, y, (a,), lambda unit, g: unit.apply("multiply", g, y))
+
+
+def log(a: Tensor) -> Tensor:
+    """The natural logarithm; the derivative is g / a."""
+    place = begin("log", a)
+    x = a.data
+    return finish(place, place.forward.apply("log", x), (a,), lambda unit, g: unit.apply("divide", g, x))
+
+
+def tanh(a: Tensor) -> Tensor:
+    """The hyperbolic tangent; the derivative is g * (1 - y * y)."""
+    place = begin("tanh", a)
+    y = place.forward.apply("tanh", a.data)
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", g, unit.apply("subtract", ONE, unit.apply("multiply", y, y)))
+
+    return finish(place, y, (a,), derivative)
+
+
+def sigmoid(a: Tensor) -> Tensor:
+    """1 / (1 + exp(-a)); the derivative is g * (y * (1 - y))."""
+    place = begin("sigmoid", a)
+    y = place.forward.apply("sigmoid", a.data)
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", g, unit.apply("multiply", y, unit.apply("subtract", ONE, y)))
+
+    return finish(place, y, (a,), derivative)
+
+
+def relu(a: Tensor) -> Tensor:
+    """max(a, 0), with derivative 0 at 0."""
+    place = begin("relu", a)
+    x = a.data
+    return finish(
+        place,
+        place.forward.round(np.where(x <= 0, x.dtype.type(0), x)),
+        (a,),
+        lambda unit, g: unit.round(np.where(x > 0, g, g.dtype.type(0))),
+    )

@@ -1,0 +1,117 @@
+"""The record of operations, and the walk back over it.
+
+Parents stand in lists, and the walk follows them: the order of every addition of gradients is fixed by the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff.place import Place, Unit
+
+if TYPE_CHECKING:
+    from simfloat.autodiff.tensor import Tensor
+
+#: The gradient of a parent from that of the result, every operation rounded by the unit.
+Derivative = Callable[[Unit, NDArray], NDArray]
+
+
+class Node(NamedTuple):
+    """An operation that was carried out: what came in, how to go back, and where it ran."""
+
+    parents: tuple[Tensor, ...]
+    derivatives: tuple[Derivative | None, ...]
+    place: Place
+
+
+def run_backward(root: Tensor, gradient: NDArray) -> None:
+    """Give every leaf that requires one the gradient of `root`, in the arithmetic of each operation's own place."""
+    if root.node is None:
+        if not root.requires_grad:
+            raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
+        root.grad = gradient
+        return
+    order = _sorted(root)
+    uses = _uses(order)
+    gradients: dict[int, NDArray] = {id(root): gradient}
+    for tensor in order:
+        node = tensor.node
+        if node is None:
+            continue
+        incoming = gradients.pop(id(tensor))
+        for parent, derivative in zip(node.parents, node.derivatives, strict=True):
+            if derivative is None or not parent.requires_grad:
+                continue
+            uses[id(parent)] -= 1
+            _contribute(parent, derivative, incoming, node.place, gradients, last=uses[id(parent)] == 0)
+    for tensor in order:
+        if tensor.node is None and id(tensor) in gradients:
+            tensor.grad = gradients.pop(id(tensor))
+
+
+def _sorted(root: Tensor) -> list[Tensor]:
+    """The tensors that lead to `root` and require a gradient, each before those it was made from."""
+    order: list[Tensor] = []
+    seen: dict[int, None] = {}
+    stack: list[tuple[Tensor, bool]] = [(root, False)]
+    while stack:
+        tensor, done = stack.pop()
+        if done:
+            order.append(tensor)
+        elif id(tensor) not in seen:
+            seen[id(tensor)] = None
+            stack.append((tensor, True))
+            if tensor.node is not None:
+                stack.extend((parent, False) for parent in reversed(tensor.node.parents) if parent.requires_grad)
+    return order[::-1]
+
+
+def _uses(order: list[Tensor]) -> dict[int, int]:
+    """How many contributions each tensor's gradient will have."""
+    uses: dict[int, int] = {}
+    for tensor in order:
+        if tensor.node is not None:
+            for parent, derivative in zip(tensor.node.parents, tensor.node.derivatives, strict=True):
+                if derivative is not None and parent.requires_grad:
+                    uses[id(parent)] = uses.get(id(parent), 0) + 1
+    return uses
+
+
+class _Collected:
+    """An observer that keeps what it hears, to be passed on later."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[NDArray[np.int64], str]] = []
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        self.heard.append((events, operation))
+
+
+def _contribute(
+    parent: Tensor,
+    derivative: Derivative,
+    incoming: NDArray,
+    place: Place,
+    gradients: dict[int, NDArray],
+    last: bool,
+) -> None:
+    """Add what one use of `parent` contributes to its gradient."""
+    is_weight = parent.is_weight
+    unit = place.to_weight if is_weight else place.to_activation
+    observer = place.simulation.observer
+    collected = _Collected() if is_weight and observer is not None else None
+    if collected is not None:
+        unit = unit._replace(observer=collected)
+    before = gradients.get(id(parent), parent.grad if parent.node is None else None)
+    gradient = derivative(unit, incoming)
+    gradients[id(parent)] = gradient if before is None else unit.apply("add", before, gradient)
+    if collected is not None and observer is not None:
+        # The rounding that finished a parameter's gradient belongs to the parameter, the others to the layer.
+        *steps, (events, operation) = collected.heard
+        for step_events, step_operation in steps:
+            observer.observe(step_events, step_operation, place.path, "backward")
+        observer.observe(events, operation, parent.path if last else place.path, "backward")

@@ -1,0 +1,9 @@
+"""Layers and losses, written with the operations of tensors: a policy reaches all of them."""
+
+from simfloat.autodiff import Parameter
+from simfloat.nn.containers import MLP, ReLULinear, Sequential
+from simfloat.nn.linear import Linear
+from simfloat.nn.losses import cross_entropy, mse_loss
+from simfloat.nn.module import Module
+
+__all__ = ["MLP", "Linear", "Module", "Parameter", "ReLULinear", "Sequential", "cross_entropy", "mse_loss"]

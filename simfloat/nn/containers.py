@@ -1,0 +1,65 @@
+"""Modules made of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.nn.linear import Linear, Seed
+from simfloat.nn.module import Module
+
+
+class Sequential(Module):
+    """Modules one after the other, named 0, 1, ..."""
+
+    def __init__(self, *modules: Module) -> None:
+        super().__init__()
+        for number, module in enumerate(modules):
+            setattr(self, str(number), module)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __getitem__(self, number: int) -> Module:
+        return list(self._modules.values())[number]
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+    def forward(self, x: Any) -> Tensor:
+        """The output of the last module."""
+        for module in self:
+            x = module(x)
+        return x
+
+
+class ReLULinear(Linear):
+    """A linear layer followed by max(x, 0)."""
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (..., inputs) -> (..., outputs)."""
+        return super().forward(x).relu()
+
+
+class MLP(Module):
+    """A multilayer perceptron: ReLU layers ``hidden.0``, ``hidden.1``, ... and a linear layer ``head``.
+
+    sizes are the numbers of inputs, of units in each hidden layer, and of outputs.
+    """
+
+    def __init__(self, sizes: Sequence[int], *, rng: Seed = 0) -> None:
+        super().__init__()
+        if len(sizes) < 2:
+            raise ValueError(f"An MLP needs the sizes of its input and its output at least, got {list(sizes)}.")
+        rng = np.random.default_rng(rng)
+        *hidden, last = zip(sizes[:-1], sizes[1:], strict=True)
+        self.hidden = Sequential(*(ReLULinear(inputs, outputs, rng=rng) for inputs, outputs in hidden))
+        self.head = Linear(*last, rng=rng)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (..., inputs) -> (..., outputs)."""
+        return self.head(self.hidden(x))

@@ -1,0 +1,39 @@
+"""Loss functions: composites of rounded operations."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.movement import pick
+from simfloat.autodiff.record import Operand, composite
+from simfloat.autodiff.tensor import as_tensor
+
+
+def mse_loss(input: Tensor, target: Operand) -> Tensor:
+    """The mean of (input - target)^2.
+
+    Raises ValueError if the shapes differ: broadcasting here is a mistake more often than an intention.
+    """
+    target = as_tensor(target)
+    if input.shape != target.shape:
+        raise ValueError(f"mse_loss needs input and target of one shape, got {input.shape} and {target.shape}.")
+    with composite("mse_loss"):
+        return (input - target).square().mean()
+
+
+def cross_entropy(input: Tensor, target: ArrayLike) -> Tensor:
+    """The mean of -log_softmax(input)[target] over the rows of input (..., classes); target (...) holds class numbers.
+
+    Raises ValueError if the shapes do not fit or a target is no class.
+    """
+    labels = np.asarray(target)
+    if labels.dtype.kind not in "iu":
+        raise ValueError(f"cross_entropy takes class numbers as integers, got dtype {labels.dtype}.")
+    if labels.shape != input.shape[:-1]:
+        raise ValueError(f"cross_entropy needs a target of shape {input.shape[:-1]}, got {labels.shape}.")
+    if labels.size and not 0 <= labels.min() <= labels.max() < input.shape[-1]:
+        raise ValueError(f"Class numbers go from 0 to {input.shape[-1] - 1}; {labels.min()} to {labels.max()} came.")
+    with composite("cross_entropy"):
+        return (-pick(input.log_softmax(), labels)).mean()

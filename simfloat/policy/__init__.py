@@ -1,0 +1,7 @@
+"""Which layer computes in which formats."""
+
+from simfloat.policy.policy import Policy
+from simfloat.policy.presets import policies
+from simfloat.policy.recipe import Recipe
+
+__all__ = ["Policy", "Recipe", "policies"]

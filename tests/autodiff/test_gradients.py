@@ -1,0 +1,115 @@
+"""Gradients: equal to torch's in double precision, over all operations and a whole training run."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+RNG = np.random.default_rng(7)
+A, B = RNG.standard_normal((4, 5)), RNG.standard_normal((4, 5))
+ROW, COLUMN = RNG.standard_normal(5), RNG.standard_normal((4, 1))
+CUBE, MATRIX = RNG.standard_normal((3, 4, 5)), RNG.standard_normal((5, 6))
+POSITIVE = np.abs(A) + 0.5
+
+CASES = {
+    "add": (lambda a, b: a + b, (A, B)),
+    "add broadcast row": (lambda a, b: a + b, (A, ROW)),
+    "subtract broadcast column": (lambda a, b: a - b, (COLUMN, A)),
+    "multiply": (lambda a, b: a * b, (A, B)),
+    "multiply broadcast": (lambda a, b: a * b, (CUBE, ROW)),
+    "multiply outer": (lambda a, b: a * b, (COLUMN, ROW)),
+    "divide": (lambda a, b: a / b, (A, POSITIVE)),
+    "divide broadcast": (lambda a, b: a / b, (COLUMN, POSITIVE)),
+    "scalars": (lambda a: 2.5 * (1.0 - a) / 3.0 + 1.0 / (a * a + 1), (A,)),
+    "negative": (lambda a: -a, (A,)),
+    "exp": (lambda a: a.exp(), (A,)),
+    "log": (lambda a: a.log(), (POSITIVE,)),
+    "sqrt": (lambda a: a.sqrt(), (POSITIVE,)),
+    "tanh": (lambda a: a.tanh(), (A,)),
+    "sigmoid": (lambda a: a.sigmoid(), (A,)),
+    "relu": (lambda a: a.relu(), (A,)),
+    "abs": (lambda a: a.abs(), (A,)),
+    "square": (lambda a: a.square(), (A,)),
+    "same operand twice": (lambda a: a * a + a, (A,)),
+    "sum": (lambda a: a.sum(), (A,)),
+    "sum of an axis": (lambda a: a.sum(1), (CUBE,)),
+    "sum of axes": (lambda a: a.sum((0, 2)), (CUBE,)),
+    "mean": (lambda a: a.mean(), (CUBE,)),
+    "mean of an axis": (lambda a: a.mean(-1), (CUBE,)),
+    "matmul": (lambda a, b: a @ b, (A, MATRIX)),
+    "matmul batched": (lambda a, b: a @ b, (CUBE, MATRIX)),
+    "matmul of batches": (lambda a, b: a @ b, (CUBE, RNG.standard_normal((3, 5, 2)))),
+    "matmul broadcast": (lambda a, b: a @ b, (A, RNG.standard_normal((3, 5, 2)))),
+    "matmul with a vector": (lambda a, b: a @ b, (A, ROW)),
+    "matmul of a vector": (lambda a, b: a @ b, (ROW, MATRIX)),
+    "dot": (lambda a, b: a @ b, (ROW, ROW + 1)),
+    "reshape": (lambda a: (a.reshape(2, 10) * a.reshape(2, 10)).reshape(20), (A,)),
+    "transpose": (lambda a, b: a.T @ b, (A, B)),
+    "index": (lambda a: a[1:, ::2] * a[0, 1], (A,)),
+    "softmax": (lambda a: a.softmax(-1) * 3.0, (A,)),
+    "softmax of axis 0": (lambda a: a.softmax(0).square(), (A,)),
+    "log_softmax": (lambda a: a.log_softmax(-1), (CUBE,)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_equal_torch_in_double_precision(name):
+    function, arrays = CASES[name]
+    weights = None
+    theirs = [torch.tensor(x, requires_grad=True) for x in arrays]
+    result = function(*theirs)
+    weights = np.random.default_rng(1).standard_normal(tuple(result.shape))
+    (result * torch.tensor(weights)).sum().backward()
+    with sf.simulate("fp64"):
+        ours = [sf.Tensor(x, requires_grad=True) for x in arrays]
+        mine = function(*ours)
+        (mine * weights).sum().backward()
+    np.testing.assert_allclose(mine.data, result.detach().numpy(), rtol=1e-14, atol=1e-15)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.grad, b.grad.numpy(), rtol=1e-13, atol=1e-14)
+
+
+def test_max_equals_torch_where_there_is_no_tie():
+    with sf.simulate("fp64"):
+        x = sf.Tensor(CUBE, requires_grad=True)
+        (x.max(1) * 2.0).sum().backward()
+    theirs = torch.tensor(CUBE, requires_grad=True)
+    (theirs.amax(1) * 2.0).sum().backward()
+    assert_bits(x.grad, theirs.grad.numpy())
+    with sf.simulate("fp64"):
+        y = sf.Tensor([[1.0, 2.0, 2.0]], requires_grad=True)
+        y.max((0, 1)).backward()
+        assert y.max(1, keepdims=True).shape == (1, 1)
+    assert y.grad.tolist() == [[0.0, 1.0, 0.0]], "of equal elements the first one has it"
+
+
+@pytest.mark.parametrize("momentum, nesterov, decay", [(0, False, 0), (0.9, False, 0.01), (0.9, True, 0.0)])
+def test_training_an_mlp_follows_torch_in_double_precision(momentum, nesterov, decay):
+    rng = np.random.default_rng(3)
+    x, y = rng.standard_normal((16, 7)), rng.integers(0, 4, 16)
+    mine = sf.nn.MLP([7, 6, 5, 4], rng=2)
+    layers = []
+    for inputs, outputs in ((7, 6), (6, 5)):
+        layers += [torch.nn.Linear(inputs, outputs), torch.nn.ReLU()]
+    theirs = torch.nn.Sequential(*layers, torch.nn.Linear(5, 4)).double()
+    state = [torch.tensor(value) for value in mine.state_dict().values()]
+    theirs.load_state_dict(dict(zip(theirs.state_dict(), state, strict=True)))
+    options = dict(momentum=momentum, nesterov=nesterov, weight_decay=decay)
+    optimizer, other = (
+        sf.optim.SGD(mine.parameters(), 0.1, **options),
+        torch.optim.SGD(theirs.parameters(), 0.1, **options),
+    )
+    with sf.simulate("fp64"):
+        for _ in range(5):
+            optimizer.zero_grad(), other.zero_grad()
+            loss = sf.nn.cross_entropy(mine(x), y)
+            loss.backward()
+            want = torch.nn.functional.cross_entropy(theirs(torch.tensor(x)), torch.tensor(y))
+            want.backward()
+            assert abs(loss.item() - want.item()) < 1e-13
+            optimizer.step(), other.step()
+    for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
+        np.testing.assert_allclose(a.data, b.detach().numpy(), rtol=1e-12, atol=1e-14)

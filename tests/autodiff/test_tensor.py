@@ -1,0 +1,149 @@
+"""Tensors: what is in force, what is remembered, and what is refused."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+
+def test_results_are_rounded_and_data_enters_as_it_is():
+    x = sf.Tensor([0.1, 0.2])
+    with sf.simulate("bf16-standard"):
+        y = x * 3.0
+    assert x.data.tolist() == [0.1, 0.2]
+    assert y.data.tolist() == sf.multiply([0.1, 0.2], 3.0, sf.BF16).tolist()
+    assert y.data.dtype == np.float32
+
+
+def test_backward_follows_the_policy_of_the_forward():
+    w = sf.Tensor([1.0, 2.0, 3.0], requires_grad=True)
+    with sf.simulate("fp16-standard"):
+        with sf.simulate("bf16-standard"):
+            loss = (w * [0.1, 0.2, 0.3]).sum()
+        loss.backward()
+    assert_bits(w.grad, sf.round([0.1, 0.2, 0.3], sf.BF16))
+
+
+def test_gradients_add_up_over_uses_and_calls():
+    w = sf.Tensor([1.0], requires_grad=True)
+    with sf.simulate("fp32"):
+        (w * 2.0 + w * 3.0).sum().backward()
+        assert w.grad.tolist() == [5.0]
+        (w * 4.0).sum().backward()
+    assert w.grad.tolist() == [9.0]
+
+
+def test_no_grad_and_detach_forget():
+    w = sf.Tensor([1.0], requires_grad=True)
+    with sf.simulate("fp32"):
+        with sf.no_grad():
+            assert not (w * 2.0).requires_grad
+        kept = w * 2.0
+        assert kept.requires_grad and not kept.detach().requires_grad and not kept.is_leaf
+        assert not (kept.detach() * 2.0).requires_grad
+
+
+def test_numpy_arrays_and_scalars_mix_on_either_side():
+    a = np.array([1.0, 2.0])
+    with sf.simulate("fp64"):
+        t = sf.Tensor(a)
+        assert isinstance(a + t, sf.Tensor) and (a - t).data.tolist() == [0, 0]
+        assert (1 / t).data.tolist() == [1, 0.5] and (np.eye(2) @ t).data.tolist() == [1, 2]
+        assert (a * t).data.tolist() == [1, 4] and (t - 1).data.tolist() == [0, 1]
+        assert t.shape == (2,) and t.ndim == 1 and t.size == 2 and len(t) == 2 and (t[1] * 1).item() == 2
+
+
+def test_a_parameter_is_brought_into_its_format_before_its_first_use():
+    model = sf.nn.Linear(3, 2, rng=0)
+    start = model.weight.data.copy()
+    with sf.simulate("bf16-fp32-weights"):
+        model(np.ones((1, 3)))
+        assert_bits(model.weight.data, sf.round(start, sf.FP32))
+    with sf.simulate("bf16-standard"):
+        model(np.ones((1, 3)))
+        assert_bits(model.weight.data, sf.round(sf.round(start, sf.FP32), sf.BF16))
+        model.weight.data = start
+        sf.optim.SGD(model.parameters(), lr=0.0).step()
+        assert_bits(model.weight.data, start), "without a gradient it is not used"
+        model.weight.grad = np.zeros((2, 3))
+        sf.optim.SGD(model.parameters(), lr=0.0).step()
+        assert_bits(model.weight.data, sf.round(start, sf.BF16))
+
+
+def test_overrides_reach_layers_operations_and_parameters():
+    model = sf.nn.MLP([3, 4, 2], rng=0)
+    policy = sf.policies["fp32"].override("hidden.0", compute=sf.E5M2, activations=sf.FP16)
+    policy = policy.override(operation="log_softmax", activations=sf.BF16)
+    x = np.random.default_rng(0).standard_normal((5, 3))
+    with sf.simulate(policy):
+        hidden = model.hidden(x)
+        out = model.head(hidden).log_softmax()
+    assert_bits(hidden.data, sf.round(hidden.data, sf.FP16))
+    assert_bits(model.hidden[0].weight.data, sf.round(model.hidden[0].weight.data, sf.E5M2))
+    assert_bits(out.data, sf.round(out.data, sf.BF16))
+    assert (model.head.weight.data != sf.round(model.head.weight.data, sf.BF16)).any()
+
+
+def test_stochastic_policies_are_reproducible():
+    policy = sf.Policy(
+        compute=sf.BF16, rounding=sf.stochastic(), accumulate=sf.sequential(sf.FP16, rounding=sf.stochastic())
+    )
+    results = []
+    for _ in range(2):
+        model = sf.nn.MLP([4, 8, 3], rng=1)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        x, y = np.random.default_rng(2).standard_normal((6, 4)), np.arange(6) % 3
+        with sf.simulate(policy, seed=9):
+            for _ in range(3):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        results.append(model.state_dict())
+    for path in results[0]:
+        assert_bits(results[0][path], results[1][path])
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda t: t + 1.0, "put it inside `with simfloat.simulate"),
+        (lambda t: sf.nn.Linear(1, 1)(t), "put it inside `with simfloat.simulate"),
+        (lambda t: sf.simulate("bf16"), "Unknown policy 'bf16'. Policies: fp64, fp32"),
+        (lambda t: sf.simulate(sf.BF16), "simulate takes a simfloat.Policy or its name"),
+        (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
+        (lambda t: t.backward(), "needs one element, got a tensor of shape"),
+        (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
+        (lambda t: t.backward(np.ones(2)), "from one with requires_grad=True"),
+        (lambda t: sf.Tensor("text"), "data must hold real numbers"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(sf.Tensor([1.0, 2.0]))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda t: t @ np.ones(3), r"got shapes \(2,\) and \(3,\)"),
+        (lambda t: t + np.ones(3), r"Shapes \(2,\) and \(3,\) do not broadcast"),
+        (lambda t: t.sum(2), "axis 2 does not name distinct axes of a tensor that has 1"),
+        (lambda t: t.sum((0, 0)), "distinct axes"),
+        (lambda t: t[np.array([0, 1])], "indexed by integers, slices"),
+        (lambda t: sf.nn.Linear(3, 1)(t), r"of 3 inputs takes \(..., 3\), got \(2,\)"),
+    ],
+)
+def test_bad_operands_are_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call(sf.Tensor([1.0, 2.0]))
+
+
+def test_an_override_that_matched_no_module_is_refused_at_the_end():
+    model = sf.nn.MLP([2, 2, 2])
+    policy = sf.policies["fp32"].override("haed", compute=sf.BF16)
+    with pytest.raises(ValueError, match="Override 'haed' matches no layer. Layers: hidden, hidden.0, head"):
+        with sf.simulate(policy):
+            model(np.ones((1, 2)))
+    with pytest.raises(KeyError), sf.simulate(policy):
+        raise KeyError("an error inside the block is not hidden")

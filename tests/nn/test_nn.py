@@ -1,0 +1,104 @@
+"""Layers, containers and losses."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+
+def test_names_and_shapes_are_torchs():
+    model = sf.nn.MLP([4, 3, 2, 5])
+    assert {k: v.shape for k, v in model.named_parameters()} == {
+        "hidden.0.weight": (3, 4), "hidden.0.bias": (3,), "hidden.1.weight": (2, 3), "hidden.1.bias": (2,),
+        "head.weight": (5, 2), "head.bias": (5,),
+    }  # fmt: skip
+    assert [path for path, _ in model.named_modules()] == ["", "hidden", "hidden.0", "hidden.1", "head"]
+    assert model.hidden[1].weight.path == "hidden.1.weight" and model.head.path == "head" and model.path == ""
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    theirs = torch.nn.Sequential(torch.nn.Linear(4, 3), torch.nn.Linear(3, 2, bias=False))
+    mine = sf.nn.Sequential(sf.nn.Linear(4, 3), sf.nn.Linear(3, 2, bias=False))
+    assert {k: tuple(v.shape) for k, v in theirs.state_dict().items()} == {
+        k: v.shape for k, v in mine.named_parameters()
+    }
+
+
+def test_initial_values_come_from_the_generator():
+    a, b, c = (
+        sf.nn.MLP([9, 3, 2], rng=1),
+        sf.nn.MLP([9, 3, 2], rng=np.random.default_rng(1)),
+        sf.nn.MLP([9, 3, 2], rng=2),
+    )
+    for x, y, z in zip(a.parameters(), b.parameters(), c.parameters(), strict=True):
+        assert_bits(x.data, y.data)
+        assert (x.data != z.data).any()
+    assert np.abs(a.hidden[0].weight.data).max() <= 1 / 3
+
+
+def test_state_dict_round_trips_and_copies():
+    a, b = sf.nn.MLP([2, 3, 2], rng=0), sf.nn.MLP([2, 3, 2], rng=1)
+    state = a.state_dict()
+    b.load_state_dict(state)
+    state["head.bias"][:] = 7
+    for x, y in zip(a.parameters(), b.parameters(), strict=True):
+        assert_bits(x.data, y.data)
+
+
+def test_a_linear_layer_is_two_rounded_operations(rng):
+    layer = sf.nn.Linear(6, 4, rng=3)
+    x = rng.standard_normal((5, 2, 6))
+    with sf.simulate("fp16-standard"):
+        out = layer(x)
+    rounded = sf.round(x.reshape(10, 6), sf.FP16), sf.round(layer.weight.data, sf.FP16).T
+    product = sf.matmul(*rounded, accumulate=sf.FP32, output=sf.FP16)
+    assert_bits(out.data, sf.add(product, layer.bias.data, sf.FP16).reshape(5, 2, 4))
+
+
+def test_losses_agree_with_their_formulas(rng):
+    x, y = rng.standard_normal((6, 3)), rng.standard_normal((6, 3))
+    labels = rng.integers(0, 3, 6)
+    with sf.simulate("fp64"):
+        assert abs(sf.nn.mse_loss(sf.Tensor(x), y).item() - np.mean((x - y) ** 2)) < 1e-15
+        entropy = sf.nn.cross_entropy(sf.Tensor(x), labels).item()
+    want = np.mean([np.log(np.exp(row).sum()) - row[label] for row, label in zip(x, labels, strict=True)])
+    assert abs(entropy - want) < 1e-14
+
+
+def test_train_and_eval_reach_everything():
+    model = sf.nn.MLP([2, 2, 2])
+    assert not any(module.training for _, module in model.eval().named_modules())
+    assert all(module.training for _, module in model.train().named_modules())
+
+
+def test_replaced_attributes_leave_the_model():
+    model = sf.nn.Linear(2, 2)
+    model.bias = None
+    assert [path for path, _ in model.named_parameters()] == ["weight"]
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.MLP([3]), r"sizes of its input and its output at least, got \[3\]"),
+        (
+            lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}),
+            r"missing \['bias'\], unknown",
+        ),
+        (
+            lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((3, 2)), "bias": np.ones(2)}),
+            r"weight has shape \(2, 2\), the state \(3, 2\)",
+        ),
+        (lambda: sf.nn.mse_loss(sf.Tensor([1.0, 2.0]), [[1.0], [2.0]]), r"of one shape, got \(2,\) and \(2, 1\)"),
+        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [2]), "go from 0 to 1; 2 to 2 came"),
+        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0.0]), "class numbers as integers"),
+        (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0, 1]), r"target of shape \(1,\), got \(2,\)"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def test_a_module_without_forward_says_so():
+    with pytest.raises(ValueError, match="Module has no forward method"), sf.simulate("fp32"):
+        sf.nn.Module()(1)

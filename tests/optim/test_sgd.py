@@ -1,0 +1,107 @@
+"""SGD: its options, its state, and how weights are updated."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+
+def parameter(values):
+    return sf.Parameter(np.array(values, np.float32))
+
+
+def run(policy, start, gradient, lr, steps, **options):
+    w = parameter(start)
+    optimizer = sf.optim.SGD([w], lr, **options)
+    with sf.simulate(policy):
+        for _ in range(steps):
+            w.grad = np.array(gradient, np.float32)
+            optimizer.step()
+    return w, optimizer
+
+
+# With w = 1 and a constant update u, the pure 16-bit sums stop: |u| below half a gap is lost by nearest rounding, and
+# Kahan's compensation reaches to about 2^-2p (facts of arXiv 2010.06192's setting, checked with exact arithmetic).
+@pytest.mark.parametrize("policy, exponent, moves", [
+    ("bf16-standard", -8, False), ("bf16-standard", -7, True),
+    ("bf16-kahan", -14, True), ("bf16-kahan", -16, False),
+    ("bf16-fp32-weights", -16, True),
+])  # fmt: skip
+def test_small_updates_are_cancelled_or_not(policy, exponent, moves):
+    w, _ = run(policy, [1.0], [-1.0], 2.0**exponent, 400)
+    assert (w.data[0] > 1) == moves
+
+
+def test_stochastic_updates_move_on_average():
+    steps, u = 256, 2.0**-9
+    w, _ = run("bf16-stochastic", np.ones(2000), -np.ones(2000), u, steps)
+    # 256 times 2^-9 from 1: mean 1.5; a quarter of a gap each, so the variance is 256 * 3/16 gaps squared.
+    deviation = np.sqrt(steps * 0.25 * 0.75) * 2.0**-7
+    assert abs(w.data.mean() - 1.5) < 5 * deviation / np.sqrt(2000)
+    assert abs(w.data.std() / deviation - 1) < 5 / np.sqrt(4000)
+
+
+def test_dampening_and_maximize_are_torchs():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    options = dict(momentum=0.8, dampening=0.3, weight_decay=0.1, maximize=True)
+    w, _ = run("fp64", [1.0, -2.0], [0.5, 0.25], 0.1, 4, **options)
+    t = torch.tensor([1.0, -2.0], dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([t], 0.1, **options)
+    for _ in range(4):
+        t.grad = torch.tensor([0.5, 0.25], dtype=torch.float64)
+        optimizer.step()
+    np.testing.assert_allclose(w.data, t.detach().numpy(), rtol=1e-14)
+
+
+def test_state_continues_with_the_same_bits():
+    start, gradient = [1.0, 3.0], [0.3, -0.7]
+    whole, _ = run("bf16-kahan", start, gradient, 0.01, 6, momentum=0.9)
+    first, optimizer = run("bf16-kahan", start, gradient, 0.01, 3, momentum=0.9)
+    second = sf.optim.SGD([first], 1.0, momentum=0.9)
+    second.load_state_dict(optimizer.state_dict())
+    with sf.simulate("bf16-kahan"):
+        for _ in range(3):
+            first.grad = np.array(gradient, np.float32)
+            second.step()
+    assert_bits(first.data, whole.data)
+
+
+def test_moments_are_kept_in_their_format():
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.E5M2)
+    _, optimizer = run(policy, [1.0], [0.3], 0.1, 3, momentum=0.9)
+    m = optimizer.state[0]["momentum_buffer"]
+    assert_bits(m, sf.round(m, sf.E5M2))
+
+
+def test_parameters_without_a_gradient_stay():
+    w = parameter([1.0])
+    with sf.simulate("fp32"):
+        sf.optim.SGD([w], 0.1).step()
+    assert w.data[0] == 1.0
+    w.grad = np.ones(1)
+    sf.optim.SGD([w]).zero_grad()
+    assert w.grad is None
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: sf.optim.SGD([], 0.1), "needs parameters; got none"),
+        (lambda: sf.optim.SGD([sf.Tensor([1.0])], 0.1), "takes model.parameters.., got a Tensor among them"),
+        (lambda: sf.optim.SGD([parameter([1.0])], -0.1), "lr must not be negative, got -0.1"),
+        (lambda: sf.optim.SGD([parameter([1.0])], 0.1, momentum=-1), "momentum must not be negative"),
+        (lambda: sf.optim.SGD([parameter([1.0])], 0.1, nesterov=True), "Nesterov momentum needs a momentum"),
+        (lambda: sf.optim.SGD([parameter([1.0])], 0.1).load_state_dict({"state": [], "lr": 1}), "of 0 parameters"),
+    ],
+)
+def test_bad_options_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_a_step_outside_simulate_is_refused():
+    w = parameter([1.0])
+    w.grad = np.ones(1)
+    with pytest.raises(ValueError, match="inside `with simfloat.simulate"):
+        sf.optim.SGD([w], 0.1).step()

@@ -1,0 +1,136 @@
+"""The recorder: events of single calls against NumPy, and events of training by path and phase."""
+
+import json
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+KINDS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
+
+
+def counts(call):
+    recorder = sf.Recorder()
+    call(recorder)
+    return recorder.counts()
+
+
+@pytest.mark.parametrize(
+    "rounding", [sf.nearest_even, sf.toward_zero, sf.toward_positive.saturating(), sf.to_odd], ids=repr
+)
+@pytest.mark.parametrize("format", [sf.FP16, sf.E4M3, sf.E2M1, sf.E4M3FNUZ], ids=str)
+def test_events_of_rounding(format, rounding, rng):
+    x = rng.standard_normal(40_000) * 2.0 ** rng.integers(-35, 20, 40_000)
+    recorder = sf.Recorder()
+    y = sf.round(x, format, rounding, observer=recorder)
+    # The same format with a larger exponent range says what would have been chosen without an upper bound.
+    wide = sf.Format(format.exponent_bits + 3, format.mantissa_bits, bias=format.bias)
+    unbounded = sf.round(x, wide, rounding)
+    nonzero = np.isfinite(y) & (y != 0)
+    assert recorder.counts() == {
+        "total": x.size,
+        "overflow": int((np.abs(unbounded) > format.max).sum()),
+        "underflow": int(((y == 0) & (x != 0)).sum()),
+        "subnormal": int((nonzero & (np.abs(y) < format.smallest_normal)).sum()),
+        "nan": int(np.isnan(y).sum()),
+        "unchanged": 0,
+    }
+    exponents, occurrences = np.unique(np.floor(np.log2(np.abs(y[nonzero]))).astype(int), return_counts=True)
+    want = dict(zip(exponents.tolist(), occurrences.tolist(), strict=True))
+    assert recorder.histogram() == {**want, "zero": int((y == 0).sum())}
+
+
+def test_infinities_and_nan_are_not_overflow():
+    assert counts(lambda r: sf.round([np.inf, np.nan, 1e9], sf.FP16, observer=r))["overflow"] == 1
+    assert counts(lambda r: sf.divide([1.0], [0.0], sf.FP16, observer=r))["overflow"] == 0
+    assert counts(lambda r: sf.multiply([1e300], [1e300], sf.FP64, observer=r))["overflow"] == 1
+    assert counts(lambda r: sf.multiply([1e-300], [1e-300], sf.FP32, observer=r))["underflow"] == 1
+    assert counts(lambda r: sf.multiply(np.float32([1e30]), np.float32([1e30]), sf.FP32, observer=r))["overflow"] == 1
+
+
+def test_unchanged_counts_addends_that_were_lost():
+    w, u = np.array([1.0, 1.0, 1.0, 0.0]), np.array([1.5 * 2.0**-9, 2.0**-7, 0.0, 0.0])
+    assert counts(lambda r: sf.add(w, u, sf.BF16, observer=r))["unchanged"] == 1
+    assert counts(lambda r: sf.subtract(w, u, sf.BF16, observer=r))["unchanged"] == 0, "half a gap below one is less"
+
+
+def test_results_do_not_depend_on_being_observed(rng):
+    x, y = rng.standard_normal((2, 1000))
+    for rounding in (sf.nearest_even, sf.stochastic()):
+        plain = sf.multiply(x, y, sf.FP16, rounding, stream=sf.BitStream(0))
+        seen = sf.multiply(x, y, sf.FP16, rounding, stream=sf.BitStream(0), observer=sf.Recorder())
+        assert (plain == seen).all()
+
+
+def test_sums_count_their_results():
+    assert counts(lambda r: sf.matmul(np.ones((3, 4)), np.ones((4, 5)), accumulate=sf.FP16, observer=r))["total"] == 15
+    result = counts(lambda r: sf.dot([300.0], [300.0], accumulate=sf.FP32, output=sf.FP16, observer=r))
+    assert result["overflow"] == 1 and result["total"] == 1
+
+
+@pytest.fixture
+def trained():
+    recorder = sf.Recorder()
+    model = sf.nn.MLP([3, 4, 2], rng=0)
+    optimizer = sf.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+    x, y = np.random.default_rng(0).standard_normal((8, 3)), np.arange(8) % 2
+    before = None
+    lost = 0
+    with sf.simulate("bf16-standard", observer=recorder):
+        for _ in range(5):
+            optimizer.zero_grad()
+            sf.nn.cross_entropy(model(x), y).backward()
+            before = model.head.weight.data.copy()
+            optimizer.step()
+            lost += int((model.head.weight.data == before).sum())
+    return recorder, lost
+
+
+def test_a_parameters_path_holds_its_gradient_and_its_update(trained):
+    recorder, lost = trained
+    for path, size in (("hidden.0.weight", 12), ("hidden.0.bias", 4), ("head.weight", 8), ("head.bias", 2)):
+        assert recorder.counts(path, "backward")["total"] == 5 * size
+        assert recorder.counts(path, "update")["total"] == 5 * size
+    assert recorder.counts("head.weight", "update")["unchanged"] == lost > 0
+
+
+def test_counts_sum_over_what_matches(trained):
+    recorder, _ = trained
+    total = recorder.counts()
+    assert list(total) == KINDS
+    phases = [recorder.counts(phase=phase) for phase in ("forward", "backward", "update")]
+    assert {k: sum(p[k] for p in phases) for k in KINDS} == total
+    assert recorder.counts("nowhere") == dict.fromkeys(KINDS, 0)
+    assert recorder.counts("hidden.*")["total"] > recorder.counts("hidden.0")["total"] > 0
+    assert recorder.histogram("nowhere") == {"zero": 0}
+
+
+def test_table_and_jsonl_tell_the_same(trained, tmp_path):
+    recorder, _ = trained
+    recorder.to_jsonl(tmp_path / "events.jsonl")
+    entries = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text().splitlines()]
+    rows = recorder.table().splitlines()
+    assert len(rows) == len(entries) + 1 and rows[0].split() == ["path", "operation", "phase", *KINDS]
+    for row, entry in zip(rows[1:], entries, strict=True):
+        path, operation, phase, total, *_ = row.split()
+        assert (path, operation, phase) == (entry["path"] or "-", entry["operation"], entry["phase"])
+        assert int(total) == entry["total"] == sum(entry["histogram"].values()) + entry["zero"] + entry["nan"]
+
+
+def test_a_parameter_used_twice_counts_its_gradient_once():
+    recorder = sf.Recorder()
+
+    class Twice(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = sf.nn.Linear(3, 3, rng=0)
+
+        def forward(self, x):
+            return self.layer(self.layer(x))
+
+    model = Twice()
+    with sf.simulate("bf16-standard", observer=recorder):
+        model(np.ones((2, 3))).sum().backward()
+    assert recorder.counts("layer.weight", "backward")["total"] == 9
+    assert recorder.counts("layer.bias", "backward")["total"] == 3
