@@ -12,27 +12,34 @@ from simfloat.formats import Format
 
 
 class Facts(NamedTuple):
-    """Bounds on the finite nonzero numbers of an array: each is a multiple of 2^low, below 2^high in magnitude,
-    and has at most `precision` significant bits."""
+    """Bounds on the finite nonzero numbers of an array.
+
+    Each has at most `precision` significant bits, is a multiple of 2^low, and lies from 2^least to below 2^high in
+    magnitude.
+    """
 
     precision: int
     low: int
+    least: int
     high: int
     finite: bool = True  # whether there are no infinities and no NaN among them
 
     def times(self, other: Facts) -> Facts:
         """Of the products of two arrays' elements."""
-        return Facts(self.precision + other.precision, self.low + other.low, self.high + other.high)
+        precision, low, least, high, _ = self
+        return Facts(precision + other.precision, low + other.low, least + other.least, high + other.high)
 
     def rounded(self, format: Format) -> Facts:
-        """Of the same numbers rounded to nearest in the format."""
-        low = max(self.low, format.emin - format.mantissa_bits)
-        return Facts(min(self.precision, format.precision), low, self.high + 1)
+        """Of the same numbers rounded to nearest in the format: perhaps up to the next power of two, or to infinity."""
+        smallest = format.emin - format.mantissa_bits
+        least = max(self.least, smallest)
+        precision = min(self.precision, format.precision)
+        return Facts(precision, max(self.low, least - precision + 1, smallest), least, self.high + 1, False)
 
     def summed(self, terms: int) -> Facts:
         """Of sums of so many terms, each sum rounded to nearest: a rounding at most doubles what a term adds."""
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
-        return Facts(high - self.low, self.low, high)
+        return Facts(high - self.low, self.low, self.low, high)
 
     def inside(self, format: Format) -> bool:
         """Whether all are numbers of the format for certain, so that rounding to it would change nothing."""
@@ -47,17 +54,17 @@ class Facts(NamedTuple):
 
 
 #: Of arrays without a finite nonzero number, and of ones.
-ONES = Facts(1, 0, 1)
+ONES = Facts(1, 0, 0, 1)
 
 
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
-    fractions, least, greatest, finite = kernels.facts.bit_facts(x.reshape(-1))
-    if greatest < 0:
-        return ONES._replace(finite=finite)
-    if least == 0:
+    fractions, first, last, finite = kernels.facts.bit_facts(x.reshape(-1))
+    if last < 0:
+        return ONES if finite else ONES._replace(finite=False)
+    if first == 0:
         # A subnormal float64 is a multiple of the smallest one.
-        return Facts(53, -1074, max(greatest, 1) - 1022, finite)
+        return Facts(53, -1074, -1074, max(last, 1) - 1022, finite)
     # Below the hidden bit, as many bits as the fractions use together.
     used = 52 - ((fractions & -fractions).bit_length() - 1) if fractions else 0
-    return Facts(used + 1, least - 1023 - used, greatest - 1022, finite)
+    return Facts(used + 1, first - 1023 - used, first - 1023, last - 1022, finite)

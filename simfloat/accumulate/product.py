@@ -169,8 +169,7 @@ def _rounded(x: NDArray, format: Format | None) -> tuple[NDArray, Facts]:
     facts = facts_of(x)
     if format is None or facts.inside(format):
         return x, facts
-    x = round(x, format)
-    return x, facts_of(x)
+    return round(x, format), facts.rounded(format)
 
 
 def _pair(inputs: Inputs) -> tuple[Format, Format]:

@@ -35,49 +35,38 @@ def run_backward(root: Tensor, gradient: NDArray) -> None:
             raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
         root.grad = gradient
         return
-    order = _sorted(root)
-    uses = _uses(order)
+    uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    for tensor in order:
-        node = tensor.node
+    ready = [root]
+    while ready:
+        tensor = ready.pop()
+        node, incoming = tensor.node, gradients.pop(id(tensor))
+        if node is None:
+            tensor.grad = incoming
+            continue
+        for parent, derivative in zip(node.parents, node.derivatives, strict=True):
+            if derivative is not None and parent.requires_grad:
+                uses[id(parent)] -= 1
+                complete = uses[id(parent)] == 0
+                _contribute(parent, derivative, incoming, node.place, gradients, complete)
+                if complete:
+                    ready.append(parent)
+
+
+def _uses(root: Tensor) -> dict[int, int]:
+    """How many contributions the gradient of each tensor that leads to `root` will have."""
+    uses: dict[int, int] = {}
+    stack = [root]
+    while stack:
+        node = stack.pop().node
         if node is None:
             continue
-        incoming = gradients.pop(id(tensor))
         for parent, derivative in zip(node.parents, node.derivatives, strict=True):
-            if derivative is None or not parent.requires_grad:
-                continue
-            uses[id(parent)] -= 1
-            _contribute(parent, derivative, incoming, node.place, gradients, last=uses[id(parent)] == 0)
-    for tensor in order:
-        if tensor.node is None and id(tensor) in gradients:
-            tensor.grad = gradients.pop(id(tensor))
-
-
-def _sorted(root: Tensor) -> list[Tensor]:
-    """The tensors that lead to `root` and require a gradient, each before those it was made from."""
-    order: list[Tensor] = []
-    seen: dict[int, None] = {}
-    stack: list[tuple[Tensor, bool]] = [(root, False)]
-    while stack:
-        tensor, done = stack.pop()
-        if done:
-            order.append(tensor)
-        elif id(tensor) not in seen:
-            seen[id(tensor)] = None
-            stack.append((tensor, True))
-            if tensor.node is not None:
-                stack.extend((parent, False) for parent in reversed(tensor.node.parents) if parent.requires_grad)
-    return order[::-1]
-
-
-def _uses(order: list[Tensor]) -> dict[int, int]:
-    """How many contributions each tensor's gradient will have."""
-    uses: dict[int, int] = {}
-    for tensor in order:
-        if tensor.node is not None:
-            for parent, derivative in zip(tensor.node.parents, tensor.node.derivatives, strict=True):
-                if derivative is not None and parent.requires_grad:
-                    uses[id(parent)] = uses.get(id(parent), 0) + 1
+            if derivative is not None and parent.requires_grad:
+                if id(parent) not in uses:
+                    uses[id(parent)] = 0
+                    stack.append(parent)
+                uses[id(parent)] += 1
     return uses
 
 
@@ -97,9 +86,9 @@ def _contribute(
     incoming: NDArray,
     place: Place,
     gradients: dict[int, NDArray],
-    last: bool,
+    complete: bool,
 ) -> None:
-    """Add what one use of `parent` contributes to its gradient."""
+    """Add what one use of `parent` contributes to its gradient; `complete` if it is the last one."""
     is_weight = parent.is_weight
     unit = place.to_weight if is_weight else place.to_activation
     observer = place.simulation.observer
@@ -114,4 +103,4 @@ def _contribute(
         *steps, (events, operation) = collected.heard
         for step_events, step_operation in steps:
             observer.observe(step_events, step_operation, place.path, "backward")
-        observer.observe(events, operation, parent.path if last else place.path, "backward")
+        observer.observe(events, operation, parent.path if complete else place.path, "backward")

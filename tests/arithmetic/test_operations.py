@@ -139,6 +139,12 @@ def test_fp32_of_float32_is_the_hardware_and_the_kernel_alike(rng):
         assert_bits(wide, want, x, y)
 
 
+def test_fp64_after_fp32_keeps_all_its_bits():
+    x = np.float32([0.1, 0.2])
+    sf.add(x, x, sf.FP32)
+    assert_bits(sf.add([0.1], [0.2], sf.FP64), [0.1 + 0.2])
+
+
 def test_cases_that_peers_round_twice():
     assert sf.fma(1.0625, 1.0625, 2.0**-60, sf.BF16) == 1.1328125
     assert sf.fma(7.0, 37.0, -(2.0**-60), sf.BF16) == 258.0
