@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, cached_property
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Draw
 from simfloat.formats import Format, Rounding, as_format
@@ -27,14 +27,37 @@ class Place(NamedTuple):
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
 
 
-class Operands(NamedTuple):
-    """What an accumulator is asked to sum: facts of both operands, products a sum, and what the sum is rounded to."""
+class Operands:
+    """What an accumulator is asked to sum: both operands' facts, products a sum, and what the sum is rounded to.
 
-    a: Facts
-    b: Facts
-    depth: int
-    output: Format
-    rounding: Rounding
+    The facts of an array are found when they are first asked for, unless they were known before.
+    """
+
+    def __init__(self, x: Operand, y: Operand, depth: int, output: Format, rounding: Rounding) -> None:
+        self._x, self._y = x, y
+        self.depth, self.output, self.rounding = depth, output, rounding
+
+    @property
+    def are_float32(self) -> bool:
+        """Whether both arrays are float32: then every number of theirs is one."""
+        return bool(self._x.array.dtype == np.float32 and self._y.array.dtype == np.float32)
+
+    @cached_property
+    def a(self) -> Facts:
+        """Of the left operand."""
+        return self._x.facts or facts_of(self._x.array)
+
+    @cached_property
+    def b(self) -> Facts:
+        """Of the right operand."""
+        return self._y.facts or facts_of(self._y.array)
+
+
+class Operand(NamedTuple):
+    """An array, and its facts if they are known."""
+
+    array: NDArray
+    facts: Facts | None = None
 
 
 class Engine(Protocol):

@@ -7,19 +7,22 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Engine, Operands, Place, as_accumulator
-from simfloat.accumulate.facts import Facts, facts_of
+from simfloat.accumulate.accumulator import Accumulator, Engine, Operand, Operands, Place, as_accumulator
+from simfloat.accumulate.facts import facts_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, result_dtype
 from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
-from simfloat.arithmetic.round import round
+from simfloat.arithmetic.round import round_array
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import get_threads, run_all
-from simfloat.formats import Format, Rounding, as_format, nearest_even
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
 #: Nanoseconds of work below which a second thread costs more than it saves.
 LEAST_WORK = 200_000
+
+#: Elements below which an operand is rounded without a look at its numbers.
+SMALL = 1 << 12
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
@@ -155,21 +158,28 @@ def multiply_matrices(
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of type `dtype`."""
     out = np.empty(_result_shape(a, b), dtype)
     draw = take_draw(stream, rounding, *accumulator.roundings)
-    a, a_facts = _rounded(a, inputs[0] if inputs else None)
-    b, b_facts = _rounded(b, inputs[1] if inputs else None)
-    engine = accumulator.engine(Operands(a_facts, b_facts, a.shape[-1], output, rounding))
-    sums = _sums(engine, a, b, out.shape, draw)
+    x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
+    engine = accumulator.engine(Operands(x, y, a.shape[-1], output, rounding))
+    sums = _sums(engine, x.array, y.array, out.shape, draw)
     plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
     return out
 
 
-def _rounded(x: NDArray, format: Format | None) -> tuple[NDArray, Facts]:
-    """An operand rounded to its format, if it has one, and the facts of its numbers."""
+def _rounded(x: NDArray, format: Format) -> Operand:
+    """An operand rounded to its format."""
+    if format == FP64 or (format == FP32 and x.dtype == np.float32):
+        return Operand(x)
+    dtype = np.float32 if x.dtype == np.float32 and format.fits_float32 else np.float64
+    if x.size < SMALL:
+        return Operand(round_array(x, format, dtype=dtype))
+    # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
-    if format is None or facts.inside(format):
-        return x, facts
-    return round(x, format), facts.rounded(format)
+    return (
+        Operand(x, facts)
+        if facts.inside(format)
+        else Operand(round_array(x, format, dtype=dtype), facts.rounded(format))
+    )
 
 
 def _pair(inputs: Inputs) -> tuple[Format, Format]:

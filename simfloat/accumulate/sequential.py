@@ -59,12 +59,9 @@ class Sequential:
 
     def engine(self, operands: Operands) -> Engine:
         """The fastest loop that is exact for such operands."""
+        if native := self._native(operands):
+            return native
         a, b = operands.a, operands.b
-        if self.rounding == nearest_even and self.products is None:
-            if self.format == FP64:
-                return _loop(self, "native", np.float64)
-            if self.format == FP32 and CARRIERS[0].holds(a) and CARRIERS[0].holds(b):
-                return _loop(self, "native", np.float32)
         plain = all(kernels.grid.plain(format, self.rounding) for format in self._formats)
         if not plain or not CARRIERS[1].holds(a.times(b)):
             return self._random(wide=True)
@@ -73,6 +70,15 @@ class Sequential:
         if self.rounding.mode != "nearest_even":
             return _loop(self, "unfused_directed" if self.products else "fused_directed", np.float64)
         return self._nearest(a.times(b), operands.depth)
+
+    def _native(self, operands: Operands) -> Engine | None:
+        """The hardware's fused multiply-add, where it is the step that is wanted."""
+        if self.rounding != nearest_even or self.products is not None or self.format not in (FP32, FP64):
+            return None
+        if self.format == FP64:
+            return _loop(self, "native", np.float64)
+        single = operands.are_float32 or (CARRIERS[0].holds(operands.a) and CARRIERS[0].holds(operands.b))
+        return _loop(self, "native", np.float32) if single else None
 
     def _nearest(self, products: Facts, depth: int) -> Engine:
         """The cheapest carrier and step whose sums, rounded again, are the exact sums rounded once."""

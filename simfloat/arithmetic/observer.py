@@ -22,6 +22,15 @@ class Observer(Protocol):
         """Take the event vector of one call: `operation` on the tensor at `path` during `phase`."""
 
 
+def wants(observer: Observer | None, path: str, phase: str) -> bool:
+    """Whether there is an observer that has use for events of this path and phase; one may have a method to say so."""
+    return observer is not None and getattr(observer, "wants", _everything)(path, phase)
+
+
+def _everything(path: str, phase: str) -> bool:
+    return True
+
+
 def no_events() -> NDArray[np.int64]:
     """An event vector of zeros."""
     return np.zeros(EVENTS, np.int64)

@@ -15,8 +15,8 @@ from simfloat.arithmetic.operands import (
     result_dtype,
     spread,
 )
-from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
-from simfloat.arithmetic.sources import source_for
+from simfloat.arithmetic.plan import Draw, round_all, take_draw
+from simfloat.arithmetic.sources import route
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
 
@@ -136,8 +136,7 @@ def compute(
     """An operation on float arrays, in an array of type `dtype`; nothing is checked but the shapes."""
     shape = common_shape(arrays)
     out = np.empty(shape, dtype)
-    single = result_dtype(arrays, FP32) is np.float32
-    source = source_for(operation, format, rounding, single)(operation, [spread(a, shape) for a in arrays], rounding)
-    plan = plan_for(format, rounding, source.carrier)
+    make_source, plan = route(operation, format, rounding, result_dtype(arrays, FP32) is np.float32)
+    source = make_source(operation, [spread(a, shape) for a in arrays], rounding)
     round_all(source, out, plan, operation=operation, draw=draw, observer=observer)
     return out

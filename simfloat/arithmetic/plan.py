@@ -35,12 +35,8 @@ class Plan(NamedTuple):
     rounding: Rounding
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
     numbers: NDArray[np.float64]
-
-    def unbounded(self) -> Plan:
-        """The same plan for a format without a largest number."""
-        numbers = self.numbers.copy()
-        numbers[kernels.grid.Grid._fields.index("max")] = np.inf
-        return self._replace(numbers=numbers)
+    unbounded: NDArray[np.float64]  # the same without a largest number
+    has_nan: bool
 
 
 @cache
@@ -57,7 +53,9 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
         loop = loops.round_stochastic
     else:
         loop = loops.round_nearest if rounding.mode == "nearest_even" else loops.round_directed
-    return Plan(format, rounding, loop, grid.numbers(format, rounding))
+    unbounded = grid.numbers(format, rounding).copy()
+    unbounded[grid.Grid._fields.index("max")] = np.inf
+    return Plan(format, rounding, loop, grid.numbers(format, rounding), unbounded, format.has_nan)
 
 
 class Draw(NamedTuple):
@@ -96,12 +94,12 @@ def round_all(
     if results.size <= BLOCK and draw is None and observer is None:
         source.round_block(plan, 0, results.size, NO_WORDS, results)
     else:
-        counted = run_all(
-            lambda piece: _round_piece(source, piece, results, plan, draw, observer), pieces(results.size)
-        )
+        parts = run_all(lambda piece: _round_piece(source, piece, results, plan, draw, observer), pieces(results.size))
         if observer:
-            observer.observe(sum(counted), operation)
-    if not plan.format.has_nan:
+            for events in parts[1:]:
+                parts[0] += events
+            observer.observe(parts[0], operation)
+    if not plan.has_nan:
         check_no_nan(out, plan.format)
 
 
@@ -109,7 +107,7 @@ def _round_piece(
     source: Source, piece: tuple[int, int], results: NDArray, plan: Plan, draw: Draw | None, observer: Observer | None
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
-    events, unbounded = no_events(), plan.unbounded() if observer else plan
+    events, unbounded = no_events(), plan._replace(numbers=plan.unbounded)
     for start in range(*piece, BLOCK):
         stop = min(start + BLOCK, piece[1])
         words = random_words(start, stop, draw) if draw else NO_WORDS

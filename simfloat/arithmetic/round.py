@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, check_rounding, flat, result_dtype
-from simfloat.arithmetic.plan import plan_for, round_all, take_draw
+from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, flat, result_dtype
+from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import Format, Rounding, as_format, nearest_even
@@ -36,8 +36,26 @@ def round(
     format = as_format(format)
     check_rounding(rounding)
     x = as_operand(x)
+    return round_array(x, format, rounding, result_dtype([x], format), take_draw(stream, rounding), observer)
+
+
+def round_array(
+    x: NDArray,
+    format: Format,
+    rounding: Rounding = nearest_even,
+    dtype: FloatType = np.float64,
+    draw: Draw | None = None,
+    observer: Observer | None = None,
+    operation: str = "round",
+) -> NDArray[np.floating]:
+    """The numbers of a float array rounded, in an array of type `dtype`; nothing is checked."""
+    out = np.empty(x.shape, dtype)
     source = Elements(flat(x))
-    out = np.empty(x.shape, result_dtype([x], format))
     plan = plan_for(format, rounding, source.carrier)
-    round_all(source, out, plan, operation="round", draw=take_draw(stream, rounding), observer=observer)
+    round_all(source, out, plan, operation=operation, draw=draw, observer=observer)
     return out
+
+
+def carrier_of(format: Format) -> FloatType:
+    """The array type that numbers of a format travel as: float32 if they fit."""
+    return np.float32 if format.fits_float32 else np.float64

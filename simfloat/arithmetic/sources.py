@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.operands import FloatType, odd_suffices
-from simfloat.arithmetic.plan import Plan
+from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP32, FP64, Format, Rounding
 
@@ -63,7 +63,7 @@ class Computed:
     def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding) -> None:
         self.operation = operation
         self.vectors = [*vectors, ZERO, ZERO][:3]
-        self.size = max(vector.size for vector in vectors)
+        self.size = max([vector.size for vector in vectors])
         # Under toward_negative an exact zero sum of unlike signs is -0.
         self.sign = -1.0 if rounding.mode == "toward_negative" else 1.0
 
@@ -134,8 +134,13 @@ NATIVE: dict[str, tuple[Callable, int]] = {
 
 
 @cache
-def source_for(operation: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
-    """How an operation's exact results are made and rounded; `single` if all operands are float32."""
+def route(operation: str, format: Format, rounding: Rounding, single: bool) -> tuple[type[Computed], Plan]:
+    """How an operation's exact results are made, and how they are rounded; `single` if all operands are float32."""
+    source = _source_for(operation, format, rounding, single)
+    return source, plan_for(format, rounding, source.carrier)
+
+
+def _source_for(operation: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
     if rounding.mode == "nearest_even" and format == FP64:
         return Native if operation in NATIVE else Double
     if rounding.mode == "nearest_even" and format == FP32 and single and operation in NATIVE:

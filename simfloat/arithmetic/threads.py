@@ -49,7 +49,7 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
 
 def scratch(name: str, size: int, dtype: type) -> NDArray:
     """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic."""
-    buffers = _scratch.__dict__
+    buffers: dict[Any, NDArray] = _scratch.__dict__
     buffer = buffers.get((name, dtype))
     if buffer is None or buffer.size < size:
         buffer = buffers[name, dtype] = np.empty(max(size, 1 << 14), dtype)

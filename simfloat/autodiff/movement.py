@@ -1,4 +1,4 @@
-"""Operations that move numbers and round nothing."""
+"""Operations that move numbers. Their results are not rounded; gradients are, to the role of what they reach."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ def reshape(a: Tensor, *shape: Any) -> Tensor:
     """The same numbers in another shape."""
     target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     before = a.shape
-    return finish(begin("reshape", a), a.data.reshape(target), (a,), lambda unit, g: g.reshape(before))
+    return finish(begin("reshape", a), a.data.reshape(target), (a,), lambda unit, g: unit.round(g.reshape(before)))
 
 
 def transpose(a: Tensor, *axes: int) -> Tensor:
     """The axes in another order, reversed if none is given."""
     order = axes or tuple(reversed(range(a.ndim)))
     inverse = tuple(int(i) for i in np.argsort(order))
-    return finish(begin("transpose", a), a.data.transpose(order), (a,), lambda unit, g: g.transpose(inverse))
+    return finish(
+        begin("transpose", a), a.data.transpose(order), (a,), lambda unit, g: unit.round(g.transpose(inverse))
+    )
 
 
 def index(a: Tensor, key: Any) -> Tensor:
@@ -36,7 +38,7 @@ def index(a: Tensor, key: Any) -> Tensor:
     def derivative(unit: Unit, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype)
         full[key] = g
-        return full
+        return unit.round(full)
 
     return finish(begin("index", a), np.asarray(a.data[key]), (a,), derivative)
 
@@ -48,6 +50,6 @@ def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:
     def derivative(unit: Unit, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype)
         np.put_along_axis(full, places, g[..., np.newaxis], -1)
-        return full
+        return unit.round(full)
 
     return finish(begin("index", a), np.take_along_axis(a.data, places, -1)[..., 0], (a,), derivative)

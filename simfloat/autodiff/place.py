@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from simfloat.accumulate import Accumulator
 from simfloat.accumulate import product as products
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.operands import FloatType, flat
+from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
-from simfloat.arithmetic.plan import plan_for, round_all, take_draw
-from simfloat.arithmetic.sources import Elements
+from simfloat.arithmetic.plan import take_draw
+from simfloat.arithmetic.round import carrier_of, round_array
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 
@@ -65,14 +66,9 @@ class Place:
 
     def _unit(self, format: Format, path: str, phase: str) -> Unit:
         observer = self.simulation.observer
-        located = Located(observer, path, phase) if observer is not None else None
+        located = Located(observer, path, phase) if observer and wants(observer, path, phase) else None
         recipe, stream = self.recipe, self.simulation.stream
         return Unit(format, recipe.rounding, recipe.accumulate, carrier_of(format), stream, located, self.operation)
-
-
-def carrier_of(format: Format) -> FloatType:
-    """The array type that numbers of a format travel as: float32 if they fit."""
-    return np.float32 if format.fits_float32 else np.float64
 
 
 class Located(NamedTuple):
@@ -105,12 +101,8 @@ class Unit(NamedTuple):
 
     def round(self, x: NDArray) -> NDArray:
         """The numbers themselves, rounded."""
-        source = Elements(flat(x))
-        out = np.empty(x.shape, self.dtype)
-        plan = plan_for(self.format, self.rounding, source.carrier)
         draw = take_draw(self.stream, self.rounding)
-        round_all(source, out, plan, operation=self.operation, draw=draw, observer=self.observer)
-        return out
+        return round_array(x, self.format, self.rounding, self.dtype, draw, self.observer, self.operation)
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, in row-major order; the axes are dropped."""
@@ -138,12 +130,3 @@ class Unit(NamedTuple):
             observer=self.observer,
             operation=self.operation,
         )
-
-
-def conform(x: NDArray, format: Format) -> NDArray:
-    """Numbers rounded to nearest even in the format that they are stored in, in its carrier."""
-    source = Elements(flat(x))
-    out = np.empty(x.shape, carrier_of(format))
-    plan = plan_for(format, nearest_even, source.carrier)
-    round_all(source, out, plan, operation="weights", draw=None, observer=None)
-    return out

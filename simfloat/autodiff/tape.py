@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.place import Place, Unit
 
 if TYPE_CHECKING:
@@ -89,16 +90,15 @@ def _contribute(
     complete: bool,
 ) -> None:
     """Add what one use of `parent` contributes to its gradient; `complete` if it is the last one."""
-    is_weight = parent.is_weight
-    unit = place.to_weight if is_weight else place.to_activation
+    unit = place.to_weight if parent.is_weight else place.to_activation
     observer = place.simulation.observer
-    collected = _Collected() if is_weight and observer is not None else None
-    if collected is not None:
+    collected = _Collected()
+    if parent.is_weight and (wants(observer, parent.path, "backward") or wants(observer, place.path, "backward")):
         unit = unit._replace(observer=collected)
     before = gradients.get(id(parent), parent.grad if parent.node is None else None)
     gradient = derivative(unit, incoming)
     gradients[id(parent)] = gradient if before is None else unit.apply("add", before, gradient)
-    if collected is not None and observer is not None:
+    if observer and collected.heard:
         # The rounding that finished a parameter's gradient belongs to the parameter, the others to the layer.
         *steps, (events, operation) = collected.heard
         for step_events, step_operation in steps:

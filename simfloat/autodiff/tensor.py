@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat import autodiff
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.place import conform
+from simfloat.arithmetic.round import carrier_of, round_array
 from simfloat.autodiff.tape import Node, run_backward
 from simfloat.formats import Format
 
@@ -239,7 +239,7 @@ class Parameter(Tensor):
     def conform(self, format: Format) -> None:
         """Round the value to `format` unless it is known to be in it."""
         if self._format != format:
-            self.store(conform(self._data, format), format)
+            self.store(round_array(self._data, format, dtype=carrier_of(format)), format)
 
 
 def as_tensor(x: Tensor | ArrayLike) -> Tensor:

@@ -54,7 +54,7 @@ def path_matches(pattern: str, path: str) -> bool:
     return any(fnmatchcase(".".join(parts[:n]), pattern) for n in range(1, len(parts) + 1))
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, init=False)
 class Policy:
     """The formats, accumulator and rounding of every role in training.
 
@@ -76,25 +76,45 @@ class Policy:
     """
 
     compute: Format
-    compute_gradients: Format | None = None
-    weights: Format | None = None
-    activations: Format | None = None
-    activation_gradients: Format | None = None
-    weight_gradients: Format | None = None
-    gradients: Format | None = None
-    accumulate: Accumulator = field(default_factory=lambda: as_accumulator(FP32))
-    rounding: Rounding = nearest_even
-    update: str = "nearest"
-    optimizer_state: Format | None = None
-    name: str | None = field(default=None, compare=False)
-    source: str | None = field(default=None, compare=False)
-    overrides: tuple[Override, ...] = ()
+    compute_gradients: Format | None
+    weights: Format | None
+    activations: Format | None
+    activation_gradients: Format | None
+    weight_gradients: Format | None
+    gradients: Format | None
+    accumulate: Accumulator
+    rounding: Rounding
+    update: str
+    optimizer_state: Format | None
+    name: str | None = field(compare=False)
+    source: str | None = field(compare=False)
+    overrides: tuple[Override, ...]
 
-    def __post_init__(self) -> None:
-        for role in ROLES:
-            object.__setattr__(self, role, _checked(role, getattr(self, role)))
-        if self.compute is None:
+    def __init__(
+        self,
+        *,
+        compute: Format | str,
+        compute_gradients: Format | str | None = None,
+        weights: Format | str | None = None,
+        activations: Format | str | None = None,
+        activation_gradients: Format | str | None = None,
+        weight_gradients: Format | str | None = None,
+        gradients: Format | str | None = None,
+        accumulate: Accumulator | Format | str = FP32,
+        rounding: Rounding = nearest_even,
+        update: str = "nearest",
+        optimizer_state: Format | str | None = None,
+        name: str | None = None,
+        source: str | None = None,
+        overrides: tuple[Override, ...] = (),
+    ) -> None:
+        if compute is None:
             raise ValueError("A policy needs compute=, the format of the operands of contractions.")
+        given = dict(locals())
+        for role in ROLES:
+            object.__setattr__(self, role, _checked(role, given[role]))
+        for key in ("name", "source", "overrides"):
+            object.__setattr__(self, key, given[key])
 
     def override(self, path: str | None = None, *, operation: str | None = None, **roles: Any) -> Policy:
         """The same policy with other `roles` for layers whose path matches, for an operation, or for both.

@@ -27,15 +27,27 @@ class Recorder:
 
     Phases are ``forward``, ``backward`` and ``update``. A parameter's path holds its gradient (backward, each element
     once) and its update; what else an optimizer computes is found below the parameter's path.
+
+    With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, path: str | None = None, phase: str | None = None) -> None:
+        self._path, self._phase = path, phase
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Take the events of one call."""
+        if not self.wants(path, phase):
+            return
         key = (path, operation, phase)
-        self._events[key] = self._events[key] + events if key in self._events else events
+        if key in self._events:
+            self._events[key] += events
+        else:
+            self._events[key] = events
+
+    def wants(self, path: str, phase: str) -> bool:
+        """Whether events of this path and phase are counted."""
+        return self._phase in (None, phase) and (self._path is None or fnmatchcase(path, self._path))
 
     def counts(self, path: str | None = None, phase: str | None = None) -> dict[str, int]:
         """The counts of each kind over all calls whose path (a shell pattern) and phase match."""
@@ -77,6 +89,6 @@ class Recorder:
     def _sum(self, path: str | None, phase: str | None) -> NDArray[np.int64]:
         total = np.zeros(EVENTS, np.int64)
         for (where, _, when), events in self._events.items():
-            if (path is None or fnmatchcase(where, path)) and phase in (None, when):
+            if phase in (None, when) and (path is None or fnmatchcase(where, path)):
                 total += events
         return total

@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.accumulator import Operands
-from simfloat.accumulate.facts import facts_of
+from simfloat.accumulate.accumulator import Operand, Operands
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
@@ -125,7 +124,7 @@ def test_stochastic_sums_do_not_stagnate():
 
 def carrier_of(a, b, format, **options):
     accumulator = sf.sequential(format, **options)
-    engine = accumulator.engine(Operands(facts_of(a), facts_of(b), a.shape[-1], format, sf.nearest_even))
+    engine = accumulator.engine(Operands(Operand(a), Operand(b), a.shape[-1], format, sf.nearest_even))
     return np.dtype(engine.carrier).name, getattr(getattr(engine, "loop", None), "__name__", type(engine).__name__)
 
 

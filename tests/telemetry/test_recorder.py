@@ -118,6 +118,32 @@ def test_table_and_jsonl_tell_the_same(trained, tmp_path):
         assert int(total) == entry["total"] == sum(entry["histogram"].values()) + entry["zero"] + entry["nan"]
 
 
+def test_a_recorder_may_count_only_what_matches(trained):
+    everything, _ = trained
+    for path, phase in (("*.weight", None), (None, "update"), ("head.weight", "backward"), ("head", "forward")):
+        recorder = sf.Recorder(path=path, phase=phase)
+        model = sf.nn.MLP([3, 4, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
+        x, y = np.random.default_rng(0).standard_normal((8, 3)), np.arange(8) % 2
+        with sf.simulate("bf16-standard", observer=recorder):
+            for _ in range(5):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(x), y).backward()
+                optimizer.step()
+        assert recorder.counts() == everything.counts(path, phase)
+        assert recorder.counts()["total"] > 0
+
+
+def test_moved_parameters_count_their_gradient_once():
+    recorder = sf.Recorder()
+    w = sf.Parameter(np.ones((2, 3)))
+    w.name = "w"
+    with sf.simulate("bf16-standard", observer=recorder):
+        (w.T.reshape(6)[1:] * 2.0).sum().backward()
+    assert recorder.counts("w", "backward")["total"] == 6
+    assert w.grad.tolist() == [[0.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
+
+
 def test_a_parameter_used_twice_counts_its_gradient_once():
     recorder = sf.Recorder()
 
