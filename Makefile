@@ -26,6 +26,7 @@ clean:
 .venv/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --editable '.[experiments]'
+	$(BIN)/python -m compileall -q simfloat experiments
 	touch $@
 
 # torch is named by itself first: its pinned wheel is the CPU build.
@@ -33,4 +34,5 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable '.[test,oracles,lint]'
+	$(BIN)/python -m compileall -q simfloat experiments
 	touch $@

@@ -7,3 +7,13 @@ import pytest
 @pytest.fixture
 def rng():
     return np.random.default_rng(20261121)
+
+
+@pytest.fixture
+def ml_dtypes():
+    return pytest.importorskip("ml_dtypes", reason="needs ml_dtypes as an oracle")
+
+
+@pytest.fixture
+def gmpy2():
+    return pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")

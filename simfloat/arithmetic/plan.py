@@ -14,13 +14,13 @@ from simfloat.arithmetic.observer import UNCHANGED, Observer, no_events
 from simfloat.arithmetic.operands import FloatType, check_no_nan
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import get_threads, run_all, scratch
-from simfloat.formats import FP32, FP64, Format, Rounding
+from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
 
 #: Elements a block: its exact results and random words stay in the second-level cache.
-BLOCK = 1 << 14
+BLOCK = 1 << 16
 
 #: Elements below which a second thread costs more than it saves: waking one takes as long as rounding 10^5 of them.
 LEAST_PIECE = 1 << 18
@@ -47,6 +47,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
     identity = format == FP64 or (format == FP32 and carrier is np.float32)
     if identity and not rounding.saturates:
         loop = loops.copy
+    elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
+        loop = loops.round_image
     elif not grid.plain(format, rounding):
         loop = loops.round_general
     elif rounding.is_stochastic:
@@ -108,8 +110,10 @@ def _round_piece(
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
     events, unbounded = no_events(), plan._replace(numbers=plan.unbounded)
-    for start in range(*piece, BLOCK):
-        stop = min(start + BLOCK, piece[1])
+    # Without random words and intermediate results there is nothing to keep in the cache.
+    block = BLOCK if draw or observer or source.makes_blocks else max(piece[1] - piece[0], 1)
+    for start in range(*piece, block):
+        stop = min(start + block, piece[1])
         words = random_words(start, stop, draw) if draw else NO_WORDS
         out = results[start:stop]
         source.round_block(plan, start, stop, words, out)

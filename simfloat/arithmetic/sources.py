@@ -25,6 +25,10 @@ class Source(Protocol):
     def carrier(self) -> FloatType:
         """float32 or float64, what is handed to the plan's loop."""
 
+    @property
+    def makes_blocks(self) -> bool:
+        """Whether results are computed into a block of their own first."""
+
     def exact(self, start: int, stop: int) -> NDArray:
         """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
 
@@ -39,6 +43,7 @@ class Elements(NamedTuple):
     """The elements of a vector, to be rounded as they are."""
 
     x: NDArray
+    makes_blocks: bool = False
 
     @property
     def carrier(self) -> FloatType:
@@ -59,6 +64,7 @@ class Computed:
     """Exact results of an operation on three vectors of one length; a vector of length 1 is a scalar."""
 
     carrier: FloatType = np.float64
+    makes_blocks = True
 
     def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding) -> None:
         self.operation = operation

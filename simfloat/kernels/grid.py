@@ -45,6 +45,7 @@ class Grid(NamedTuple):
     random_shift: float  # 32 minus bits
     random_strict: float  # 1 if an odd draw that meets the distance exactly does not round up
     emin: float  # log2(min_normal)
+    mantissa_bits: float
 
 
 @scalar
@@ -54,7 +55,7 @@ def unpack(numbers):
         numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
         numbers[8], numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15],
         numbers[16], numbers[17], numbers[18], numbers[19], numbers[20], numbers[21], numbers[22], numbers[23],
-        numbers[24], numbers[25],
+        numbers[24], numbers[25], numbers[26],
     )  # fmt: skip
 
 
@@ -103,6 +104,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         random_shift=32.0 - rounding.bits,
         random_strict=float(rounding.variant == "C"),
         emin=float(format.emin),
+        mantissa_bits=float(mantissa_bits),
     )
     return np.array(grid, np.float64)
 
@@ -128,6 +130,12 @@ def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -
         below[Grid._fields.index("low_anchor")] *= 2.0**-29
     with np.errstate(over="ignore"):
         return below.astype(carrier)
+
+
+def has_exponents_of_float32(format: Format) -> bool:
+    """Whether the format is float32 with a shorter fraction, as bfloat16 and TF32 are."""
+    ieee = format.special == "ieee" and format.signed and format.subnormals
+    return ieee and format.exponent_bits == 8 and format.emax == 127 and format.mantissa_bits < 23
 
 
 def plain(format: Format, rounding: Rounding) -> bool:

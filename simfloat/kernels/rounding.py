@@ -208,6 +208,25 @@ def round_nearest(x, words, out, numbers):
 
 
 @kernel
+def round_image(x, words, out, numbers):
+    """Round float32 to nearest even where only its fraction gets shorter, in its integer image.
+
+    Adding just under half of what is cut off, and the last bit that is kept, carries into the kept bits when it
+    should; a carry out of the fraction moves on to the exponent, and from the largest number to infinity. Half as
+    many operations as `nearest`, which makes it as quick as a copy.
+    """
+    u = np.uint32
+    drop = u(23.0 - unpack(numbers).mantissa_bits)
+    half = u((u(1) << u(drop - u(1))) - u(1))
+    kept = u(~u((u(1) << drop) - u(1)))
+    for i in range(x.size):
+        image = np.float32(x[i]).view(u)
+        # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
+        rounded = u(u(image + u(half + u(u(image >> drop) & u(1)))) & kept)
+        out[i] = rounded.view(np.float32) if x[i] == x[i] else np.float32(np.nan)
+
+
+@kernel
 def round_directed(x, words, out, numbers):
     """Round in any deterministic mode, for plain grids."""
     grid = unpack(numbers)

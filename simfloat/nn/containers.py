@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
-from simfloat.nn.linear import Linear, Seed
+from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
+
+if TYPE_CHECKING:
+    from simfloat.nn.linear import Seed
 
 
 class Sequential(Module):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -11,7 +12,8 @@ from simfloat.autodiff.contractions import linear
 from simfloat.autodiff.record import Operand
 from simfloat.nn.module import Module
 
-Seed = np.random.Generator | int
+if TYPE_CHECKING:  # numpy.random is imported when it is first used
+    Seed: TypeAlias = np.random.Generator | int
 
 
 class Linear(Module):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -77,6 +76,8 @@ class Recorder:
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram."""
+        import json
+
         lines = []
         for (where, operation, phase), events in self._events.items():
             counts = {kind: int(events[KINDS.index(kind)]) for kind in KINDS}

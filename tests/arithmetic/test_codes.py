@@ -1,6 +1,5 @@
 """Codes: every code of every small format, and what has none."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -26,7 +25,7 @@ def test_codes_round_trip(format):
     "name", "bfloat16 float8_e5m2 float8_e4m3fn float8_e3m4 float8_e4m3 float8_e5m2fnuz float8_e4m3fnuz"
     " float8_e4m3b11fnuz float8_e8m0fnu float6_e3m2fn float6_e2m3fn float4_e2m1fn float16".split()
 )  # fmt: skip
-def test_decode_agrees_with_ml_dtypes_and_numpy(name):
+def test_decode_agrees_with_ml_dtypes_and_numpy(name, ml_dtypes):
     dtype = np.dtype(getattr(ml_dtypes, name, None) or name)
     formats = {
         **{"bfloat16": sf.BF16, "float8_e5m2": sf.E5M2, "float8_e4m3fn": sf.E4M3, "float8_e3m4": sf.E3M4},

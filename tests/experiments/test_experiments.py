@@ -94,7 +94,15 @@ def wait_for(condition, seconds=90):
 
 def start_run(folder):
     command = [sys.executable, "-m", "experiments", "run", "update-cancellation", "--out", str(folder)]
-    return subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # Where the tests run in the background, their shell may have had interrupts ignored.
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        cwd=ROOT,
+        text=True,
+    )
 
 
 def finished_jobs(folder):

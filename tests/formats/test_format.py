@@ -2,7 +2,6 @@
 
 import pickle
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -57,7 +56,7 @@ def test_catalog_matches_the_specifications(name, bits, largest, code, normal, s
         ("E8M0", "float8_e8m0fnu"),
     ],
 )
-def test_facts_agree_with_ml_dtypes(name, dtype):
+def test_facts_agree_with_ml_dtypes(name, dtype, ml_dtypes):
     format, facts = getattr(sf, name), ml_dtypes.finfo(getattr(ml_dtypes, dtype))
     for key in ("bits", "max", "min", "eps", "smallest_normal", "smallest_subnormal"):
         assert float(getattr(format, key)) == float(getattr(facts, key)), key

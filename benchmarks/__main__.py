@@ -1,0 +1,39 @@
+"""python -m benchmarks [NAME ...]: print the tables of all benchmarks, or of those named."""
+
+from __future__ import annotations
+
+import platform
+import sys
+
+import click
+import numba
+import numpy as np
+from llvmlite import binding
+from rich.console import Console
+from rich.table import Table
+
+import simfloat as sf
+from benchmarks import products, rounding, startup, training
+
+BENCHMARKS = {"startup": startup, "rounding": rounding, "products": products, "training": training}
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(list(BENCHMARKS)))
+def main(names: tuple[str, ...]) -> None:
+    """Print the tables of all benchmarks, or of those named."""
+    console = Console(width=None if sys.stdout.isatty() else 130)
+    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
+    console.print(f"{binding.get_host_cpu_name()}, {sf.get_threads()} threads; {versions}, simfloat {sf.__version__}")
+    for name in names or BENCHMARKS:
+        module = BENCHMARKS[name]
+        table = Table(title=(module.__doc__ or name).strip(), title_justify="left")
+        for column in ("what", "measured", "compared", "target"):
+            table.add_column(column)
+        for row in module.rows():
+            table.add_row(*row)
+        console.print(table)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks")

@@ -1,0 +1,56 @@
+"""Timing functions, and rows of results."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import simfloat as sf
+
+
+class Row(NamedTuple):
+    """One measured thing: its rate or time, and how it compares."""
+
+    name: str
+    measured: str
+    compared: str = ""
+    target: str = ""
+
+
+def seconds(function: Callable[[], object], least_total: float = 0.4, least_runs: int = 5) -> float:
+    """The shortest of several runs, after one that is not counted (it compiles)."""
+    function()
+    gc.collect()
+    times: list[float] = []
+    while len(times) < least_runs or sum(times) < least_total:
+        start = time.perf_counter()
+        function()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+@contextmanager
+def threads(count: int) -> Iterator[None]:
+    """A ``with`` block in which simfloat uses `count` threads."""
+    before = sf.get_threads()
+    sf.set_threads(count)
+    try:
+        yield
+    finally:
+        sf.set_threads(before)
+
+
+def giga(count: float, time: float) -> str:
+    """A rate in 10^9 a second."""
+    return f"{count / time / 1e9:.3g} G/s"
+
+
+def optional(name: str) -> object | None:
+    """A module if it is installed, else None: peers are optional."""
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
