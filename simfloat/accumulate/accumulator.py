@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Draw
@@ -25,6 +26,7 @@ class Place(NamedTuple):
     column_step: int
     draw: Draw | None
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
+    step: int = 0  # of its first product, a multiple of 4
 
 
 class Operands:
@@ -41,6 +43,11 @@ class Operands:
     def are_float32(self) -> bool:
         """Whether both arrays are float32: then every number of theirs is one."""
         return bool(self._x.array.dtype == np.float32 and self._y.array.dtype == np.float32)
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether all their numbers are float32 numbers."""
+        return self.are_float32 or (CARRIERS[0].holds(self.a) and CARRIERS[0].holds(self.b))
 
     @cached_property
     def a(self) -> Facts:
@@ -86,6 +93,10 @@ class Accumulator(Protocol):
     def roundings(self) -> tuple[Rounding, ...]:
         """The modes of its steps: a stochastic one needs a stream."""
 
+    @property
+    def stages(self) -> int:
+        """How many stages of random bits its steps draw from."""
+
     def engine(self, operands: Operands) -> Engine:
         """The engine for such sums.
 
@@ -112,5 +123,5 @@ def _sequential(format: Format) -> Accumulator:
 def kernel_place(place: Place) -> tuple[NDArray[np.int64], np.uint64]:
     """The place and the seed in the form that kernels take them."""
     call, seed = place.draw or (0, 0)
-    where = np.array([place.first, place.row_step, place.column_step, call, place.stage], np.int64)
+    where = np.array([place.first, place.row_step, place.column_step, call, place.stage, place.step], np.int64)
     return where, np.uint64(seed)

@@ -33,6 +33,11 @@ class Exact:
         """None on the way."""
         return ()
 
+    @property
+    def stages(self) -> int:
+        """None: nothing is drawn on the way."""
+        return 0
+
     def engine(self, operands: Operands) -> Engine:
         """Sums on as many grids as the operands' bits need."""
         products = operands.a.times(operands.b)

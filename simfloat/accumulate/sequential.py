@@ -54,6 +54,11 @@ class Sequential:
         return (self.rounding,)
 
     @property
+    def stages(self) -> int:
+        """One for the sums and one for the products."""
+        return 2
+
+    @property
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.products is None else (self.format, self.products)
 

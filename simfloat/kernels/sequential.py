@@ -57,8 +57,7 @@ def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
 
 
 def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
-    """Stochastic steps. The element at (i, j) is place[0] + i * place[1] + j * place[2] of call place[3], and its
-    sums draw from stage place[4], its products from the stage after that."""
+    """Stochastic steps; `place` is that of accumulate.Place. Sums draw from its stage, products from the next one."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
     call, stage = U64(place[3]), U64(place[4])
     words, product_words = np.empty((4, COLUMNS), np.uint32), np.empty((4, COLUMNS), np.uint32)
@@ -69,9 +68,18 @@ def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
             sums = out[i, left:right]
             element = U64(place[0] + i * place[1] + left * place[2])
             for first in range(0, a.shape[1], 4):
-                _fill(words, sums.size, element, U64(place[2]), U64(first), call, stage, seed)
+                _fill(words, sums.size, element, U64(place[2]), U64(place[5] + first), call, stage, seed)
                 if rounds_products:  # noqa: F821
-                    _fill(product_words, sums.size, element, U64(place[2]), U64(first), call, stage + U64(1), seed)
+                    _fill(
+                        product_words,
+                        sums.size,
+                        element,
+                        U64(place[2]),
+                        U64(place[5] + first),
+                        call,
+                        stage + U64(1),
+                        seed,
+                    )
                 for k in range(first, min(first + 4, a.shape[1])):
                     x, row, draws, product_draws = a[i, k], b[k, left:right], words[k - first], product_words[k - first]
                     for j in range(sums.size):
@@ -100,8 +108,8 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             total, words, product_words = 0.0, (u(0), u(0), u(0), u(0)), (u(0), u(0), u(0), u(0))
             for k in range(a.shape[1]):
                 if k % 4 == 0 and grid.random_step != 0.0:
-                    words = words_at(element, u(k), u(place[3]), u(place[4]), seed)
-                    product_words = words_at(element, u(k), u(place[3]), u(place[4] + 1), seed)
+                    words = words_at(element, u(place[5] + k), u(place[3]), u(place[4]), seed)
+                    product_words = words_at(element, u(place[5] + k), u(place[3]), u(place[4] + 1), seed)
                 x, y = np.float64(a[i, k]), np.float64(b[k, j])
                 if rounds_products:
                     product = _round_wide(multiply_wide(x, y), product_words[k % 4], products, pair)

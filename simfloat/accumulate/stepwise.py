@@ -1,0 +1,112 @@
+"""What pairwise and compensated sums share: every operation is rounded to one format."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
+from simfloat.accumulate.carrier import CARRIERS, Carrier
+from simfloat.accumulate.facts import Facts
+from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
+from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+
+#: Nanoseconds of a rounded operation, by the kind of step.
+COSTS = {"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.5, "random": 1.0, "wide": 30.0}
+
+
+@dataclass(frozen=True)
+class Stepwise:
+    """A sum whose products and steps are all rounded to `format`; subclasses name the kernel that orders them."""
+
+    format: Format
+    rounding: Rounding = nearest_even
+
+    #: The kernel module, how many stages of random bits it draws, and how many roundings it makes a product.
+    kernel: ClassVar[str]
+    stages: ClassVar[int]
+    operations: ClassVar[int]
+
+    def __post_init__(self) -> None:
+        check_precision(self.format, self.rounding)
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.format
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """One mode for all operations."""
+        return (self.rounding,)
+
+    def engine(self, operands: Operands) -> Engine:
+        """The fastest loop that is exact for such operands."""
+        if self.rounding == nearest_even and self.format in (FP32, FP64):
+            if self.format == FP64 or operands.in_float32:
+                return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
+        kind, carrier, top = _step(self.format, self.rounding, operands.a.times(operands.b), operands.depth)
+        return _engine(self, kind, carrier, top)
+
+    def _options(self) -> str:
+        return "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
+
+    def __repr__(self) -> str:
+        return f"{self.kernel}({self.format!r}{self._options()})"
+
+    def __str__(self) -> str:
+        return f"{self.kernel}({self.format}{self._options()})"
+
+
+def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tuple[str, FloatType, int | None]:
+    """The cheapest kind of step that is exact, its carrier, and the bound on exponents that the carrier needs."""
+    if not kernels.grid.plain(format, rounding) or not CARRIERS[1].holds(products):
+        return "wide", np.float64, None
+    if rounding.is_stochastic:
+        return "random" if odd_suffices(format, rounding) else "wide", np.float64, None
+    if rounding.mode != "nearest_even":
+        return "directed", np.float64, None
+    # Both operands of an addition may be sums: numbers of the format.
+    terms = products.rounded(format)._replace(precision=format.precision)
+    # Corrections are a few times larger than what they correct at most.
+    sums = terms.summed(4 * depth)
+    able = [carrier for carrier in CARRIERS if carrier.holds(products) and carrier.has_room(format, sums)]
+    for kind, suits in (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)):
+        for carrier in able:
+            if suits(carrier, format, terms, sums):
+                return kind, carrier.type, sums.high - 1
+    return "wide", np.float64, None
+
+
+class _Loop(NamedTuple):
+    """A loop with the numbers it reads."""
+
+    carrier: FloatType
+    loop: Any
+    numbers: NDArray[np.floating]
+    sign: np.floating
+    pair: bool
+    cost: float
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+        where, seed = kernel_place(place)
+        self.loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+
+
+@lru_cache(maxsize=1024)
+def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None) -> _Loop:
+    format, rounding = accumulator.format, accumulator.rounding
+    loops: Mapping[str, Any] = getattr(kernels, accumulator.kernel).loops
+    if top is None:
+        numbers = kernels.grid.numbers(format, rounding).astype(carrier)
+    else:
+        numbers = kernels.grid.numbers_below(format, rounding, top, carrier)
+    sign = carrier(-1 if rounding.mode == "toward_negative" else 1)
+    pair = rounding.is_stochastic and not odd_suffices(format, rounding)
+    return _Loop(carrier, loops[kind], numbers, sign, pair, accumulator.operations * COSTS[kind])
