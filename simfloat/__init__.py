@@ -6,7 +6,19 @@ optimizers train models with every operation rounded; a Recorder counts what the
 """
 
 from simfloat import nn, optim
-from simfloat.accumulate import dot, exact, kahan, matmul, pairwise, sequential, sum
+from simfloat.accumulate import (
+    blocked,
+    dot,
+    exact,
+    fused,
+    kahan,
+    matmul,
+    matrix_core,
+    pairwise,
+    sequential,
+    sum,
+    tensor_core,
+)
 from simfloat.arithmetic import (
     BitStream,
     add,
@@ -62,10 +74,11 @@ from simfloat.telemetry import Recorder
 __version__ = "0.1.0"
 
 __all__ = [
-    "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3_IEEE", "E4M3B11FNUZ", "E4M3FNUZ", "E5M2",
+    "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2",
     "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "Format", "Parameter", "Policy", "Recorder",
-    "Rounding", "Tensor", "add", "as_format", "decode", "divide", "dot", "encode", "exact", "exp", "fma",
-    "get_threads", "kahan", "log", "matmul", "multiply", "nearest_away", "nearest_even", "nn", "no_grad", "optim", "p3109",
-    "pairwise", "policies", "round", "sequential", "set_threads", "sigmoid", "simulate", "sqrt", "stochastic", "subtract", "sum",
-    "tanh", "to_odd", "toward_negative", "toward_positive", "toward_zero",
+    "Rounding", "Tensor", "add", "as_format", "blocked", "decode", "divide", "dot", "encode", "exact", "exp", "fma",
+    "fused", "get_threads", "kahan", "log", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even",
+    "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "round", "sequential", "set_threads", "sigmoid",
+    "simulate", "sqrt", "stochastic", "subtract", "sum", "tanh", "tensor_core", "to_odd", "toward_negative",
+    "toward_positive", "toward_zero",
 ]  # fmt: skip

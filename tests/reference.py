@@ -82,4 +82,5 @@ def _draw(rounding, element, step, seed, call, stage):
 def matrix_product(a, b, dot):
     """The matrix of dot(row of a, column of b, element number)."""
     rows, columns = len(a), b.shape[1]
-    return np.array([[dot(a[i], b[:, j], i * columns + j) for j in range(columns)] for i in range(rows)]).reshape(rows, columns)
+    flat = [dot(a[i], b[:, j], i * columns + j) for i in range(rows) for j in range(columns)]
+    return np.array(flat, np.float64).reshape(rows, columns)

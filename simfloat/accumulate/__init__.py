@@ -1,10 +1,17 @@
 """Sums and only sums: accumulators, and the products that use them."""
 
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.blocked import blocked
 from simfloat.accumulate.exact import exact
+from simfloat.accumulate.fused import fused
 from simfloat.accumulate.kahan import kahan
+from simfloat.accumulate.matrix_core import matrix_core
 from simfloat.accumulate.pairwise import pairwise
 from simfloat.accumulate.product import dot, matmul, sum
 from simfloat.accumulate.sequential import sequential
+from simfloat.accumulate.tensor_core import tensor_core
 
-__all__ = ["Accumulator", "dot", "exact", "kahan", "matmul", "pairwise", "sequential", "sum"]
+__all__ = [
+    "Accumulator", "blocked", "dot", "exact", "fused", "kahan", "matmul", "matrix_core", "pairwise", "sequential",
+    "sum", "tensor_core",
+]  # fmt: skip

@@ -14,6 +14,9 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Draw
 from simfloat.formats import Format, Rounding, as_format
 
+#: Of the left operand's blocks (..., m, k / block), and of the right one's (..., k / block, n).
+Scales = tuple[NDArray, NDArray]
+
 
 class Place(NamedTuple):
     """Which elements of the result a tile holds, so that stochastic steps find their bits.
@@ -25,24 +28,37 @@ class Place(NamedTuple):
     row_step: int
     column_step: int
     draw: Draw | None
+    swapped: bool = False  # the tile is of the transposed product: its left operand is the user's right one
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
     step: int = 0  # of its first product, a multiple of 4
+    scales: Scales | None = None  # of the tile's blocks
+
+
+class Operand(NamedTuple):
+    """An array with what is known of it: its facts, the format that it was rounded to."""
+
+    array: NDArray
+    facts: Facts | None = None
+    format: Format | None = None
 
 
 class Operands:
-    """What an accumulator is asked to sum: both operands' facts, products a sum, and what the sum is rounded to.
+    """What an accumulator is asked to sum: both operands, products a sum, and what the sum is rounded to.
 
-    The facts of an array are found when they are first asked for, unless they were known before.
+    The facts of an array are found when they are first asked for, unless they were known before. `scales`, a pair of
+    arrays, are those of the operands' blocks, for accumulators that take them.
     """
 
-    def __init__(self, x: Operand, y: Operand, depth: int, output: Format, rounding: Rounding) -> None:
-        self._x, self._y = x, y
-        self.depth, self.output, self.rounding = depth, output, rounding
+    def __init__(
+        self, x: Operand, y: Operand, depth: int, output: Format, rounding: Rounding, scales: Scales | None = None
+    ) -> None:
+        self.x, self.y = x, y
+        self.depth, self.output, self.rounding, self.scales = depth, output, rounding, scales
 
     @property
     def are_float32(self) -> bool:
         """Whether both arrays are float32: then every number of theirs is one."""
-        return bool(self._x.array.dtype == np.float32 and self._y.array.dtype == np.float32)
+        return bool(self.x.array.dtype == np.float32 and self.y.array.dtype == np.float32)
 
     @property
     def in_float32(self) -> bool:
@@ -52,19 +68,20 @@ class Operands:
     @cached_property
     def a(self) -> Facts:
         """Of the left operand."""
-        return self._x.facts or facts_of(self._x.array)
+        return self.x.facts or facts_of(self.x.array)
 
     @cached_property
     def b(self) -> Facts:
         """Of the right operand."""
-        return self._y.facts or facts_of(self._y.array)
+        return self.y.facts or facts_of(self.y.array)
 
-
-class Operand(NamedTuple):
-    """An array, and its facts if they are known."""
-
-    array: NDArray
-    facts: Facts | None = None
+    @cached_property
+    def products(self) -> Facts:
+        """Of the products, with their scales."""
+        products = self.a.times(self.b)
+        for scales in self.scales or ():
+            products = products.times(facts_of(scales))
+        return products
 
 
 class Engine(Protocol):
@@ -96,6 +113,10 @@ class Accumulator(Protocol):
     @property
     def stages(self) -> int:
         """How many stages of random bits its steps draw from."""
+
+    @property
+    def scales(self) -> tuple[int, Format] | None:
+        """Products a block and the format of its scale, where blocks are scaled."""
 
     def engine(self, operands: Operands) -> Engine:
         """The engine for such sums.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ KEPT = 52
 @dataclass(frozen=True)
 class Exact:
     """The exact sum of the exact products, rounded once to `output`. An exact total of zero is +0."""
+
+    scales: ClassVar[None] = None
 
     @property
     def result(self) -> Format | None:

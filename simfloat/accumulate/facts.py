@@ -41,6 +41,13 @@ class Facts(NamedTuple):
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
         return Facts(high - self.low, self.low, self.low, high)
 
+    def sums_in(self, format: Format, terms: int) -> Facts:
+        """Of sums of so many such terms as an accumulator with results in the format gives, in any mode."""
+        smallest = format.emin - format.mantissa_bits
+        low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
+        high = min(self.summed(4 * terms).high, format.emax + 1)
+        return Facts(format.precision, low, low, high, False)
+
     def inside(self, format: Format) -> bool:
         """Whether all are numbers of the format for certain, so that rounding to it would change nothing."""
         return (

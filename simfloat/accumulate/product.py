@@ -7,8 +7,17 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Engine, Operand, Operands, Place, as_accumulator
+from simfloat.accumulate.accumulator import (
+    Accumulator,
+    Engine,
+    Operand,
+    Operands,
+    Place,
+    Scales,
+    as_accumulator,
+)
 from simfloat.accumulate.facts import facts_of
+from simfloat.accumulate.scales import as_scales, scaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, result_dtype
 from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
@@ -38,6 +47,7 @@ def matmul(
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
     rounding: Rounding = nearest_even,
+    scales: tuple[ArrayLike, ArrayLike] | None = None,
     stream: BitStream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
@@ -49,17 +59,21 @@ def matmul(
     to `output`, by default the accumulator's format, in the mode `rounding`, which concerns nothing else. Stochastic
     modes, here or in the accumulator, take their bits from `stream`; `observer` receives the events of the results.
 
+    `scales`, a pair of arrays (..., m, k / block) and (..., k / block, n), are those of blocks of the operands along
+    k, as :func:`simfloat.block_quantize` gives them. A tensor core with scales uses them as hardware does; any other
+    accumulator sums the products of the scaled operands, which must be float64 numbers.
+
     float32 out if both operands are float32 and the output format fits, else float64.
 
-    Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, and for
-    ``accumulate=exact`` without an output.
+    Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, for
+    ``accumulate=exact`` without an output, and for scales that are not finite numbers of the accumulator's format.
     """
     a, b = as_operand(a, "a"), as_operand(b, "b")
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
     left = a if a.ndim > 1 else a[np.newaxis]
     right = b if b.ndim > 1 else b[:, np.newaxis]
-    out = _checked_product(left, right, inputs, accumulate, output, rounding, stream, observer, "matmul")
+    out = _checked_product(left, right, inputs, accumulate, output, rounding, scales, stream, observer, "matmul")
     shape = out.shape[:-2] + (out.shape[-2:-1] if a.ndim > 1 else ()) + (out.shape[-1:] if b.ndim > 1 else ())
     return out.reshape(shape)
 
@@ -80,7 +94,9 @@ def dot(
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}.")
     row, column = a[np.newaxis], b[:, np.newaxis]
-    return _checked_product(row, column, inputs, accumulate, output, rounding, stream, observer, "dot").reshape(())
+    return _checked_product(row, column, inputs, accumulate, output, rounding, None, stream, observer, "dot").reshape(
+        ()
+    )
 
 
 def sum(
@@ -110,7 +126,9 @@ def sum(
         raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     ones = np.ones((rows.shape[1], 1), x.dtype)
     pair = None if inputs is None else (inputs, inputs)
-    return _checked_product(rows, ones, pair, accumulate, output, rounding, stream, observer, "sum").reshape(shape)
+    return _checked_product(rows, ones, pair, accumulate, output, rounding, None, stream, observer, "sum").reshape(
+        shape
+    )
 
 
 def _checked_product(
@@ -120,6 +138,7 @@ def _checked_product(
     accumulate: Accumulator | Format | str,
     output: Format | str | None,
     rounding: Rounding,
+    scales: tuple[ArrayLike, ArrayLike] | None,
     stream: BitStream | None,
     observer: Observer | None,
     operation: str,
@@ -139,6 +158,7 @@ def _checked_product(
         stream=stream,
         observer=observer,
         operation=operation,
+        scales=as_scales(scales, a, b, accumulator),
     )
 
 
@@ -154,13 +174,16 @@ def multiply_matrices(
     stream: BitStream | None,
     observer: Observer | None,
     operation: str,
+    scales: Scales | None = None,
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of type `dtype`."""
     out = np.empty(_result_shape(a, b), dtype)
     draw = take_draw(stream, rounding, *accumulator.roundings)
     x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
-    engine = accumulator.engine(Operands(x, y, a.shape[-1], output, rounding))
-    sums = _sums(engine, x.array, y.array, out.shape, draw)
+    if scales and not accumulator.scales:
+        x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
+    engine = accumulator.engine(Operands(x, y, a.shape[-1], output, rounding, scales))
+    sums = _sums(engine, x.array, y.array, out.shape, draw, scales)
     plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
     return out
@@ -169,17 +192,15 @@ def multiply_matrices(
 def _rounded(x: NDArray, format: Format) -> Operand:
     """An operand rounded to its format."""
     if format == FP64 or (format == FP32 and x.dtype == np.float32):
-        return Operand(x)
+        return Operand(x, None, format)
     dtype = np.float32 if x.dtype == np.float32 and format.fits_float32 else np.float64
     if x.size < SMALL:
-        return Operand(round_array(x, format, dtype=dtype))
+        return Operand(round_array(x, format, dtype=dtype), None, format)
     # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
-    return (
-        Operand(x, facts)
-        if facts.inside(format)
-        else Operand(round_array(x, format, dtype=dtype), facts.rounded(format))
-    )
+    if facts.inside(format):
+        return Operand(x, facts, format)
+    return Operand(round_array(x, format, dtype=dtype), facts.rounded(format), format)
 
 
 def _pair(inputs: Inputs) -> tuple[Format, Format]:
@@ -208,11 +229,13 @@ def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
     return (*batch, a.shape[-2], b.shape[-1])
 
 
-def _sums(engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: Draw | None) -> NDArray:
+def _sums(
+    engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: Draw | None, scales: Scales | None
+) -> NDArray:
     """The unrounded results as one vector in C order."""
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
-        a = a.reshape(math.prod(a.shape[:-1]), a.shape[-1])
+        a, scales = _as_rows(a), scales and (_as_rows(scales[0]), scales[1])
         shape = (a.shape[0], b.shape[1])
     *batch, m, n = shape
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
@@ -221,14 +244,23 @@ def _sums(engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: 
     left, right = (b, a) if swap else (a, b)
     sums = np.empty((math.prod(batch), rows, columns), engine.carrier)
     left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
+    blocks = scales and [_matrices(x, batch, np.float64, transpose=swap) for x in (scales[::-1] if swap else scales)]
 
     def work(tile: tuple[int, int, int]) -> None:
         i, start, stop = tile
-        place = Place(i * m * n + start * row_step, row_step, column_step, draw)
+        place = Place(i * m * n + start * row_step, row_step, column_step, draw, swap)
+        if blocks:
+            rows_of, columns_of = blocks[0][i % len(blocks[0])], blocks[1][i % len(blocks[1])]
+            place = place._replace(scales=(rows_of[start:stop], columns_of))
         engine.run(left[i % len(left), start:stop], right[i % len(right)], sums[i, start:stop], place)
 
     run_all(work, _tiles(len(sums), rows, columns * a.shape[-1] * engine.cost))
     return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
+
+
+def _as_rows(x: NDArray) -> NDArray:
+    """The leading axes of an array of matrices as rows of one matrix."""
+    return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
 def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool) -> NDArray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,6 +38,8 @@ class Sequential:
     format: Format
     rounding: Rounding = nearest_even
     products: Format | None = None
+
+    scales: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         for format in self._formats:

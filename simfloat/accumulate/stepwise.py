@@ -32,6 +32,7 @@ class Stepwise:
     kernel: ClassVar[str]
     stages: ClassVar[int]
     operations: ClassVar[int]
+    scales: ClassVar[None] = None
 
     def __post_init__(self) -> None:
         check_precision(self.format, self.rounding)
@@ -51,7 +52,7 @@ class Stepwise:
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or operands.in_float32:
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        kind, carrier, top = _step(self.format, self.rounding, operands.a.times(operands.b), operands.depth)
+        kind, carrier, top = _step(self.format, self.rounding, operands.products, operands.depth)
         return _engine(self, kind, carrier, top)
 
     def _options(self) -> str:

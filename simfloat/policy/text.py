@@ -17,7 +17,10 @@ CALLS: dict[str, Callable] = {
     "Format": formats.Format,
     "p3109": formats.p3109,
     "stochastic": formats.stochastic,
-    "sequential": accumulate.sequential,
+    **{
+        name: getattr(accumulate, name)
+        for name in ("sequential", "pairwise", "blocked", "kahan", "fused", "tensor_core", "matrix_core")
+    },
 }
 NAMES: dict[str, Any] = {
     "nearest_even": formats.nearest_even,
@@ -100,6 +103,8 @@ def _value(node: ast.expr) -> Any:
             return CALLS[name](*(_value(argument) for argument in arguments), **options)
         case ast.Call(func=ast.Attribute(value=rounding, attr="saturating"), args=[], keywords=[]):
             return _value(rounding).saturating()
+        case ast.Tuple(elts=elements):
+            return tuple(_value(element) for element in elements)
         case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))):
             return -value
     known = ", ".join(sorted([*CALLS, *NAMES, *CATALOG]))

@@ -1,0 +1,175 @@
+"""Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
+
+Chunks of `terms` products and the sum so far, each exact, are cut toward zero to multiples of 2^(top - fraction_bits),
+where 2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next
+chunk. (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.)
+
+All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
+`a` is (m, k), `b` is (k, n), `out` is (m, n). The innermost loops run over columns, so LLVM vectorises them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import kernel, scalar, specialize
+from simfloat.kernels.machine import binade
+from simfloat.kernels.rounding import nearest
+
+#: A chunk's rows of `b` and of its powers stay in the first-level cache.
+COLUMNS = 128
+
+#: Products of E2M1 numbers that a unit for them adds without error before it aligns them.
+GROUP = 16
+
+
+class Unit(NamedTuple):
+    """The numbers of a fused sum."""
+
+    terms: float
+    unit: float  # 2^fraction_bits
+    least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
+    zero: float  # power that a zero takes part with; 2^-900 if it takes none
+
+
+@scalar
+def unit_of(numbers):
+    """The unit in an array."""
+    return Unit(numbers[0], numbers[1], numbers[2], numbers[3])
+
+
+@kernel
+def powers_of(x, least, out):
+    """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = power_of(x[i, j], least)
+
+
+@scalar
+def power_of(x, least):
+    """The power of two at or below |x|, at least `least`; 0 for zero."""
+    return max(binade(abs(x)), least) if x != 0.0 else 0.0
+
+
+@scalar
+def truncated(x, grid):
+    """Round toward zero to a format with float32's exponents; what is too large becomes infinite; zeros are +0."""
+    magnitude = abs(x)
+    drop = np.uint64(52.0 - grid.mantissa_bits)
+    normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
+    spacing = grid.min_normal * grid.epsilon
+    rounded = normal if magnitude >= grid.min_normal else np.trunc(magnitude * (1.0 / spacing)) * spacing
+    rounded = rounded if magnitude < 2.0 * grid.top else np.inf
+    return math.copysign(rounded, x) + 0.0
+
+
+@scalar
+def nearest_without_sign(x, grid):
+    """Round to nearest even; zeros are +0."""
+    return nearest(x, grid) + 0.0
+
+
+def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
+    unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
+    terms = np.int64(unit.terms)
+    top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+    out[:] = 0.0
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            last = min(first + terms, a.shape[1])
+            paired = last - (last - first) % 4
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                for j in range(sums.size):
+                    top[j] = max(power_of(sums[j], unit.least), unit.zero)
+                for k in range(first, paired, 4):
+                    w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
+                    p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
+                    r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+                    for j in range(sums.size):
+                        top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
+                for k in range(paired, last):
+                    w, p = a_powers[i, k], b_powers[k, left:right]
+                    for j in range(sums.size):
+                        top[j] = max(top[j], w * p[j])
+                for j in range(sums.size):
+                    scale[j] = unit.unit / top[j]
+                    total[j] = np.trunc(sums[j] * scale[j])
+                for k in range(first, paired, 4):
+                    w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+                    p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
+                    for j in range(sums.size):
+                        one, two = np.trunc(w * p[j] * scale[j]), np.trunc(x * q[j] * scale[j])
+                        three, four = np.trunc(y * r[j] * scale[j]), np.trunc(z * s[j] * scale[j])
+                        total[j] += (one + two) + (three + four)
+                for k in range(paired, last):
+                    w, p = a[i, k], b[k, left:right]
+                    for j in range(sums.size):
+                        total[j] += np.trunc(w * p[j] * scale[j])
+                # The plain sum is NaN or infinite just where the unit's is.
+                plain[: sums.size] = sums
+                if not finite:
+                    for k in range(first, last):
+                        w, p = a[i, k], b[k, left:right]
+                        for j in range(sums.size):
+                            plain[j] += w * p[j]
+                for j in range(sums.size):
+                    rounded = convert(total[j] / scale[j], grid)  # noqa: F821
+                    sums[j] = rounded if abs(plain[j]) < np.inf else plain[j]
+
+
+@kernel
+def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
+    """Groups of 16 products of E2M1 numbers, summed without error and then scaled; a group's exponent is that of its
+    scales alone, one of zero products takes none. Row g of the scales belongs to the products from g * block on."""
+    unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
+    terms = np.int64(unit.terms)
+    sets = terms // GROUP
+    top, scale, total = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+    dots, used = np.empty((sets, COLUMNS)), np.empty((sets, COLUMNS))
+    out[:] = 0.0
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                for j in range(sums.size):
+                    top[j] = max(power_of(sums[j], unit.least), unit.zero)
+                for g in range(sets):
+                    start = first + g * GROUP
+                    dot, use = dots[g], used[g]
+                    dot[:], use[:] = 0.0, 0.0
+                    for k in range(start, min(start + GROUP, a.shape[1])):
+                        w, p = a[i, k], b[k, left:right]
+                        for j in range(sums.size):
+                            dot[j] += w * p[j]
+                            use[j] = max(use[j], abs(w * p[j]))
+                    if start < a.shape[1]:
+                        s, t = a_scales[i, start // block], b_scales[start // block, left:right]
+                        x, y = a_powers[i, start // block], b_powers[start // block, left:right]
+                        for j in range(sums.size):
+                            dot[j] *= s * t[j]
+                            top[j] = max(top[j], x * y[j] if use[j] > 0.0 else 0.0)
+                for j in range(sums.size):
+                    scale[j] = unit.unit / top[j]
+                    total[j] = np.trunc(sums[j] * scale[j])
+                for g in range(sets):
+                    dot = dots[g]
+                    for j in range(sums.size):
+                        total[j] += np.trunc(dot[j] * scale[j])
+                for j in range(sums.size):
+                    rounded = truncated(total[j] / scale[j], grid)
+                    sums[j] = rounded if abs(sums[j]) < np.inf else sums[j]
+
+
+#: Loops by how the total is rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite).
+loops = {
+    "truncated": specialize(_fused, "fused_truncated", convert=truncated),
+    "nearest": specialize(_fused, "fused_nearest", convert=nearest_without_sign),
+}

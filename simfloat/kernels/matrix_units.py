@@ -1,0 +1,149 @@
+"""The sums of AMD's matrix cores (Xie et al., MMA-Sim, arXiv 2511.10909; facts as of its version 2.1.1).
+
+`a` is (m, k), `b` is (k, n), `out` is (m, n); k is a multiple of a unit's terms, padded with zeros. A plain sum beside
+the unit's own is NaN or infinite just where the unit's is.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels.exact import odd_sum, two_sum
+from simfloat.kernels.fused import power_of
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import binade, odd
+
+COLUMNS = 128
+
+#: Numbers below it are subnormal in float32.
+NORMAL = np.float32(2.0**-126)
+
+#: The power that stands for no exponent at all.
+NOTHING = 2.0**-900
+
+
+@kernel
+def exact_chunks(a, b, out, terms):
+    """CDNA1: the sum so far and `terms` products, exact, rounded to nearest float32. All arrays are float64."""
+    out[:] = 0.0
+    for i in range(out.shape[0]):
+        for j in range(out.shape[1]):
+            total = 0.0
+            for first in range(0, a.shape[1], terms):
+                plain, high, low = total, 0.0, 0.0
+                for k in range(first, first + terms):
+                    product = a[i, k] * b[k, j]
+                    plain += product
+                    # FP16 products are multiples of 2^-48 below 2^32: what the sums leave over adds up exactly.
+                    high, rest = two_sum(high, product)
+                    low += rest
+                high, low = two_sum(high, low)
+                # Boldo and Melquiond 2008, section 5: round-to-odd of the sum of a pair and a number.
+                t, t_error = two_sum(total, low)
+                v, v_error = two_sum(high, t)
+                s, e = two_sum(v, odd_sum(t_error, v_error))
+                total = np.float64(np.float32(odd(s, e) + 0.0)) if abs(plain) < np.inf else plain
+            out[i, j] = total
+
+
+@scalar
+def _flushed(x):
+    """Subnormal float32 results become zeros of their sign."""
+    return x if abs(x) >= NORMAL or x != x else np.float32(x * np.float32(0.0))
+
+
+@kernel
+def flushed_pairs(a, b, out, terms, least):
+    """CDNA2: products and pairwise sums in float32, subnormal results flushed. All arrays are float32.
+
+    Operands below `least`, subnormal in their own format, and zeros are +0.
+    """
+    zero = np.float32(0.0)
+    out[:] = zero
+    pairs = terms // 2
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                w = a[i, first] if not abs(a[i, first]) < least else zero
+                x = a[i, first + 1] if not abs(a[i, first + 1]) < least else zero
+                y = a[i, first + terms - 2] if not abs(a[i, first + terms - 2]) < least else zero
+                z = a[i, first + terms - 1] if not abs(a[i, first + terms - 1]) < least else zero
+                p, q = b[first, left:right], b[first + 1, left:right]
+                r, s = b[first + terms - 2, left:right], b[first + terms - 1, left:right]
+                for j in range(sums.size):
+                    pair = _flushed(_flushed(w * _normal(p[j], least)) + _flushed(x * _normal(q[j], least)))
+                    if pairs == 2:
+                        other = _flushed(_flushed(y * _normal(r[j], least)) + _flushed(z * _normal(s[j], least)))
+                        pair = _flushed(pair + other)
+                    sums[j] = _flushed(sums[j] + pair)
+
+
+@scalar
+def _normal(x, least):
+    return np.float32(0.0) if abs(x) < least else x
+
+
+@kernel
+def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
+    """CDNA3: `parts` interleaved sums of products cut toward zero, then floors on the way to nearest float32.
+
+    With two parts (8-bit operands) a sum so far that lies too far below is dropped. All arrays are float64.
+    """
+    dot, dot_top, plain = np.empty((2, COLUMNS)), np.empty((2, COLUMNS)), np.empty(COLUMNS)
+    out[:] = 0.0
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                dot_top[:], dot[:] = NOTHING, 0.0
+                for part in range(parts):
+                    _cut_sum(a, b, a_powers, b_powers, i, left, right, first + part, terms, parts, dot_top, dot, part)
+                plain[: sums.size] = sums
+                if not finite:
+                    for k in range(first, first + terms):
+                        x, row = a[i, k], b[k, left:right]
+                        for j in range(sums.size):
+                            product = x * row[j]
+                            plain[j] += product if abs(product) < 2.0**128 else product * np.inf
+                for j in range(sums.size):
+                    total = _floored(dot[0, j], dot[1, j], dot_top[0, j], dot_top[1, j], sums[j], parts)
+                    sums[j] = total if abs(plain[j]) < np.inf else plain[j]
+
+
+@scalar
+def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops, sums, part):
+    """The products first, first + step, ... cut to multiples of 2^-24 of their largest power, and their sum."""
+    top, total = tops[part], sums[part]
+    for k in range(first, first - part + terms, step):
+        x, row = a_powers[i, k], b_powers[k, left:right]
+        for j in range(row.size):
+            top[j] = max(top[j], x * row[j])
+    for k in range(first, first - part + terms, step):
+        x, row = a[i, k], b[k, left:right]
+        for j in range(row.size):
+            total[j] += np.trunc(x * row[j] * (2.0**24 / top[j]))
+    for j in range(right - left):
+        total[j] *= top[j] * 2.0**-24
+
+
+@scalar
+def _floored(one, two, one_top, two_top, so_far, parts):
+    """The two partial sums and the sum so far, added through floors and rounded to nearest float32."""
+    dot_top = max(one_top, two_top)
+    dot = _floor(one, dot_top * 2.0**-24) + _floor(two, dot_top * 2.0**-24)
+    own = max(power_of(so_far, 2.0**-126), 2.0**-126)
+    top = max(dot_top, own)
+    kept = _floor(so_far, top * 2.0**-24)
+    kept = 0.0 if (parts == 2) & (own < top * 2.0**-25) else kept
+    total = _floor(dot, top * 2.0**-32) + kept
+    total = _floor(total, max(binade(abs(total)), 2.0**-126) * 2.0**-31)
+    return np.float64(np.float32(total + 0.0))
+
+
+@scalar
+def _floor(x, spacing):
+    """The multiple of a power of two at or below x."""
+    return np.floor(x / spacing) * spacing
