@@ -9,7 +9,9 @@ from simfloat import nn, optim
 from simfloat.accumulate import conv2d, dot, exact, matmul, sequential, sum
 from simfloat.arithmetic import (
     BitStream,
+    BlockScaled,
     add,
+    block_quantize,
     decode,
     divide,
     encode,
@@ -63,9 +65,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3_IEEE", "E4M3B11FNUZ", "E4M3FNUZ", "E5M2",
-    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "Format", "Parameter", "Policy", "Recorder",
-    "Rounding", "Tensor", "add", "as_format", "conv2d", "decode", "divide", "dot", "encode", "exact", "exp", "fma",
-    "get_threads", "log", "matmul", "multiply", "nearest_away", "nearest_even", "nn", "no_grad", "optim", "p3109",
-    "policies", "round", "sequential", "set_threads", "sigmoid", "simulate", "sqrt", "stochastic", "subtract", "sum",
-    "tanh", "to_odd", "toward_negative", "toward_positive", "toward_zero",
+    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "BlockScaled", "Format", "Parameter", "Policy",
+    "Recorder", "Rounding", "Tensor", "add", "as_format", "block_quantize", "conv2d", "decode", "divide", "dot",
+    "encode", "exact", "exp", "fma", "get_threads", "log", "matmul", "multiply", "nearest_away", "nearest_even", "nn",
+    "no_grad", "optim", "p3109", "policies", "round", "sequential", "set_threads", "sigmoid", "simulate", "sqrt",
+    "stochastic", "subtract", "sum", "tanh", "to_odd", "toward_negative", "toward_positive", "toward_zero",
 ]  # fmt: skip
