@@ -114,11 +114,22 @@ def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw
     weights = w.reshape(groups, channels, depth)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
+        windows = geometry.windows(_padded(x, geometry.padding, engine.carrier))
     sums = np.empty((len(x), groups, channels, pixels), engine.carrier)
-    task = _Task(geometry, engine, x, weights, sums, draw, swap)
+    task = _Task(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
     return sums.reshape(-1)
+
+
+def _padded(x: NDArray, padding: Pair, carrier: FloatType) -> NDArray:
+    """The images with zeros around them, in the carrier's type."""
+    if padding == (0, 0) and x.dtype == carrier:
+        return x
+    (rows, columns), (height, width) = padding, x.shape[2:]
+    out = np.zeros((*x.shape[:2], height + 2 * rows, width + 2 * columns), carrier)
+    out[:, :, rows : rows + height, columns : columns + width] = x
+    return out
 
 
 class _Tile(NamedTuple):
@@ -134,16 +145,15 @@ class _Task(NamedTuple):
 
     geometry: Geometry
     engine: Engine
-    x: NDArray
+    windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
     weights: NDArray  # (groups, channels, depth), or with the last two swapped
     sums: NDArray  # (images, groups, channels, pixels)
     draw: Draw | None
     swap: bool
 
     def compute_all(self, tiles: list[_Tile]) -> None:
-        with np.errstate(invalid="ignore"):  # converting a signalling NaN
-            for tile in tiles:
-                self._compute(tile)
+        for tile in tiles:
+            self._compute(tile)
 
     def _compute(self, tile: _Tile) -> None:
         _, groups, channels, pixels = self.sums.shape
@@ -166,27 +176,13 @@ class _Task(NamedTuple):
             out[:] = sums
 
     def _patches(self, tile: _Tile) -> NDArray:
-        """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, in the carrier's type."""
-        windows = self.geometry.windows(self._padded(tile), tile.last - tile.first)
+        """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
+        windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
         if windows.flags.carray:
             return windows
         patches = scratch("patches", windows.size, self.engine.carrier).reshape(windows.shape)
         np.copyto(patches, windows)
         return patches
-
-    def _padded(self, tile: _Tile) -> NDArray:
-        """The rows of the padded image that a tile meets, in the carrier's type."""
-        image, (rows, columns) = self.x[tile.image], self.geometry.padding
-        start, stop = self.geometry.rows_met(tile.first, tile.last)
-        if rows == columns == 0 and image.dtype == self.engine.carrier:
-            return image[:, start:stop]
-        channels, height, width = image.shape
-        shape = (channels, stop - start, width + 2 * columns)
-        padded = scratch("padded", math.prod(shape), self.engine.carrier).reshape(shape)
-        padded[:] = 0
-        low, high = (min(max(row, 0), height) for row in (start, stop))
-        padded[:, low - start : high - start, columns : columns + width] = image[:, low:high]
-        return padded
 
 
 def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_Tile]:

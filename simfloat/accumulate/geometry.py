@@ -25,18 +25,14 @@ class Geometry(NamedTuple):
         """Of one channel of the result."""
         return self.result[0] * self.result[1]
 
-    def rows_met(self, first: int, last: int) -> Pair:
-        """The rows of an image that the result's rows from `first` to before `last` meet; the padding's lie outside."""
-        start = first * self.stride[0] - self.padding[0]
-        return start, start + (last - 1 - first) * self.stride[0] + (self.window[0] - 1) * self.dilation[0] + 1
-
-    def windows(self, image: NDArray, rows: int) -> NDArray:
-        """A view (channels, kernel row, kernel column, rows, columns) of a padded image: what each place meets."""
-        channel, row, column = image.strides
+    def windows(self, x: NDArray) -> NDArray:
+        """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
+        image, channel, row, column = x.strides
         return np.lib.stride_tricks.as_strided(
-            image,
-            (len(image), *self.window, rows, self.result[1]),
+            x,
+            (*x.shape[:2], *self.window, *self.result),
             (
+                image,
                 channel,
                 row * self.dilation[0],
                 column * self.dilation[1],
