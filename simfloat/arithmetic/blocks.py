@@ -69,9 +69,10 @@ def block_quantize(
 
     Below 2^-127, and for a block of zeros, X is 2^-127; above 2^127 it is NaN (microxcaling).
 
-    With E4M3 scales (NVFP4; `block` is 16 unless given) `tensor_scale` is 448 max / amax of the whole array, a scale
-    is amax * tensor_scale / max rounded to E4M3, and elements are x times the scales' reciprocal. As in the
-    reference every step is a float32 operation, x is rounded to float32 first, and `rule` is not used.
+    With E4M3 scales (NVFP4; `block` is 16 unless given) `tensor_scale` is 448 max / amax of the whole array, or 1 for
+    zeros; a scale is amax * (tensor_scale / max) rounded to E4M3, and elements are x / (scale * (1 / tensor_scale)),
+    as a product with the reciprocal. Every step is a float32 operation, x is rounded to float32 first, and what
+    exceeds max, 448 or float32 is clamped. There is no choice of rule.
 
     The scale of a block with an infinity or NaN is NaN; its elements are NaN, or 0 in formats without NaN, and it
     takes no part in `tensor_scale`. `rounding` is the mode of the elements only; a stochastic one takes its bits from
@@ -132,7 +133,7 @@ def _quantize_powers(
 def _quantize_two_levels(
     x: NDArray, format: Format, block: int, axis: int, rounding: Rounding, stream: BitStream | None
 ) -> BlockScaled:
-    """A scale for all, and E4M3 scales for blocks; every operation is one of float32, in the reference's order."""
+    """A scale for all, and E4M3 scales for blocks; every operation is one of float32."""
     one, most, most_scale = np.float32(1), np.float32(format.max), np.float32(E4M3.max)
     with np.errstate(all="ignore"):
         single = x.astype(np.float32)
@@ -140,6 +141,7 @@ def _quantize_two_levels(
         usable = np.isfinite(amax)
         greatest = np.max(amax, initial=np.float32(0), where=usable)
         tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
+        # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, E4M3, dtype=np.float32), np.float32(np.nan))
         factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
