@@ -8,6 +8,7 @@ optimizers train models with every operation rounded; a Recorder counts what the
 from simfloat import nn, optim
 from simfloat.accumulate import (
     blocked,
+    conv2d,
     dot,
     exact,
     fused,
@@ -21,7 +22,9 @@ from simfloat.accumulate import (
 )
 from simfloat.arithmetic import (
     BitStream,
+    BlockScaled,
     add,
+    block_quantize,
     decode,
     divide,
     encode,
@@ -75,10 +78,10 @@ __version__ = "0.1.0"
 
 __all__ = [
     "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2",
-    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "Format", "Parameter", "Policy", "Recorder",
-    "Rounding", "Tensor", "add", "as_format", "blocked", "decode", "divide", "dot", "encode", "exact", "exp", "fma",
-    "fused", "get_threads", "kahan", "log", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even",
-    "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "round", "sequential", "set_threads", "sigmoid",
-    "simulate", "sqrt", "stochastic", "subtract", "sum", "tanh", "tensor_core", "to_odd", "toward_negative",
-    "toward_positive", "toward_zero",
+    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "BlockScaled", "Format", "Parameter", "Policy",
+    "Recorder", "Rounding", "Tensor", "add", "as_format", "block_quantize", "blocked", "conv2d", "decode", "divide",
+    "dot", "encode", "exact", "exp", "fma", "fused", "get_threads", "kahan", "log", "matmul", "matrix_core",
+    "multiply", "nearest_away", "nearest_even", "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "round",
+    "sequential", "set_threads", "sigmoid", "simulate", "sqrt", "stochastic", "subtract", "sum", "tanh",
+    "tensor_core", "to_odd", "toward_negative", "toward_positive", "toward_zero",
 ]  # fmt: skip

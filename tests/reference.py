@@ -56,18 +56,20 @@ def _plain(x):
     return math.isfinite(x) and x != 0
 
 
-def sequential_dot(a, b, format, rounding, products=None, element=0, seed=0, call=0, stage=1):
+def sequential_dot(a, b, format, rounding, products=None, element=0, seed=0, call=0, stage=1, step=0):
     """Sum over ascending k from +0, each step by the definition."""
     total = 0.0
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         if products is None:
-            total = operate("fma", format, rounding, x, y, total, random=_draw(rounding, element, k, seed, call, stage))
+            total = operate(
+                "fma", format, rounding, x, y, total, random=_draw(rounding, element, step + k, seed, call, stage)
+            )
         else:
             product = operate(
-                "multiply", products, rounding, x, y, random=_draw(rounding, element, k, seed, call, stage + 1)
+                "multiply", products, rounding, x, y, random=_draw(rounding, element, step + k, seed, call, stage + 1)
             )
             total = operate(
-                "add", format, rounding, total, product, random=_draw(rounding, element, k, seed, call, stage)
+                "add", format, rounding, total, product, random=_draw(rounding, element, step + k, seed, call, stage)
             )
     return total
 

@@ -2,6 +2,7 @@
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.blocked import blocked
+from simfloat.accumulate.convolution import conv2d
 from simfloat.accumulate.exact import exact
 from simfloat.accumulate.fused import fused
 from simfloat.accumulate.kahan import kahan
@@ -12,6 +13,6 @@ from simfloat.accumulate.sequential import sequential
 from simfloat.accumulate.tensor_core import tensor_core
 
 __all__ = [
-    "Accumulator", "blocked", "dot", "exact", "fused", "kahan", "matmul", "matrix_core", "pairwise", "sequential",
-    "sum", "tensor_core",
+    "Accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "matmul", "matrix_core", "pairwise",
+    "sequential", "sum", "tensor_core",
 ]  # fmt: skip

@@ -124,9 +124,10 @@ class _Runs(NamedTuple):
             sums = self._sums_of_runs(a[within], b, count, here)
             sums = sums.astype(self.outer.carrier, copy=False)
             for first, part in self._parts(sums):
-                totals = np.empty((1, part[0].size), self.outer.carrier)
+                width = part.shape[1] * columns
+                totals = np.empty((1, width), self.outer.carrier)
                 at = here._replace(first=here.first + first * place.row_step, scales=None)
-                self.outer.run(ones, part.reshape(count, part[0].size), totals, at)
+                self.outer.run(ones, part.reshape(count, width), totals, at)
                 out[top + first : top + first + part.shape[1]] = totals.reshape(part.shape[1:])
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, place: Place) -> NDArray:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -146,11 +148,11 @@ def _checked_product(
     """The products of matrices under options as users give them."""
     check_rounding(rounding)
     accumulator = as_accumulator(accumulate)
-    format = _output_format(output, accumulator)
+    format = output_format(output, accumulator)
     return multiply_matrices(
         a,
         b,
-        inputs=None if inputs is None else _pair(inputs),
+        inputs=pair_of_inputs(inputs),
         accumulator=accumulator,
         output=format,
         rounding=rounding,
@@ -177,13 +179,53 @@ def multiply_matrices(
     scales: Scales | None = None,
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of type `dtype`."""
-    out = np.empty(_result_shape(a, b), dtype)
+    shape = _result_shape(a, b)
+    return contract(
+        partial(_sums, shape, scales if accumulator.scales else None),
+        a,
+        b,
+        shape,
+        a.shape[-1],
+        inputs=inputs,
+        accumulator=accumulator,
+        output=output,
+        rounding=rounding,
+        dtype=dtype,
+        stream=stream,
+        observer=observer,
+        operation=operation,
+        scales=scales,
+    )
+
+
+def contract(
+    sums_of: Callable[[Engine, NDArray, NDArray, Draw | None], NDArray],
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    *,
+    inputs: tuple[Format, Format] | None,
+    accumulator: Accumulator,
+    output: Format,
+    rounding: Rounding,
+    dtype: FloatType,
+    stream: BitStream | None,
+    observer: Observer | None,
+    operation: str,
+    scales: Scales | None = None,
+) -> NDArray[np.floating]:
+    """Round the operands, sum `depth` products for every element of an array of `shape`, and round the sums.
+
+    `sums_of` computes the sums of the rounded operands with an engine, as one vector in C order.
+    """
+    out = np.empty(shape, dtype)
     draw = take_draw(stream, rounding, *accumulator.roundings)
     x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
     if scales and not accumulator.scales:
         x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
-    engine = accumulator.engine(Operands(x, y, a.shape[-1], output, rounding, scales))
-    sums = _sums(engine, x.array, y.array, out.shape, draw, scales)
+    engine = accumulator.engine(Operands(x, y, depth, output, rounding, scales))
+    sums = sums_of(engine, x.array, y.array, draw)
     plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
     return out
@@ -203,15 +245,19 @@ def _rounded(x: NDArray, format: Format) -> Operand:
     return Operand(round_array(x, format, dtype=dtype), facts.rounded(format), format)
 
 
-def _pair(inputs: Inputs) -> tuple[Format, Format]:
+def pair_of_inputs(inputs: Inputs) -> tuple[Format, Format] | None:
+    """The formats of both operands, None to take them as they are."""
+    if inputs is None:
+        return None
     if isinstance(inputs, tuple):
         if len(inputs) != 2:
             raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
         return as_format(inputs[0]), as_format(inputs[1])
-    return as_format(inputs), as_format(inputs)  # type: ignore[arg-type]
+    return as_format(inputs), as_format(inputs)
 
 
-def _output_format(output: Format | str | None, accumulator: Accumulator) -> Format:
+def output_format(output: Format | str | None, accumulator: Accumulator) -> Format:
+    """The format of results: `output`, by default the accumulator's."""
     if output is not None:
         return as_format(output)
     if accumulator.result is None:
@@ -230,7 +276,7 @@ def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
 
 
 def _sums(
-    engine: Engine, a: NDArray, b: NDArray, shape: tuple[int, ...], draw: Draw | None, scales: Scales | None
+    shape: tuple[int, ...], scales: Scales | None, engine: Engine, a: NDArray, b: NDArray, draw: Draw | None
 ) -> NDArray:
     """The unrounded results as one vector in C order."""
     if b.ndim == 2 and a.ndim > 2:
@@ -278,9 +324,14 @@ def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool)
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
     """(matrix, first row, last row) of the pieces that threads take."""
-    worthwhile = min(get_threads(), int(matrices * rows * work_of_row / LEAST_WORK))
+    worthwhile = busy_threads(matrices * rows * work_of_row)
     if matrices == 1 and worthwhile < 2:
         return [(0, 0, rows)]
     pieces = min(-(-worthwhile // max(matrices, 1)), rows)
     step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
     return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]
+
+
+def busy_threads(work: float) -> int:
+    """How many threads are worth waking for so many nanoseconds of work; 0 if not even one is kept busy."""
+    return min(get_threads(), int(work / LEAST_WORK))

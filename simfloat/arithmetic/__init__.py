@@ -1,5 +1,6 @@
 """One operation, one rounding, on arrays."""
 
+from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.codes import decode, encode
 from simfloat.arithmetic.functions import exp, log, sigmoid, tanh
 from simfloat.arithmetic.observer import Observer
@@ -10,8 +11,10 @@ from simfloat.arithmetic.threads import get_threads, set_threads
 
 __all__ = [
     "BitStream",
+    "BlockScaled",
     "Observer",
     "add",
+    "block_quantize",
     "decode",
     "divide",
     "encode",

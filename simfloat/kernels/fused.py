@@ -87,7 +87,9 @@ def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
             for i in range(out.shape[0]):
                 sums = out[i, left:right]
                 for j in range(sums.size):
-                    top[j] = max(power_of(sums[j], unit.least), unit.zero)
+                    top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
+                if unit.zero > unit.least:
+                    _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
                 for k in range(first, paired, 4):
                     w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
                     p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
@@ -124,6 +126,18 @@ def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
                     sums[j] = rounded if abs(plain[j]) < np.inf else plain[j]
 
 
+@scalar
+def _admit_zeros(a, b, i, left, right, first, last, top, zero):
+    """Let zero products, and those beyond the operands' end, take part with the power `zero`.
+
+    Only where that is larger than the least of a sum: else a sum that is not zero hides it.
+    """
+    for k in range(first, last):
+        for j in range(right - left):
+            if k >= a.shape[1] or a[i, k] * b[k, left + j] == 0.0:
+                top[j] = max(top[j], zero)
+
+
 @kernel
 def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
     """Groups of 16 products of E2M1 numbers, summed without error and then scaled; a group's exponent is that of its
@@ -140,7 +154,7 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
             for i in range(out.shape[0]):
                 sums = out[i, left:right]
                 for j in range(sums.size):
-                    top[j] = max(power_of(sums[j], unit.least), unit.zero)
+                    top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
                 for g in range(sets):
                     start = first + g * GROUP
                     dot, use = dots[g], used[g]

@@ -1,0 +1,203 @@
+"""Convolutions: products of kernels and the parts of images that they meet."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.accumulate.accumulator import Accumulator, Engine, Place, as_accumulator
+from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
+from simfloat.accumulate.product import NARROW, Inputs, busy_threads, contract, output_format, pair_of_inputs
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, result_dtype
+from simfloat.arithmetic.plan import Draw
+from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.threads import run_all, scratch
+from simfloat.formats import Format, Rounding, nearest_even
+
+#: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
+GATHERED = 1 << 18
+
+#: Pixels below which gathering less at a time would cost the inner loop more than the cache gains.
+LEAST_PIXELS = 256
+
+
+def conv2d(
+    x: ArrayLike,
+    w: ArrayLike,
+    *,
+    stride: int | Pair = 1,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    groups: int = 1,
+    inputs: Inputs = None,
+    accumulate: Accumulator | Format | str,
+    output: Format | str | None = None,
+    rounding: Rounding = nearest_even,
+    stream: BitStream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """The convolution of images `x` (N, C, H, W) with kernels `w` (O, C / groups, h, w): (N, O, rows, columns).
+
+    As usual in networks, kernels are not mirrored. Each result is one sum, as in :func:`simfloat.matmul`, with k over
+    (channel, kernel row, kernel column). Places in the padding are operands +0 that take part in the sum: times an
+    infinity they give NaN. `stride`, `padding` and `dilation` are integers or pairs (rows, columns). With `groups`,
+    each group of C / groups channels gives a group of O / groups channels of the result.
+
+    Options are those of matmul; a pair of `inputs` is for x and w. Stochastic steps number the elements of the result
+    in C order.
+
+    Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
+    """
+    x, w = as_operand(x, "x"), as_operand(w, "w")
+    geometry = geometry_of(x, w, stride, padding, dilation, groups)
+    check_rounding(rounding)
+    accumulator = as_accumulator(accumulate)
+    format = output_format(output, accumulator)
+    return convolve(
+        x,
+        w,
+        geometry,
+        inputs=pair_of_inputs(inputs),
+        accumulator=accumulator,
+        output=format,
+        rounding=rounding,
+        dtype=result_dtype([x, w], format),
+        stream=stream,
+        observer=observer,
+        operation="conv2d",
+    )
+
+
+def convolve(
+    x: NDArray,
+    w: NDArray,
+    geometry: Geometry,
+    *,
+    inputs: tuple[Format, Format] | None,
+    accumulator: Accumulator,
+    output: Format,
+    rounding: Rounding,
+    dtype: FloatType,
+    stream: BitStream | None,
+    observer: Observer | None,
+    operation: str,
+) -> NDArray[np.floating]:
+    """The convolution in an array of type `dtype`; nothing is checked."""
+    return contract(
+        partial(_sums, geometry),
+        x,
+        w,
+        (len(x), len(w), *geometry.result),
+        math.prod(w.shape[1:]),
+        inputs=inputs,
+        accumulator=accumulator,
+        output=output,
+        rounding=rounding,
+        dtype=dtype,
+        stream=stream,
+        observer=observer,
+        operation=operation,
+    )
+
+
+def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw | None) -> NDArray:
+    """The unrounded results as one vector in C order."""
+    groups, pixels = geometry.groups, geometry.pixels
+    channels, depth = len(w) // groups, math.prod(w.shape[1:])
+    # The innermost loop runs over columns: pixels, or if these are few, channels.
+    swap = pixels < min(channels, NARROW)
+    weights = w.reshape(groups, channels, depth)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
+        windows = geometry.windows(_padded(x, geometry.padding, engine.carrier))
+    sums = np.empty((len(x), groups, channels, pixels), engine.carrier)
+    task = _Task(geometry, engine, windows, weights, sums, draw, swap)
+    threads = busy_threads(sums.size * depth * engine.cost)
+    run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
+    return sums.reshape(-1)
+
+
+def _padded(x: NDArray, padding: Pair, carrier: FloatType) -> NDArray:
+    """The images with zeros around them, in the carrier's type."""
+    if padding == (0, 0) and x.dtype == carrier:
+        return x
+    (rows, columns), (height, width) = padding, x.shape[2:]
+    out = np.zeros((*x.shape[:2], height + 2 * rows, width + 2 * columns), carrier)
+    out[:, :, rows : rows + height, columns : columns + width] = x
+    return out
+
+
+class _Tile(NamedTuple):
+    """What is computed at a time: of an image's result the rows from `first` to before `last`."""
+
+    image: int
+    first: int
+    last: int
+
+
+class _Task(NamedTuple):
+    """What the tiles have in common."""
+
+    geometry: Geometry
+    engine: Engine
+    windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
+    weights: NDArray  # (groups, channels, depth), or with the last two swapped
+    sums: NDArray  # (images, groups, channels, pixels)
+    draw: Draw | None
+    swap: bool
+
+    def compute_all(self, tiles: list[_Tile]) -> None:
+        for tile in tiles:
+            self._compute(tile)
+
+    def _compute(self, tile: _Tile) -> None:
+        _, groups, channels, pixels = self.sums.shape
+        start, stop = tile.first * self.geometry.result[1], tile.last * self.geometry.result[1]
+        depth = self.weights.shape[1 if self.swap else 2]
+        patches = self._patches(tile).reshape(groups, depth, stop - start)
+        for group in range(groups):
+            out = self.sums[tile.image, group, :, start:stop]
+            first = (tile.image * groups + group) * channels * pixels + start
+            if self.swap:
+                self._multiply(np.ascontiguousarray(patches[group].T), self.weights[group], out.T, first, 1, pixels)
+            else:
+                self._multiply(self.weights[group], patches[group], out, first, pixels, 1)
+
+    def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
+        """The engine's sums in `out`, wherever that lies in memory."""
+        sums = out if out.flags.c_contiguous else scratch("convolved", out.size, self.engine.carrier).reshape(out.shape)
+        self.engine.run(a, b, sums, Place(first, row_step, column_step, self.draw, not self.swap))
+        if sums is not out:
+            out[:] = sums
+
+    def _patches(self, tile: _Tile) -> NDArray:
+        """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
+        windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
+        if windows.flags.carray:
+            return windows
+        patches = scratch("patches", windows.size, self.engine.carrier).reshape(windows.shape)
+        np.copyto(patches, windows)
+        return patches
+
+
+def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_Tile]:
+    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    rows = geometry.result[0]
+    most = max(LEAST_PIXELS, GATHERED // max(depth * geometry.groups, 1))
+    pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
+    pieces = min(pieces, rows if swap else max(geometry.pixels // NARROW, 1))
+    height = -(-rows // pieces)
+    return [
+        _Tile(image, first, min(first + height, rows)) for image in range(images) for first in range(0, rows, height)
+    ]
+
+
+def _shares(tiles: list[_Tile], threads: int) -> list[list[_Tile]]:
+    """The tiles that each thread takes."""
+    length = max(-(-len(tiles) // max(threads, 1)), 1)
+    return [tiles[start : start + length] for start in range(0, len(tiles), length)]

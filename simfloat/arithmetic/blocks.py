@@ -1,0 +1,196 @@
+"""Block formats: narrow elements that share a scale, as OCP MX and NVFP4 have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.operands import as_operand, check_rounding, result_dtype
+from simfloat.arithmetic.operations import multiply
+from simfloat.arithmetic.plan import take_draw
+from simfloat.arithmetic.round import round_array
+from simfloat.arithmetic.stream import BitStream
+from simfloat.formats import E4M3, E8M0, Format, Rounding, as_format, nearest_even
+
+LARGEST = np.finfo(np.float32).max
+
+
+@dataclass(frozen=True, eq=False)
+class BlockScaled:
+    """Numbers as narrow elements and scales: element * scale / tensor_scale.
+
+    Unpacks as two: ``elements, scales = block_quantize(...)``. Codes of either come from :func:`simfloat.encode`.
+    """
+
+    elements: NDArray[np.floating]  # numbers of the element format, in the shape of what was quantized
+    scales: NDArray[np.floating]  # numbers of the scale format; along `axis` one for each block
+    block: int
+    axis: int
+    tensor_scale: float = 1.0
+
+    def __iter__(self) -> Iterator[NDArray[np.floating]]:
+        return iter((self.elements, self.scales))
+
+    def values(self) -> NDArray[np.float64]:
+        """The numbers that elements and scales stand for; a NaN scale makes its block NaN.
+
+        Exact if `tensor_scale` is 1, else the exact quotient rounded to float64.
+        """
+        scales = _spread(self.scales, self.block, self.axis, self.elements.shape)
+        return self.elements.astype(np.float64) * scales / self.tensor_scale
+
+
+def block_quantize(
+    x: ArrayLike,
+    format: Format | str,
+    *,
+    block: int | None = None,
+    scale: Format | str = E8M0,
+    rule: str = "floor",
+    axis: int = -1,
+    rounding: Rounding = nearest_even,
+    stream: BitStream | None = None,
+) -> BlockScaled:
+    """The elements, numbers of `format`, and scales, numbers of `scale`, that hardware would store for `x`.
+
+    Each run of `block` elements along `axis` shares a scale; a short last run is a block too. Elements have the shape
+    of x, scales have ceil(length / block) along the axis; dtypes are those of :func:`simfloat.round`.
+
+    With E8M0 scales (OCP MX; `block` is 32 unless given) the scale is a power of two X that depends on the block's
+    largest magnitude amax, and elements are x / X rounded once, saturating. `rule` says how:
+
+    * ``"floor"``: 2^(floor(log2 amax) - emax), emax being the exponent of the format's largest number (OCP MX);
+    * ``"ceil"``: 2^(ceil(log2 amax) - emax);
+    * ``"rceil"``: amax / max rounded up to a power of two, so that nothing saturates (cuBLAS);
+    * ``"even"``: as floor, for amax rounded to nearest even to the format's precision.
+
+    Below 2^-127, and for a block of zeros, X is 2^-127; above 2^127 it is NaN (microxcaling).
+
+    With E4M3 scales (NVFP4; `block` is 16 unless given) `tensor_scale` is 448 max / amax of the whole array, or 1 for
+    zeros; a scale is amax * (tensor_scale / max) rounded to E4M3, and elements are x / (scale * (1 / tensor_scale)),
+    as a product with the reciprocal. Every step is a float32 operation, x is rounded to float32 first, and what
+    exceeds max, 448 or float32 is clamped. There is no choice of rule.
+
+    The scale of a block with an infinity or NaN is NaN; its elements are NaN, or 0 in formats without NaN, and it
+    takes no part in `tensor_scale`. `rounding` is the mode of the elements only; a stochastic one takes its bits from
+    `stream`, elements being numbered in C order of x.
+
+    Raises ValueError for other scale formats, for element formats beyond float32, and for an unknown rule.
+
+    Sources: OCP Microscaling Formats 1.0, section 6.3; microxcaling; torchao; TransformerEngine's NVFP4 reference.
+    """
+    format, scale = as_format(format), as_format(scale)
+    check_rounding(rounding)
+    x = as_operand(x)
+    block, axis = _checked(x, format, block, scale, rule, axis)
+    if scale == E4M3:
+        return _quantize_two_levels(x, format, block, axis, rounding.saturating(), stream)
+    return _quantize_powers(x, format, block, RULES[rule], axis, rounding.saturating(), stream)
+
+
+def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule: str, axis: int) -> tuple[int, int]:
+    """The block size and the axis counted from the first."""
+    if scale not in (E8M0, E4M3):
+        raise ValueError(f"Scales are numbers of E8M0 (OCP MX) or E4M3 (NVFP4), got {scale}.")
+    if rule not in RULES:
+        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
+    if scale == E4M3 and rule != "floor":
+        raise ValueError(f"rule={rule!r} chooses among powers of two: it needs scale=E8M0, got {scale}.")
+    most = float(LARGEST) / (E4M3.max if scale == E4M3 else 1.0)
+    if not format.fits_float32 or format.max > most:
+        raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")
+    if block is None:
+        block = 16 if scale == E4M3 else 32
+    if not isinstance(block, int | np.integer) or isinstance(block, bool) or block < 1:
+        raise ValueError(f"block must be a positive integer, the number of elements that share a scale; got {block!r}.")
+    if x.ndim == 0:
+        raise ValueError("block_quantize needs an array with an axis to cut into blocks, got a single number.")
+    if not isinstance(axis, int | np.integer) or not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis must be an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
+    return int(block), int(axis) % x.ndim
+
+
+Rule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
+
+
+def _quantize_powers(
+    x: NDArray, format: Format, block: int, rule: Rule, axis: int, rounding: Rounding, stream: BitStream | None
+) -> BlockScaled:
+    """Scales that are powers of two."""
+    amax = _largest(x, block, axis).astype(np.float64)
+    exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, format)), E8M0.emin)
+    usable = np.isfinite(amax) & (exponents <= E8M0.emax)
+    exponents = np.where(usable, exponents, 0)
+    reciprocals = _spread(np.ldexp(np.ones(1, x.dtype), -exponents), block, axis, x.shape)
+    elements = multiply(_without_unusable(x, usable, format, block, axis), reciprocals, format, rounding, stream=stream)
+    scales = np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
+    return BlockScaled(elements, scales, block, axis)
+
+
+def _quantize_two_levels(
+    x: NDArray, format: Format, block: int, axis: int, rounding: Rounding, stream: BitStream | None
+) -> BlockScaled:
+    """A scale for all, and E4M3 scales for blocks; every operation is one of float32."""
+    one, most, most_scale = np.float32(1), np.float32(format.max), np.float32(E4M3.max)
+    with np.errstate(all="ignore"):
+        single = x.astype(np.float32)
+        amax = _largest(single, block, axis)
+        usable = np.isfinite(amax)
+        greatest = np.max(amax, initial=np.float32(0), where=usable)
+        tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
+        # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
+        exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
+        scales = np.where(usable, round_array(exact_scales, E4M3, dtype=np.float32), np.float32(np.nan))
+        factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
+        scaled = _without_unusable(single, usable, format, block, axis)
+        scaled = np.clip(scaled * _spread(np.where(usable, factors, one), block, axis, x.shape), -most, most)
+    elements = round_array(scaled, format, rounding, result_dtype([x], format), take_draw(stream, rounding))
+    return BlockScaled(elements, scales.astype(result_dtype([x], E4M3)), block, axis, float(tensor_scale))
+
+
+def _largest(x: NDArray, block: int, axis: int) -> NDArray:
+    """The largest magnitude of each block; NaN where there is one."""
+    return np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[axis], block), axis)
+
+
+def _spread(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
+    """For every element of an array of this shape what its block has."""
+    spread = np.repeat(scales, block, axis)
+    return spread[(slice(None),) * axis + (slice(shape[axis]),)]
+
+
+def _without_unusable(x: NDArray, usable: NDArray, format: Format, block: int, axis: int) -> NDArray:
+    """`x` with the elements of blocks that have no scale replaced."""
+    if usable.all():
+        return x
+    substitute = x.dtype.type(np.nan if format.has_nan else 0.0)
+    return np.where(_spread(usable, block, axis, x.shape), x, substitute)
+
+
+def _floor(amax: NDArray, format: Format) -> NDArray:
+    return np.frexp(amax)[1] - 1 - format.emax
+
+
+def _ceil(amax: NDArray, format: Format) -> NDArray:
+    fraction, exponent = np.frexp(amax)  # the fraction of a power of two is 0.5
+    return exponent - (fraction == 0.5) - format.emax
+
+
+def _rceil(amax: NDArray, format: Format) -> NDArray:
+    fraction, exponent = np.frexp(amax)
+    most_fraction, most_exponent = np.frexp(format.max)
+    # The quotient of the fractions lies between 1/2 and 2.
+    return exponent - most_exponent + (fraction > most_fraction)
+
+
+def _even(amax: NDArray, format: Format) -> NDArray:
+    fraction, exponent = np.frexp(amax)
+    units = 2.0**format.precision
+    return exponent - 1 + (np.rint(fraction * units) == units) - format.emax
+
+
+#: The exponent of a block's scale, by name; functions of the blocks' largest magnitudes and the element format.
+RULES: dict[str, Rule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}

@@ -1,0 +1,170 @@
+"""Sums of sums, and products of scaled blocks."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.accumulate.definitions import kahan_dot, pairwise_dot
+from tests.accumulate.test_sequential import hard_operands
+from tests.bits import assert_bits
+from tests.reference import matrix_product, sequential_dot
+
+
+def dot_by_definition(accumulator, x, y, **place):
+    """The sum of one element by the definitions of all accumulators involved."""
+    if isinstance(accumulator, type(sf.blocked(1, sf.FP16, sf.FP16))):
+        stage, size = place.pop("stage", 1), accumulator.size
+        steps = -(-size // 4) * 4
+        sums = [
+            dot_by_definition(
+                accumulator.inner, x[first : first + size], y[first : first + size],
+                stage=stage + accumulator.outer.stages, step=place.get("step", 0) + first // size * steps,
+                **{k: v for k, v in place.items() if k != "step"},
+            )
+            for first in range(0, len(x), size)
+        ]  # fmt: skip
+        return dot_by_definition(accumulator.outer, sums, np.ones(len(sums)), stage=stage, **place)
+    format, rounding = accumulator.format, accumulator.rounding
+    if isinstance(accumulator, type(sf.sequential(sf.FP16))):
+        return sequential_dot(x, y, format, rounding, accumulator.products, **place)
+    function = pairwise_dot if isinstance(accumulator, type(sf.pairwise(sf.FP16))) else kahan_dot
+    return function(x, y, format, rounding, **place)
+
+
+STOCHASTIC = sf.stochastic()
+PARTS = [
+    (sf.FP16, sf.FP32),
+    (sf.BF16, sf.BF16),
+    (sf.sequential(sf.E4M3, products=sf.E4M3), sf.pairwise(sf.FP16)),
+    (sf.pairwise(sf.FP16), sf.kahan(sf.BF16)),
+    (sf.kahan(sf.FP16), sf.sequential(sf.FP16, rounding=sf.toward_negative)),
+    (sf.sequential(sf.FP16, rounding=STOCHASTIC), sf.sequential(sf.BF16, rounding=STOCHASTIC, products=sf.FP16)),
+    (sf.pairwise(sf.FP16, rounding=STOCHASTIC), sf.kahan(sf.FP16, rounding=sf.stochastic(8, "A"))),
+    (sf.blocked(3, sf.FP16, sf.sequential(sf.FP16, rounding=STOCHASTIC)), sf.pairwise(sf.FP32)),
+]
+
+
+@pytest.mark.parametrize("inner, outer", PARTS, ids=str)
+@pytest.mark.parametrize("size, terms", [(1, 9), (4, 16), (6, 23), (32, 20)])
+def test_blocked_sums_follow_the_definition(inner, outer, size, terms, rng):
+    a, b = hard_operands(rng, sf.FP16, 3, terms, 4)
+    accumulate = sf.blocked(size, inner, outer)
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3))
+    want = matrix_product(a, b, lambda x, y, element: dot_by_definition(accumulate, x, y, element=element, seed=3))
+    assert_bits(got, want)
+
+
+def test_tall_products_are_numbered_like_wide_ones(rng):
+    accumulate = sf.blocked(4, sf.sequential(sf.FP16, rounding=STOCHASTIC), sf.pairwise(sf.FP16, rounding=STOCHASTIC))
+    a, b = hard_operands(rng, sf.FP16, 70, 12, 2)
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(5))
+    want = matrix_product(a, b, lambda x, y, element: dot_by_definition(accumulate, x, y, element=element, seed=5))
+    assert_bits(got, want)
+
+
+def test_a_sum_of_runs_is_the_sum_of_their_results(rng):
+    x = sf.round(rng.standard_normal(100), sf.FP16)
+    runs = [sf.sum(x[i : i + 16], accumulate=sf.FP16) for i in range(0, 100, 16)]
+    assert sf.sum(x, accumulate=sf.blocked(16, sf.FP16, sf.BF16)) == sf.sum(runs, accumulate=sf.BF16)
+    assert sf.sum([], accumulate=sf.blocked(16, sf.FP16, sf.BF16)) == 0
+
+
+def test_chunks_keep_sums_from_stagnating():
+    ones = np.ones(4096, np.float32)
+    assert sf.sum(ones, accumulate=sf.blocked(64, sf.FP16, sf.FP16)) == 4096
+    assert sf.sum(ones, accumulate=sf.FP16) == 2048
+
+
+def test_tensor_cores_are_promoted(rng):
+    a, b = sf.round(rng.standard_normal((2, 96, 96)), sf.E4M3)
+    unit = sf.tensor_core("hopper", sf.E4M3)
+    parts = [sf.matmul(a[:, k : k + 32], b[k : k + 32], accumulate=unit) for k in (0, 32, 64)]
+    want = sf.add(sf.add(parts[0], parts[1], sf.FP32), parts[2], sf.FP32)
+    assert_bits(sf.matmul(a, b, accumulate=sf.blocked(32, inner=unit, outer=sf.FP32)), want)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: sf.blocked(0, sf.FP16, sf.FP32), "size must be a positive integer"),
+        (lambda: sf.blocked(2.5, sf.FP16, sf.FP32), "got 2.5"),
+        (lambda: sf.blocked(8, sf.exact, sf.FP32), "accumulators with a format of their own, got exact"),
+        (lambda: sf.blocked(8, sf.FP16, sf.exact), "accumulators with a format of their own, got exact"),
+        (lambda: sf.blocked(8, sf.FP16, 7), "accumulate must be a simfloat accumulator or a format, got 7"),
+        (lambda: sf.blocked(48, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32),
+         "whole blocks of 32 products, got size=48"),
+        (lambda: sf.blocked(32, sf.FP16, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))),
+         "run results, which have no block scales"),
+        (lambda: sf.sum(np.ones(8), accumulate=sf.blocked(4, sf.FP32, sf.tensor_core("hopper", sf.FP16))),
+         "takes FP16 operands, which sums in FP32 are not"),
+    ],
+)  # fmt: skip
+def test_runs_that_make_no_sense_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+UNIT = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
+
+
+def quantized(rng, format=sf.E4M3, scale=sf.E8M0, block=32, depth=96):
+    a, b = rng.standard_normal((5, depth)), rng.standard_normal((depth, 4))
+    return (
+        sf.block_quantize(a, format, block=block, scale=scale),
+        sf.block_quantize(b, format, block=block, scale=scale, axis=0),
+    )
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.blocked(32, sf.FP16, sf.FP32)], ids=str)
+@pytest.mark.parametrize("format, scale, block", [(sf.E4M3, sf.E8M0, 32), (sf.E2M1, sf.E4M3, 16)], ids=str)
+def test_other_accumulators_sum_products_of_scaled_operands(accumulate, format, scale, block, rng):
+    (a, s), (b, t) = quantized(rng, format, scale, block)
+    got = sf.matmul(a, b, scales=(s, t), accumulate=accumulate, output=sf.FP32)
+    x, y = a * np.repeat(s, block, 1), b * np.repeat(t, block, 0)
+    assert_bits(got, sf.matmul(x.astype(float), y.astype(float), accumulate=accumulate, output=sf.FP32))
+
+
+def test_promoted_blocks_keep_their_scales(rng):
+    (a, s), (b, t) = quantized(rng)
+    parts = [
+        sf.matmul(a[:, 32 * i : 32 * i + 32], b[32 * i : 32 * i + 32], scales=(s[:, [i]], t[[i]]), accumulate=UNIT)
+        for i in range(3)
+    ]
+    want = sf.add(sf.add(parts[0], parts[1], sf.FP32), parts[2], sf.FP32)
+    assert_bits(sf.matmul(a, b, scales=(s, t), accumulate=sf.blocked(32, UNIT, sf.FP32)), want)
+
+
+def test_batches_and_narrow_products_keep_their_scales(rng):
+    a, b = rng.standard_normal((3, 80, 64)), rng.standard_normal((64, 2))
+    (a, s), (b, t) = sf.block_quantize(a, sf.E4M3), sf.block_quantize(b, sf.E4M3, axis=0)
+    got = sf.matmul(a, b, scales=(s, t), accumulate=UNIT)
+    for i in range(3):
+        for j in range(2):
+            column = sf.matmul(a[i], b[:, [j]], scales=(s[i], t[:, [j]]), accumulate=UNIT)
+            assert_bits(got[i][:, [j]], column)
+
+
+def test_a_short_last_block_is_padded_with_zeros(rng):
+    (a, s), (b, t) = quantized(rng, depth=70)
+    assert s.shape == (5, 3)
+    x, y = np.pad(a, ((0, 0), (0, 26))), np.pad(b, ((0, 26), (0, 0)))
+    assert_bits(sf.matmul(a, b, scales=(s, t), accumulate=UNIT), sf.matmul(x, y, scales=(s, t), accumulate=UNIT))
+    with pytest.raises(ValueError, match="one scale a block of k"):
+        sf.matmul(a, b, scales=(s, t), accumulate=sf.FP32)
+
+
+def test_scales_that_do_not_fit_are_refused(rng):
+    (a, s), (b, t) = quantized(rng)
+    s, t = s.astype(float), t.astype(float)
+    cases = [
+        (dict(accumulate=UNIT), r"needs scales=\(a_scales, b_scales\) in E8M0, blocks of 32"),
+        (dict(accumulate=UNIT, scales=s), "scales is a pair"),
+        (dict(accumulate=UNIT, scales=(s, t.T)), r"must have shapes \(5, 3\) and \(3, 4\)"),
+        (dict(accumulate=UNIT, scales=(s * np.nan, t)), r"a finite number, and that of a\[0, 0\] is nan"),
+        (dict(accumulate=UNIT, scales=(s, t * 3)), "an E8M0 number"),
+        (dict(accumulate=sf.FP32, scales=(s * np.inf, t)), "a finite number"),
+        (dict(accumulate=sf.FP32, scales=(s * 2.0**-1070, t)), "are not float64 numbers"),
+    ]  # fmt: skip
+    for options, message in cases:
+        with pytest.raises(ValueError, match=message):
+            sf.matmul(a, b, **options)

@@ -1,0 +1,236 @@
+"""Fused sums by their definition, and the worked examples of matrix units."""
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+from tests.reference import matrix_product
+
+E8M13 = sf.Format(8, 13)
+
+
+def exponent(x, emin):
+    return max(math.frexp(x)[1] - 1, emin)
+
+
+def cut(x, grid):
+    """Toward zero to a multiple of 2^grid."""
+    units = abs(x) / Fraction(2) ** grid
+    return int(units) * (1 if x > 0 else -1) * Fraction(2) ** grid
+
+
+def fused_dot(a, b, terms, fraction_bits, output, zero_exponent, emins):
+    """T-FDPA as MMA-Sim words it, for finite operands."""
+    total = 0.0
+    for first in range(0, len(a), terms):
+        chunk = [(x, y) for x, y in zip(a[first : first + terms], b[first : first + terms], strict=True)]
+        summands, exponents = [], []
+        for x, y in chunk:
+            product = Fraction(float(x)) * Fraction(float(y))
+            summands.append(product)
+            exponents.append(exponent(x, emins[0]) + exponent(y, emins[1]) if product else zero_exponent)
+        summands.append(Fraction(total))
+        exponents.append(exponent(total, output.emin) if total else zero_exponent)
+        known = [e for e in exponents if e is not None]
+        if len(chunk) < terms:
+            known.append(zero_exponent) if zero_exponent is not None else None
+        exact = sum((cut(x, max(known) - fraction_bits) for x in summands if x), Fraction(0)) if known else Fraction(0)
+        rounding = sf.nearest_even if output == sf.FP16 else sf.toward_zero
+        if output != sf.FP16 and abs(exact) >= Fraction(2) ** 128:
+            return math.copysign(math.inf, exact)
+        total = float(sf.round(float(exact), output, rounding)) + 0.0
+    return total
+
+
+@pytest.mark.parametrize("output", [sf.FP32, sf.FP16, E8M13], ids=str)
+@pytest.mark.parametrize("inputs", [sf.FP16, sf.BF16, sf.E4M3, (sf.E5M2, sf.E2M1)], ids=str)
+@pytest.mark.parametrize(
+    "terms, fraction_bits, zero_exponent", [(4, 23, -131), (16, 25, -21), (5, 13, None), (1, 8, 3)]
+)
+def test_fused_sums_follow_the_definition(terms, fraction_bits, zero_exponent, inputs, output, rng):
+    formats = inputs if isinstance(inputs, tuple) else (inputs, inputs)
+    a = rng.standard_normal((4, 37)) * 2.0 ** rng.integers(-12, 3, (4, 37))
+    b = rng.standard_normal((37, 5)) * 2.0 ** rng.integers(-6, 3, (37, 5))
+    a[rng.random(a.shape) < 0.1] = 0.0
+    a[3, 10:] = 0.0
+    a, b = (sf.round(x, f, sf.nearest_even.saturating()).astype(float) for x, f in zip((a, b), formats, strict=True))
+    accumulate = sf.fused(terms, fraction_bits, output, zero_exponent=zero_exponent)
+    emins = [format.emin for format in formats]
+    want = matrix_product(a, b, lambda x, y, _: fused_dot(x, y, terms, fraction_bits, output, zero_exponent, emins))
+    assert_bits(sf.matmul(a, b, inputs=inputs, accumulate=accumulate, output=sf.FP32), want)
+    assert_bits(sf.matmul(b.T, a.T, inputs=formats[::-1], accumulate=accumulate, output=sf.FP32), want.T)
+
+
+def test_operands_as_they_are_have_the_exponents_of_their_array(rng):
+    # A subnormal FP16 number reads as 2^-14, so its square is cut at 2^(-28 - 8); as a float64 number it is not cut.
+    accumulate = sf.fused(4, 8)
+    assert sf.dot([2.0**-20], [2.0**-20], accumulate=accumulate) == 2.0**-40
+    assert sf.dot([2.0**-20], [2.0**-20], inputs=sf.FP16, accumulate=accumulate) == 0
+    with pytest.raises(ValueError, match="exact products of at most 53 bits"):
+        sf.dot(rng.standard_normal(4), rng.standard_normal(4), accumulate=accumulate)
+
+
+def after(start, a, b, accumulate, terms):
+    """The sum of products onto a sum so far of start[0] * start[1], which a chunk of its own makes."""
+    x, y = np.zeros(terms + len(a)), np.zeros(terms + len(a))
+    x[0], y[0], x[terms:], y[terms:] = *start, a, b
+    return float(sf.dot(x, y, accumulate=accumulate))
+
+
+NVIDIA_16 = [
+    ("volta", sf.FP16, 0.0), ("turing", sf.FP16, -0.5), ("ampere", sf.FP16, -0.5), ("ada", sf.BF16, -0.5),
+    ("ampere", sf.TF32, -0.5), ("hopper", sf.FP16, -0.75), ("hopper", sf.BF16, -0.75), ("hopper", sf.TF32, -0.75),
+    ("blackwell", sf.FP16, -0.75), ("ada", sf.E5M2, 0.0), ("hopper", sf.E5M2, 0.0), ("blackwell", sf.E5M2, -0.75),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("architecture, inputs, want", NVIDIA_16, ids=str)
+def test_the_vector_of_the_mma_sim_paper_on_tensor_cores(architecture, inputs, want):
+    unit = sf.tensor_core(architecture, inputs)
+    a, b = [-(2.0**13), -0.5, -0.25, -0.125], [2.0**10, 1.0, 1.0, 1.0]
+    assert after((2.0**12, 2.0**11), a, b, unit, 32) == want
+
+
+@pytest.mark.parametrize(
+    "architecture, inputs, variant, want",
+    [("cdna1", sf.FP16, None, -0.875), ("cdna1", sf.BF16, None, -0.875), ("cdna2", sf.BF16, None, -0.375),
+     ("cdna2", sf.FP16, None, 0.0), ("cdna2", sf.BF16, "1k", 0.0), ("cdna3", sf.FP16, None, -0.5),
+     ("cdna3", sf.BF16, None, -0.5), ("cdna3", sf.TF32, None, -0.5), ("cdna3", sf.E5M2FNUZ, None, -1.0),
+     ("cdna2", sf.FP32, None, -0.875), ("cdna3", sf.FP64, None, -0.875)],
+    ids=str,
+)  # fmt: skip
+def test_the_vector_of_the_mma_sim_paper_on_matrix_cores(architecture, inputs, variant, want):
+    unit = sf.matrix_core(architecture, inputs, variant=variant)
+    a, b = [-(2.0**13), -0.5, -0.25, -0.125], [2.0**10, 1.0, 1.0, 1.0]
+    assert after((2.0**12, 2.0**11), a, b, unit, 16) == want
+
+
+def test_sums_are_cut_not_rounded():
+    a, b = [-(2.0**-12), -(2.0**-12)], [2.0**-12, 2.0**-13]  # together -3 * 2^-25, in one product of FP16 numbers
+    small = ([-3 * 2.0**-13], [2.0**-12])
+    assert after((1.0, 1.0), *small, sf.tensor_core("ampere", sf.FP16), 8) == 1 - 2.0**-24
+    assert after((1.0, 1.0), *small, sf.tensor_core("hopper", sf.FP16), 16) == 1 - 2.0**-23
+    assert after((1.0, 1.0), [3 * 2.0**-13], [2.0**-12], sf.tensor_core("hopper", sf.FP16), 16) == 1.0
+    assert after((1.0, 1.0), a, b, sf.tensor_core("volta", sf.FP16), 4) == 1.0
+
+
+@pytest.mark.parametrize("architecture, want", [("volta", 0.0), ("turing", 2.0**-24), ("hopper", 2.0**-24)])
+def test_products_are_not_normalised(architecture, want):
+    a, b = [1.5, 2.0**-12, -1.5], [1.5, 2.0**-12, 1.5]
+    assert sf.dot(a, b, accumulate=sf.tensor_core(architecture, sf.FP16)) == want
+
+
+def test_a_large_sum_swamps_what_comes_in_small_chunks():
+    half, one = np.full(16, 0.5), np.ones(16)
+    for architecture, want in [("hopper", 16777224.0), ("volta", 16777216.0), ("ampere", 16777216.0)]:
+        assert after((2.0**12, 2.0**12), half, one, sf.tensor_core(architecture, sf.FP16), 16) == want
+
+
+def test_fp8_sums_on_hopper_have_fourteen_bits():
+    hopper, blackwell = sf.tensor_core("hopper", sf.E4M3), sf.tensor_core("blackwell", sf.E4M3)
+    ones = np.ones(32)
+    assert after((64.0, 128.0), 0.5 * ones, ones, hopper, 32) == 8192
+    assert after((64.0, 128.0), 1.5 * ones, ones, hopper, 32) == 8224
+    assert after((64.0, 128.0), 1.5 * ones, ones, blackwell, 32) == 8240
+    assert sf.sum(np.ones(65536, np.float32), accumulate=hopper) == 16384
+    assert sf.sum(np.ones(65536, np.float32), accumulate=blackwell) == 65536
+    long = np.ones(2**20, np.float32)
+    assert sf.dot(0.75 * long, long, accumulate=hopper) == 8200
+    assert sf.dot(0.75 * long, long, accumulate=blackwell) == 0.75 * 2**20
+    promoted = sf.blocked(128, inner=hopper, outer=sf.FP32)
+    assert sf.dot(0.75 * long, long, accumulate=promoted) == 0.75 * 2**20
+
+
+def test_cdna3_rounds_sums_toward_minus_infinity():
+    for inputs in (sf.FP16, sf.TF32):
+        unit = sf.matrix_core("cdna3", inputs)
+        tiny = 2.0**-20
+        assert after((-tiny, 1.0), [2048.0, -2048.0], [2048.0, 2048.0], unit, 8) == -0.25
+        assert after((tiny, 1.0), [2048.0, -2048.0], [2048.0, 2048.0], unit, 8) == 0.0
+
+
+def test_fp64_units_are_chains_of_fused_multiply_adds(rng):
+    a, b = rng.standard_normal((2, 9, 9))
+    want = sf.matmul(a, b, accumulate=sf.FP64)
+    for unit in (sf.tensor_core("hopper", sf.FP64), sf.matrix_core("cdna2", sf.FP64)):
+        assert_bits(sf.matmul(a, b, accumulate=unit), want)
+    x, y = a.astype(np.float32), b.astype(np.float32)
+    assert_bits(sf.matmul(x, y, accumulate=sf.matrix_core("cdna1", sf.FP32)), sf.matmul(x, y, accumulate=sf.FP32))
+
+
+def test_tf32_units_cut_float32_operands():
+    unit = sf.tensor_core("hopper", sf.TF32)
+    assert sf.dot(np.float32([1 + 2.0**-10 + 2.0**-11]), np.float32([1]), accumulate=unit) == 1 + 2.0**-10
+    with pytest.raises(ValueError, match=r"takes FP32 operands, and a\[0, 0\] = 0.1 is none. Pass inputs=FP32"):
+        sf.dot([0.1], [1.0], accumulate=unit)
+
+
+def test_any_number_of_threads_gives_the_same_bits(rng):
+    a, b = sf.round(rng.standard_normal((2, 150, 150)), sf.E4M3)
+    for accumulate in (sf.tensor_core("hopper", sf.E4M3), sf.matrix_core("cdna1", sf.BF16), sf.fused(7, 20)):
+        before = sf.get_threads()
+        try:
+            results = []
+            for count in (1, 3):
+                sf.set_threads(count)
+                results.append(sf.matmul(a, b, accumulate=accumulate))
+        finally:
+            sf.set_threads(before)
+        assert_bits(*results)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: sf.tensor_core("kepler", sf.FP16), "knows volta, turing, ampere, ada, hopper, blackwell; got"),
+        (lambda: sf.tensor_core("volta", sf.BF16), "no unit for BF16 x BF16 -> FP32 without scales. It has FP16 ->"),
+        (lambda: sf.tensor_core("ampere", sf.BF16, sf.FP16), "BF16 -> FP32; TF32 -> FP32"),
+        (lambda: sf.tensor_core("hopper", sf.E2M1), "E4M3 or E5M2 with E4M3 or E5M2 -> FP32 or FP16"),
+        (lambda: sf.tensor_core("hopper", sf.E4M3, scales=(32, sf.E8M0)), r"under scales=\(32, E8M0\)"),
+        (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(16, sf.E8M0)), r"under scales=\(32, E8M0\)"),
+        (lambda: sf.tensor_core("blackwell", sf.E2M1, scales=32), "scales is a pair of the products a block"),
+        (lambda: sf.tensor_core("hopper", (sf.FP16, sf.BF16)), "no unit for FP16 x BF16"),
+        (lambda: sf.tensor_core("hopper", (sf.FP16,)), "a pair of formats for a and b; got 1"),
+        (lambda: sf.matrix_core("cdna4", sf.FP16), "matrix_core knows cdna1, cdna2, cdna3; got 'cdna4'"),
+        (lambda: sf.matrix_core("cdna1", sf.E4M3FNUZ), "cdna1 has no unit for E4M3FNUZ x E4M3FNUZ"),
+        (lambda: sf.matrix_core("cdna3", sf.BF16, variant="1k"), 'The only variant is "1k", of BF16 on cdna2'),
+        (lambda: sf.fused(0, 24), "terms must be an integer from 1 to 1024, got 0"),
+        (lambda: sf.fused(8, 60), "fraction_bits must be an integer from 1 to 40, got 60"),
+        (lambda: sf.fused(8, 24, sf.BF16), r"comes in FP32, FP16 or Format\(8, 13\), got output=BF16"),
+        (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer or None"),
+    ],
+)  # fmt: skip
+def test_what_a_unit_lacks_is_refused_with_what_it_has(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_operands_outside_the_unit_are_refused():
+    with pytest.raises(ValueError, match=r"takes E4M3 operands, and b\[1, 0\] = 0.3 is none. Pass inputs=E4M3"):
+        sf.matmul(np.ones((1, 2)), [[1.0], [0.3]], accumulate=sf.tensor_core("hopper", sf.E4M3))
+    with pytest.raises(ValueError, match=r"a\[0, 0\] = inf is none"):
+        sf.dot([np.inf], [1.0], accumulate=sf.tensor_core("hopper", sf.E4M3))
+    with pytest.raises(ValueError, match=r"a\[0, 0\] = nan is none"):
+        sf.dot([np.nan], [1.0], accumulate=sf.tensor_core("blackwell", sf.E2M1))
+
+
+def test_repr_gives_the_accumulator_back():
+    for accumulator in (
+        sf.fused(8, 24),
+        sf.fused(8, 24, sf.FP16, zero_exponent=-20),
+        sf.fused(4, 13, E8M13),
+        sf.tensor_core("hopper", sf.FP16),
+        sf.tensor_core("ada", (sf.E4M3, sf.E5M2), sf.FP16),
+        sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3)),
+        sf.tensor_core("ampere", sf.FP64),
+        sf.matrix_core("cdna2", sf.BF16, variant="1k"),
+        sf.matrix_core("cdna3", (sf.E4M3FNUZ, sf.E5M2FNUZ)),
+        sf.blocked(128, sf.tensor_core("hopper", sf.E4M3), sf.FP32),
+    ):
+        assert eval(repr(accumulator), vars(sf)) == accumulator
+        policy = sf.Policy(compute=sf.E4M3, accumulate=accumulator)
+        assert sf.Policy.from_dict(policy.to_dict()) == policy
