@@ -31,7 +31,8 @@ class Carrier:
         inside = format.emin - format.mantissa_bits >= self.lowest and format.mantissa_bits <= self.precision - 3
         # A normal number of the format must be one of the type, lest its binade read as zero.
         normal = format.emin >= self.lowest + self.precision - 1
-        return inside and normal and max(anchor + 1, sums.high) < self.highest
+        # Of anchors of twice the spacing, too, with which `directed` finds even numbers.
+        return inside and normal and max(anchor + 2, sums.high) < self.highest
 
     def needs_no_error(self, format: Format, terms: Facts, sums: Facts) -> bool:
         """Whether fl(sum + term), rounded to nearest even in the format, is the exact sum rounded once.
@@ -52,7 +53,12 @@ class Carrier:
         return term_harmless and partial_harmless
 
     def takes_odd(self, format: Format, terms: Facts, sums: Facts) -> bool:
-        """Whether a sum rounded to odd in the type can be rounded again to the format."""
+        """Whether a sum rounded to odd in the type can be rounded again to the format, in any deterministic mode.
+
+        Numbers of the format, and with P >= p + 2 the ties halfway between them, are even numbers of the type. An
+        inexact sum becomes an odd one, so it neither lands on them nor crosses one: it stays on its side of all that
+        decides a rounding. (A sum too small for P bits is a multiple of the type's smallest number, and exact.)
+        """
         return self.precision >= format.precision + 2
 
 

@@ -118,12 +118,12 @@ def _beyond(format: Format, rounding: Rounding, inside: str | None) -> float:
 
 @cache
 def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
-    """The grid for `nearest` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
+    """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
 
     Anchors grow with the largest binade: a lower top keeps them inside float32.
     """
     below = numbers(format, rounding).copy()
-    below[Grid._fields.index("top")] = math.ldexp(1.0, min(top, format.emax))
+    below[Grid._fields.index("top")] = math.ldexp(1.0, max(min(top, format.emax), format.emin))
     if carrier is np.float32:
         # float64 has 52 fraction bits under its anchor, float32 has 23.
         below[Grid._fields.index("magic")] *= 2.0**-29

@@ -3,7 +3,8 @@
 Adding to a magnitude an anchor whose last bit is worth one spacing, and subtracting it again, leaves the nearest
 multiple of the spacing, ties to even: the hardware rounds. What was cut off is then known exactly, and decides the
 other modes. Below the smallest normal number the spacing, and with it the anchor, stops shrinking: underflow is
-gradual without a special case.
+gradual without a special case. An anchor is a power of two times another, so a fused multiply-add makes and adds it
+in one go.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from simfloat.kernels.exact import power_of_two, scaled, split
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import binade
+from simfloat.kernels.machine import binade, fma
 
 #: Grids that reach the ends of float64 are brought nearer to one by this power of two first.
 SHIFT = 2.0**128
@@ -25,24 +26,24 @@ SHIFT = 2.0**128
 def nearest(x, grid):
     """Round to nearest even, for plain grids. Works in float32 and float64."""
     magnitude = abs(x)
-    anchor = min(max(binade(magnitude), grid.min_normal), grid.top) * grid.magic
-    rounded = (magnitude + anchor) - anchor
+    power = min(max(binade(magnitude), grid.min_normal), grid.top)
+    rounded = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero
 
 
 @scalar
 def directed(x, grid):
-    """Round in any deterministic mode but nearest even, for plain grids."""
+    """Round in any deterministic mode but nearest even, for plain grids. Works in float32 and float64."""
     magnitude = abs(x)
     power = max(min(binade(magnitude), grid.top), grid.min_normal)
     spacing = power * grid.epsilon
-    anchor = power * grid.magic
-    near = (magnitude + anchor) - anchor
+    near = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
     lower = near - spacing if near > magnitude else near
     rest = magnitude - lower
     # Of two neighbours the even one is the nearest multiple of two spacings.
-    even = (magnitude + 2.0 * anchor) - 2.0 * anchor
+    double = power + power
+    even = fma(-double, grid.magic, fma(double, grid.magic, magnitude))
     part = grid.away_negative if x < 0.0 else grid.away_positive
     part = part if even == lower else part + grid.away_odd
     rounded = lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower
