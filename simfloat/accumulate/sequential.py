@@ -64,9 +64,9 @@ class Sequential:
         a, b = operands.a, operands.b
         plain = all(kernels.grid.plain(format, self.rounding) for format in self._formats)
         if not plain or not CARRIERS[1].holds(a.times(b)):
-            return self._random(wide=True)
+            return self._wide()
         if self.rounding.is_stochastic:
-            return self._random(wide=not all(odd_suffices(format, self.rounding) for format in self._formats))
+            return self._stochastic(a.times(b), operands.depth)
         return self._deterministic(a.times(b), operands.depth)
 
     def _native(self, operands: Operands) -> Engine | None:
@@ -80,10 +80,7 @@ class Sequential:
 
     def _deterministic(self, products: Facts, depth: int) -> Engine:
         """The cheapest carrier and step whose sums, rounded again, are the exact sums rounded once."""
-        terms = products if self.products is None else products.rounded(self.products)
-        outward = self.rounding.mode in ("toward_positive", "toward_negative", "to_odd")
-        sums = terms.summed(depth, self.format if outward else None)
-        kind = "fused" if self.products is None else "unfused"
+        terms, sums = self._terms_and_sums(products, depth)
         able = [
             carrier
             for carrier in CARRIERS
@@ -92,13 +89,37 @@ class Sequential:
         for step, suits in _STEPS if self.rounding.mode == "nearest_even" else _DIRECTED_STEPS:
             for carrier in able:
                 if suits(carrier, self.format, terms, sums):
-                    return _loop(self, f"{kind}_{step}", carrier.type, sums.high - 1)
-        return self._random(wide=True)
+                    return _loop(self, f"{self._kind}_{step}", carrier.type, sums.high - 1)
+        return self._wide()
 
-    def _random(self, wide: bool) -> Engine:
-        numbers = [kernels.grid.numbers(f, self.rounding) for f in (self.format, self.products or self.format)]
-        pair = self.rounding.is_stochastic and not all(odd_suffices(f, self.rounding) for f in self._formats)
-        return _Random(self, wide, pair, *numbers)
+    def _stochastic(self, products: Facts, depth: int) -> Engine:
+        """The cheapest step in float64 that shows a draw all that it reads of an exact sum."""
+        if not all(odd_suffices(format, self.rounding) for format in self._formats):
+            return self._wide()
+        terms, sums = self._terms_and_sums(products, depth)
+        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
+        bits = CARRIERS[1].precision if self.rounding.variant == "A" else self.rounding.bits
+        plain = CARRIERS[1].needs_no_error(self.format, terms, sums, bits)
+        return _Random(self, f"{self._kind}_{'plain' if plain else 'odd'}", *self._grids)
+
+    def _wide(self) -> Engine:
+        """The careful loop, for all that the quick ones do not cover."""
+        return _Wide(self, *self._grids)
+
+    @property
+    def _kind(self) -> str:
+        return "fused" if self.products is None else "unfused"
+
+    @property
+    def _grids(self) -> tuple[NDArray, NDArray]:
+        numbers = kernels.grid.numbers
+        return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
+
+    def _terms_and_sums(self, products: Facts, depth: int) -> tuple[Facts, Facts]:
+        """Facts of what is added to a sum, and of the sums."""
+        terms = products if self.products is None else products.rounded(self.products)
+        inward = self.rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
+        return terms, terms.summed(depth, None if inward else self.format)
 
     def __repr__(self) -> str:
         return f"sequential({self.format!r}{self._options(repr)})"
@@ -146,27 +167,34 @@ def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | Non
 
 
 class _Random(NamedTuple):
-    """A loop that may draw: quick, or the careful one for all that the quick ones do not cover."""
+    """A loop that draws."""
 
     accumulator: Sequential
-    wide: bool
-    pair: bool
+    step: str
     grid: NDArray
     products: NDArray
     carrier: FloatType = np.float64
-
-    @property
-    def cost(self) -> float:
-        return 40.0 if self.wide else 1.0
+    cost: float = 1.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
-        where, seed = kernel_place(place)
+        loop = kernels.sequential.random_steps[self.step]
+        loop(a, b, out, self.grid, self.products, *kernel_place(place))
+
+
+class _Wide(NamedTuple):
+    """The loop for any operands, any grid and any mode."""
+
+    accumulator: Sequential
+    grid: NDArray
+    products: NDArray
+    carrier: FloatType = np.float64
+    cost: float = 40.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+        rounding, formats = self.accumulator.rounding, self.accumulator._formats
+        sign = -1.0 if rounding.mode == "toward_negative" else 1.0
+        pair = rounding.is_stochastic and not all(odd_suffices(format, rounding) for format in formats)
         rounds_products = self.accumulator.products is not None
-        if self.wide:
-            sign = -1.0 if self.accumulator.rounding.mode == "toward_negative" else 1.0
-            kernels.sequential.sequential_wide(
-                a, b, out, self.grid, self.products, sign, where, seed, self.pair, rounds_products
-            )
-        else:
-            loop = kernels.sequential.random_steps["unfused" if rounds_products else "fused"]
-            loop(a, b, out, self.grid, self.products, where, seed)
+        kernels.sequential.sequential_wide(
+            a, b, out, self.grid, self.products, sign, *kernel_place(place), pair, rounds_products
+        )
