@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -34,23 +34,29 @@ class Operands:
     """
 
     def __init__(self, x: Operand, y: Operand, depth: int, output: Format, rounding: Rounding) -> None:
-        self._x, self._y = x, y
+        self._x, self._y, self._a, self._b = x.array, y.array, x.facts, y.facts
         self.depth, self.output, self.rounding = depth, output, rounding
 
     @property
     def are_float32(self) -> bool:
         """Whether both arrays are float32: then every number of theirs is one."""
-        return bool(self._x.array.dtype == np.float32 and self._y.array.dtype == np.float32)
+        return bool(self._x.dtype == np.float32 and self._y.dtype == np.float32)
 
-    @cached_property
+    # Not cached properties: before Python 3.12 their lock takes longer than a small array's facts.
+
+    @property
     def a(self) -> Facts:
         """Of the left operand."""
-        return self._x.facts or facts_of(self._x.array)
+        if self._a is None:
+            self._a = facts_of(self._x)
+        return self._a
 
-    @cached_property
+    @property
     def b(self) -> Facts:
         """Of the right operand."""
-        return self._y.facts or facts_of(self._y.array)
+        if self._b is None:
+            self._b = facts_of(self._y)
+        return self._b
 
 
 class Operand(NamedTuple):
