@@ -21,18 +21,19 @@ U64 = np.uint64
 
 
 def _sequential(a, b, out, grid_numbers, product_numbers, sign):
-    """Deterministic steps."""
+    """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
     out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
+        rows = COLUMNS // (right - left)
         for first in range(0, a.shape[1], DEPTH):
-            for i in range(out.shape[0]):
-                sums = out[i, left:right]
+            for top in range(0, out.shape[0], rows):
                 for k in range(first, min(first + DEPTH, a.shape[1])):
-                    x, row = a[i, k], b[k, left:right]
-                    for j in range(sums.size):
-                        sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
+                    for i in range(top, min(top + rows, out.shape[0])):
+                        x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
+                        for j in range(sums.size):
+                            sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
 
 
 @kernel
