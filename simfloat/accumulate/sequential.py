@@ -164,7 +164,7 @@ class _Loop(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
-    """The loop of a deterministic step; `top` bounds its sums' exponents where the carrier has no room for all."""
+    """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
     mode, grid = accumulator.rounding, kernels.grid
     formats = (accumulator.format, accumulator.products or accumulator.format)
     if top is None:
@@ -172,7 +172,7 @@ def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | Non
     else:
         sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
     sign = carrier(-1 if mode.mode == "toward_negative" else 1)
-    cost = 0.03 if step == "native" else 0.2 if top is not None else 1.0
+    cost = 0.03 if step == "native" else 0.5 if step.endswith("directed") else 0.2
     return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
 
 
