@@ -1,44 +1,114 @@
-"""Matrix products of 512^3, in multiply-adds a second, compared with a BLAS product."""
+"""Matrix products of 512^3, in multiply-adds a second on one thread, and what small products and calls cost."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
 import simfloat as sf
 from benchmarks.measure import Row, giga, seconds, threads
+from simfloat.accumulate import Accumulator
 
-SIZE = 512
+SIZE, SMALL = 512, 32
+DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.nearest_away, sf.to_odd)
+
+#: A BLAS product on one thread: the number of its threads is fixed when NumPy is imported.
+BLAS = f"""
+import numpy as np
+from benchmarks.measure import seconds
+a, b = np.random.default_rng(0).standard_normal((2, {SIZE}, {SIZE})).astype(np.float32)
+print(seconds(lambda: a @ b))
+"""
+
+Pair = tuple[np.ndarray, np.ndarray]
 
 
 def rows() -> Iterator[Row]:
-    """Accumulators on one thread, with the gain of all threads."""
-    rng = np.random.default_rng(0)
-    a, b = rng.standard_normal((2, SIZE, SIZE)).astype(np.float32)
-    work = SIZE**3
-    blas = seconds(lambda: a @ b)
-    yield Row("BLAS float32 (numpy, its own threads)", giga(work, blas))
-    half, brain, eight = (tuple(sf.round(x, f) for x in (a, b)) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    cases = [
-        ("FP16 from FP16", half, sf.FP16, 1.2),
-        ("BF16 from BF16", brain, sf.BF16, 1.2),
-        ("FP16 from E4M3", eight, sf.FP16, 3.0),
-        ("FP32 from FP32", (a, b), sf.FP32, 10.0),
-        ("FP32 from BF16", brain, sf.FP32, 10.0),
-        ("FP16 unfused", half, sf.sequential(sf.FP16, products=sf.FP16), 1.2),
-        ("FP16 toward_zero", half, sf.sequential(sf.FP16, rounding=sf.toward_zero), None),
-        ("FP16 stochastic", half, sf.sequential(sf.FP16, rounding=sf.stochastic()), 0.3),
-        ("exact from BF16, to FP32", brain, sf.exact, None),
-    ]
-    for name, operands, accumulate, target in cases:
+    """Accumulators on one thread, with the gain of all threads; then small products and calls."""
+    blas = _blas_on_one_thread()
+    yield Row("BLAS float32", giga(SIZE**3, blas))
+    for name, operands, accumulate, target in _cases(SIZE):
         times = {count: _time(operands, accumulate, count) for count in sorted({1, sf.get_threads()})}
         one, most = times[1], min(times.values())
         gain = f"{one / most:.2f} times that on {max(times)} threads"
-        yield Row(f"{name}, one thread", giga(work, one), gain, f">= {target} G/s, >= 1.7 times" if target else "")
+        if name == "FP32 from FP32":
+            gain += f"; BLAS {one / blas:.1f} times that"
+        yield Row(name, giga(SIZE**3, one), gain, f">= {target} G/s, >= 1.8 times")
+    for name in ("FP16 from FP16", "BF16 from BF16", "FP16 from E4M3", "FP32 from FP32"):
+        small, large = (_rate(size, name) for size in (SMALL, SIZE))
+        yield Row(f"{name}, {SMALL}^3", giga(small, 1), f"{small / large:.2f} of the large rate", ">= 0.25")
+    for name, call in _calls():
+        yield Row(name, f"{1e6 * seconds(call, least_runs=2000):.1f} us", "", "<= 15 us")
 
 
-def _time(operands: tuple[np.ndarray, np.ndarray], accumulate: object, count: int) -> float:
+def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float]]:
+    """(name, operands, accumulator, target in 10^9 a second)."""
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, size, size)).astype(np.float32)
+    half, brain, e4m3, e5m2 = (_rounded(f, a, b) for f in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2))
+    wide = {
+        "16 binades": tuple(x * 2.0 ** rng.uniform(-8, 8, x.shape).astype(np.float32) for x in (a, b)),
+        "gradients": (a * np.float32(1e-4), b),
+    }
+    random = sf.stochastic()
+    return [
+        ("FP16 from FP16", half, sf.FP16, 3.0),
+        ("BF16 from BF16", brain, sf.BF16, 3.0),
+        *((f"FP16 from FP16, {name}", _rounded(sf.FP16, *x), sf.FP16, 3.0) for name, x in wide.items()),
+        *((f"BF16 from BF16, {name}", _rounded(sf.BF16, *x), sf.BF16, 3.0) for name, x in wide.items()),
+        ("FP16 unfused", half, sf.sequential(sf.FP16, products=sf.FP16), 4.0),
+        ("BF16 unfused", brain, sf.sequential(sf.BF16, products=sf.BF16), 4.0),
+        ("FP16 from E4M3", e4m3, sf.FP16, 5.0),
+        ("FP16 from E5M2", e5m2, sf.FP16, 5.0),
+        ("FP32 from FP32", (a, b), sf.FP32, 15.0),
+        ("FP32 from BF16", brain, sf.FP32, 15.0),
+        *((f"FP16 {mode}", half, sf.sequential(sf.FP16, rounding=mode), 1.5) for mode in DIRECTED),
+        *((f"BF16 {mode}", brain, sf.sequential(sf.BF16, rounding=mode), 1.5) for mode in DIRECTED),
+        ("FP16 stochastic", half, sf.sequential(sf.FP16, rounding=random), 0.6),
+        ("BF16 stochastic", brain, sf.sequential(sf.BF16, rounding=random), 0.6),
+        ("FP16 stochastic, unfused", half, sf.sequential(sf.FP16, rounding=random, products=sf.FP16), 0.6),
+        ("BF16 stochastic, unfused", brain, sf.sequential(sf.BF16, rounding=random, products=sf.BF16), 0.6),
+        ("exact from BF16, to FP32", brain, sf.exact, 0.5),
+    ]
+
+
+def _rounded(format: sf.Format, *operands: np.ndarray) -> Pair:
+    a, b = (sf.round(x, format, sf.nearest_even.saturating()) for x in operands)
+    return a, b
+
+
+def _calls() -> list[tuple[str, Callable[[], object]]]:
+    """Calls on so few numbers that nothing but the call takes time."""
+    a, b = _rounded(sf.FP16, *np.random.default_rng(0).standard_normal((2, 4, 4)).astype(np.float32))
+    x, y = a.ravel(), b.ravel()
+    return [
+        ("matmul of 4 x 4, FP32", lambda: sf.matmul(a, b, accumulate=sf.FP32)),
+        ("matmul of 4 x 4, FP16", lambda: sf.matmul(a, b, accumulate=sf.FP16)),
+        ("dot of 16, FP16", lambda: sf.dot(x, y, accumulate=sf.FP16)),
+        ("sum of 16, FP16", lambda: sf.sum(x, accumulate=sf.FP16)),
+        ("add of 16, FP16", lambda: sf.add(x, y, sf.FP16)),
+        ("round of 16, FP16", lambda: sf.round(x, sf.FP16)),
+    ]
+
+
+def _rate(size: int, name: str) -> float:
+    """Multiply-adds a second of one of the cases at another size."""
+    operands, accumulate = next((x, accumulate) for case, x, accumulate, _ in _cases(size) if case == name)
+    return size**3 / _time(operands, accumulate, 1)
+
+
+def _time(operands: Pair, accumulate: Accumulator | sf.Format, count: int) -> float:
     with threads(count):
         stream = sf.BitStream(0)
         return seconds(lambda: sf.matmul(*operands, accumulate=accumulate, output=sf.FP32, stream=stream))
+
+
+def _blas_on_one_thread() -> float:
+    """Seconds of the product in a process of its own."""
+    single = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", BLAS]
+    return float(subprocess.run(command, env={**os.environ, **single}, check=True, capture_output=True).stdout)

@@ -52,7 +52,7 @@ class Operands:
     def __init__(
         self, x: Operand, y: Operand, depth: int, output: Format, rounding: Rounding, scales: Scales | None = None
     ) -> None:
-        self.x, self.y = x, y
+        self.x, self.y, self._a, self._b = x, y, x.facts, y.facts
         self.depth, self.output, self.rounding, self.scales = depth, output, rounding, scales
 
     @property
@@ -65,15 +65,21 @@ class Operands:
         """Whether all their numbers are float32 numbers."""
         return self.are_float32 or (CARRIERS[0].holds(self.a) and CARRIERS[0].holds(self.b))
 
-    @cached_property
+    # Not cached properties: before Python 3.12 their lock takes longer than a small array's facts.
+
+    @property
     def a(self) -> Facts:
         """Of the left operand."""
-        return self.x.facts or facts_of(self.x.array)
+        if self._a is None:
+            self._a = facts_of(self.x.array)
+        return self._a
 
-    @cached_property
+    @property
     def b(self) -> Facts:
         """Of the right operand."""
-        return self.y.facts or facts_of(self.y.array)
+        if self._b is None:
+            self._b = facts_of(self.y.array)
+        return self._b
 
     @cached_property
     def products(self) -> Facts:

@@ -31,28 +31,36 @@ class Carrier:
         inside = format.emin - format.mantissa_bits >= self.lowest and format.mantissa_bits <= self.precision - 3
         # A normal number of the format must be one of the type, lest its binade read as zero.
         normal = format.emin >= self.lowest + self.precision - 1
-        return inside and normal and max(anchor + 1, sums.high) < self.highest
+        # Of anchors of twice the spacing, too, with which `directed` finds even numbers.
+        return inside and normal and max(anchor + 2, sums.high) < self.highest
 
-    def needs_no_error(self, format: Format, terms: Facts, sums: Facts) -> bool:
-        """Whether fl(sum + term), rounded to nearest even in the format, is the exact sum rounded once.
+    def needs_no_error(self, format: Format, terms: Facts, sums: Facts, bits: int = 0) -> bool:
+        """Whether fl(sum + term), rounded in the format to nearest even, or at random by a draw of so many `bits`, is
+        the exact sum rounded once.
 
-        A second rounding errs only if the first one lands on a tie of the format and was inexact. Let e be the
-        exponent of the sum, so that the type cuts bits below 2^(e - P + 1). If only bits of a term are cut, the term
-        is so small (below a quarter of the format's spacing) that no tie is near the partial sum; that needs
-        P >= p + q + 2 for terms of q bits. If only bits of the partial sum are cut, the same holds with the roles
-        swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2. Neither can happen
-        where the operands' last bits lie above the cut.
+        A second rounding errs only if the first one lands on or crosses what decides it: a tie of the format, or the
+        threshold of a draw, at least 2^-(bits + 1) of a spacing away from the format's numbers. Let e be the exponent
+        of the sum, so that the type cuts bits below 2^(e - P + 1). If only bits of a term are cut, the term is so
+        small (below half that distance) that nothing decisive is near the partial sum; that needs
+        P >= p + q + 2 + bits for terms of q bits. If only bits of the partial sum are cut, the same holds with the
+        roles swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2 + bits. Neither can
+        happen where the operands' last bits lie above the cut.
         """
         top = min(sums.high - 1, format.emax)  # beyond it the sum overflows, however it was rounded
         cut = top - self.precision + 1
         partial_low = max(terms.low, format.emin - format.mantissa_bits)
         p, q = format.precision, terms.precision
-        term_harmless = terms.low >= cut or self.precision >= p + q + 2
-        partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2)
+        term_harmless = terms.low >= cut or self.precision >= p + q + 2 + bits
+        partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2 + bits)
         return term_harmless and partial_harmless
 
     def takes_odd(self, format: Format, terms: Facts, sums: Facts) -> bool:
-        """Whether a sum rounded to odd in the type can be rounded again to the format."""
+        """Whether a sum rounded to odd in the type can be rounded again to the format, in any deterministic mode.
+
+        Numbers of the format, and with P >= p + 2 the ties halfway between them, are even numbers of the type. An
+        inexact sum becomes an odd one, so it neither lands on them nor crosses one: it stays on its side of all that
+        decides a rounding. (A sum too small for P bits is a multiple of the type's smallest number, and exact.)
+        """
         return self.precision >= format.precision + 2
 
 

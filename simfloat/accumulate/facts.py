@@ -30,22 +30,31 @@ class Facts(NamedTuple):
         return Facts(precision + other.precision, low + other.low, least + other.least, high + other.high)
 
     def rounded(self, format: Format) -> Facts:
-        """Of the same numbers rounded to nearest in the format: perhaps up to the next power of two, or to infinity."""
+        """Of the same numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
         least = max(self.least, smallest)
         precision = min(self.precision, format.precision)
-        return Facts(precision, max(self.low, least - precision + 1, smallest), least, self.high + 1, False)
+        return Facts(
+            precision, max(self.low, least - precision + 1, smallest), least, max(self.high, smallest) + 1, False
+        )
 
-    def summed(self, terms: int) -> Facts:
-        """Of sums of so many terms, each sum rounded to nearest: a rounding at most doubles what a term adds."""
+    def summed(self, terms: int, outward: Format | None = None) -> Facts:
+        """Of sums of so many terms, each sum rounded to nearest or toward zero: a rounding at most doubles what a
+        term adds. In modes that may round outward, to the next number of the format `outward`, sums grow more."""
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
+        if outward is not None:
+            # A rounding adds at most the smallest number, as if terms were larger by it, and one part in 2^m; no sum
+            # exceeds the largest number by more than a term.
+            smallest = outward.emin - outward.mantissa_bits
+            high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + outward.eps))
+            high = min(high, max(self.high, outward.emax + 1) + 1)
         return Facts(high - self.low, self.low, self.low, high)
 
     def sums_in(self, format: Format, terms: int) -> Facts:
         """Of sums of so many such terms as an accumulator with results in the format gives, in any mode."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
-        high = min(self.summed(4 * terms).high, format.emax + 1)
+        high = min(self.summed(4 * terms, format).high, format.emax + 1)
         return Facts(format.precision, low, low, high, False)
 
     def inside(self, format: Format) -> bool:

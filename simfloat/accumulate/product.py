@@ -289,7 +289,8 @@ def _sums(
     rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
     left, right = (b, a) if swap else (a, b)
     sums = np.empty((math.prod(batch), rows, columns), engine.carrier)
-    left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
     blocks = scales and [_matrices(x, batch, np.float64, transpose=swap) for x in (scales[::-1] if swap else scales)]
 
     def work(tile: tuple[int, int, int]) -> None:
@@ -317,8 +318,7 @@ def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool)
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
     flags = x.flags
     if x.dtype != carrier or not flags.c_contiguous or not flags.carray:
-        with np.errstate(invalid="ignore"):  # converting a signalling NaN
-            x = np.array(x, carrier, order="C")
+        x = np.array(x, carrier, order="C")
     return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
 
 

@@ -20,6 +20,10 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 #: Nanoseconds of a rounded operation, by the kind of step.
 COSTS = {"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.5, "random": 1.0, "wide": 30.0}
 
+#: Kinds of steps of deterministic modes, quickest first, and what shows that they are exact.
+KINDS = (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd))
+DIRECTED_KINDS = (("directed", Carrier.takes_odd),)
+
 
 @dataclass(frozen=True)
 class Stepwise:
@@ -71,14 +75,13 @@ def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tu
         return "wide", np.float64, None
     if rounding.is_stochastic:
         return "random" if odd_suffices(format, rounding) else "wide", np.float64, None
-    if rounding.mode != "nearest_even":
-        return "directed", np.float64, None
     # Both operands of an addition may be sums: numbers of the format.
     terms = products.rounded(format)._replace(precision=format.precision)
     # Corrections are a few times larger than what they correct at most.
-    sums = terms.summed(4 * depth)
+    inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
+    sums = terms.summed(4 * depth, None if inward else format)
     able = [carrier for carrier in CARRIERS if carrier.holds(products) and carrier.has_room(format, sums)]
-    for kind, suits in (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)):
+    for kind, suits in KINDS if rounding.mode == "nearest_even" else DIRECTED_KINDS:
         for carrier in able:
             if suits(carrier, format, terms, sums):
                 return kind, carrier.type, sums.high - 1

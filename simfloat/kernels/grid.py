@@ -40,8 +40,8 @@ class Grid(NamedTuple):
     away_positive: float  # part of a spacing from which a positive magnitude is rounded up; 2: never
     away_negative: float
     away_odd: float  # added to it when the lower neighbour is odd
-    random_step: float  # 2^-bits
-    random_start: float  # 1 minus half a random step for variants B and C
+    random_step: float  # 2^-bits of a spacing, as part of the binade
+    random_start: float  # a spacing minus half a random step for variants B and C, a spacing for A
     random_shift: float  # 32 minus bits
     random_strict: float  # 1 if an odd draw that meets the distance exactly does not round up
     emin: float  # log2(min_normal)
@@ -73,7 +73,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     """The fields of Grid, in order, as a float64 array; not to be written to."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
     away = _AWAY.get(rounding.mode, (2.0, 2.0, 0.0))
-    step = 2.0**-rounding.bits if rounding.bits else 0.0
+    step = 2.0**-rounding.bits * format.eps if rounding.bits else 0.0
     scale = not format.has_zero
     flushes = not format.subnormals and not scale
     grid = Grid(
@@ -100,7 +100,7 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         away_negative=away[1],
         away_odd=away[2],
         random_step=step,
-        random_start=1.0 if rounding.variant == "A" else 1.0 - step / 2,
+        random_start=format.eps if rounding.variant == "A" else format.eps - step / 2,
         random_shift=32.0 - rounding.bits,
         random_strict=float(rounding.variant == "C"),
         emin=float(format.emin),
@@ -118,12 +118,12 @@ def _beyond(format: Format, rounding: Rounding, inside: str | None) -> float:
 
 @cache
 def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
-    """The grid for `nearest` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
+    """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).
 
     Anchors grow with the largest binade: a lower top keeps them inside float32.
     """
     below = numbers(format, rounding).copy()
-    below[Grid._fields.index("top")] = math.ldexp(1.0, min(top, format.emax))
+    below[Grid._fields.index("top")] = math.ldexp(1.0, max(min(top, format.emax), format.emin))
     if carrier is np.float32:
         # float64 has 52 fraction bits under its anchor, float32 has 23.
         below[Grid._fields.index("magic")] *= 2.0**-29

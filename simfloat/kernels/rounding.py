@@ -3,7 +3,8 @@
 Adding to a magnitude an anchor whose last bit is worth one spacing, and subtracting it again, leaves the nearest
 multiple of the spacing, ties to even: the hardware rounds. What was cut off is then known exactly, and decides the
 other modes. Below the smallest normal number the spacing, and with it the anchor, stops shrinking: underflow is
-gradual without a special case.
+gradual without a special case. An anchor is a power of two times another, so a fused multiply-add makes and adds it
+in one go.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from simfloat.kernels.exact import power_of_two, scaled, split
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import binade
+from simfloat.kernels.machine import binade, fma
 
 #: Grids that reach the ends of float64 are brought nearer to one by this power of two first.
 SHIFT = 2.0**128
@@ -25,24 +26,24 @@ SHIFT = 2.0**128
 def nearest(x, grid):
     """Round to nearest even, for plain grids. Works in float32 and float64."""
     magnitude = abs(x)
-    anchor = min(max(binade(magnitude), grid.min_normal), grid.top) * grid.magic
-    rounded = (magnitude + anchor) - anchor
+    power = min(max(binade(magnitude), grid.min_normal), grid.top)
+    rounded = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero
 
 
 @scalar
 def directed(x, grid):
-    """Round in any deterministic mode but nearest even, for plain grids."""
+    """Round in any deterministic mode but nearest even, for plain grids. Works in float32 and float64."""
     magnitude = abs(x)
     power = max(min(binade(magnitude), grid.top), grid.min_normal)
     spacing = power * grid.epsilon
-    anchor = power * grid.magic
-    near = (magnitude + anchor) - anchor
+    near = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
     lower = near - spacing if near > magnitude else near
     rest = magnitude - lower
     # Of two neighbours the even one is the nearest multiple of two spacings.
-    even = (magnitude + 2.0 * anchor) - 2.0 * anchor
+    double = power + power
+    even = fma(-double, grid.magic, fma(double, grid.magic, magnitude))
     part = grid.away_negative if x < 0.0 else grid.away_positive
     part = part if even == lower else part + grid.away_odd
     rounded = lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower
@@ -52,15 +53,33 @@ def directed(x, grid):
 @scalar
 def stochastic(x, word, grid):
     """Round up or down at random, for plain grids; `word` holds 32 random bits, of which the upper ones are used."""
+    return stochastic_from(x, threshold(word, grid), grid)
+
+
+@scalar
+def stochastic_from(x, part, grid):
+    """Round away from zero what lies at least `part` of its binade above its lower neighbour, for plain grids."""
     magnitude = abs(x)
     power = max(min(binade(magnitude), grid.top), grid.min_normal)
-    spacing = power * grid.epsilon
-    anchor = power * grid.magic
-    near = (magnitude + anchor) - anchor
-    lower = near - spacing if near > magnitude else near
-    rounded = lower + spacing if drawn_away(magnitude - lower, spacing, word, grid) else lower
+    near = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
+    lower = fma(-power, grid.epsilon, near) if near > magnitude else near
+    rounded = fma(power, grid.epsilon, lower) if magnitude - lower >= part * power else lower
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero
+
+
+@scalar
+def threshold(word, grid):
+    """How far above its lower neighbour a number is rounded away from zero, as part of its binade, if the upper bits of
+    `word` are the draw.
+
+    In all three variants of P3109 it falls with the draw. It has at most 33 bits, so it is exact, and the last bit of
+    its image is free: variant C rounds a distance half a step below the draw's to even, so that an odd draw must be
+    exceeded, and with its last bit set no distance meets the threshold.
+    """
+    draw = (np.uint64(word) & np.uint64(0xFFFFFFFF)) >> np.uint64(grid.random_shift)
+    part = fma(-np.float64(draw), grid.random_step, grid.random_start)
+    return np.uint64(np.float64(part).view(np.uint64) | (draw & np.uint64(grid.random_strict))).view(np.float64)
 
 
 @scalar
@@ -73,20 +92,6 @@ def bounded(x, rounded, grid):
 
 
 @scalar
-def drawn_away(rest, spacing, word, grid):
-    """Whether a draw rounds away from zero a number that lies `rest` above its lower neighbour.
-
-    All three variants of P3109 compare the distance with a threshold that falls with the draw. Every number here is
-    a short multiple of a power of two, so the comparison is exact.
-    """
-    draw = np.uint32(word) >> np.uint32(grid.random_shift)
-    threshold = (grid.random_start - np.float64(np.uint32(draw)) * grid.random_step) * spacing
-    # Variant C rounds a distance half a step below the draw's to even: an odd draw must be exceeded.
-    strict = np.uint64(draw) & np.uint64(grid.random_strict)
-    return rest >= np.uint64(np.float64(threshold).view(np.uint64) + strict).view(np.float64)
-
-
-@scalar
 def general(x, word, grid):
     """Round in any mode to any grid (float64): one significand bit, no subnormals, no sign, exponents of 11 bits."""
     scale = _toward_one(abs(x), grid)
@@ -95,7 +100,7 @@ def general(x, word, grid):
     if grid.nearest_even != 0.0:
         rounded = near
     elif grid.random_step != 0.0:
-        rounded = lower + spacing if drawn_away(rest, spacing, word, grid) else lower
+        rounded = lower + spacing if rest >= threshold(word, grid) * (spacing / grid.epsilon) else lower
     else:
         part = grid.away_negative if x < 0.0 else grid.away_positive
         part += grid.away_odd if _is_odd(lower, magnitude, scale, grid) else 0.0
@@ -122,7 +127,7 @@ def stochastic_pair(high, low, exponent, word, grid):
         spacing = 0.5 * spacing if magnitude == power and magnitude > floor else spacing
         lower = magnitude - spacing
     draw = np.uint32(word) >> np.uint32(grid.random_shift)
-    excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * spacing
+    excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * (spacing / grid.epsilon)
     meets = grid.random_strict == 0.0 or draw % np.uint32(2) == 0
     rounded = lower + spacing if excess > -below or (excess == -below and meets) else lower
     return in_range(high, scaled(rounded, exponent), grid)

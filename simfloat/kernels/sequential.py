@@ -14,25 +14,26 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import directed, general, nearest, stochastic, stochastic_pair
+from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold
 
 COLUMNS, DEPTH = 512, 16
 U64 = np.uint64
 
 
 def _sequential(a, b, out, grid_numbers, product_numbers, sign):
-    """Deterministic steps."""
+    """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
     out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
+        rows = COLUMNS // (right - left)
         for first in range(0, a.shape[1], DEPTH):
-            for i in range(out.shape[0]):
-                sums = out[i, left:right]
+            for top in range(0, out.shape[0], rows):
                 for k in range(first, min(first + DEPTH, a.shape[1])):
-                    x, row = a[i, k], b[k, left:right]
-                    for j in range(sums.size):
-                        sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
+                    for i in range(top, min(top + rows, out.shape[0])):
+                        x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
+                        for j in range(sums.size):
+                            sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
 
 
 @kernel
@@ -60,7 +61,7 @@ def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
     """Stochastic steps; `place` is that of accumulate.Place. Sums draw from its stage, products from the next one."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
     call, stage = U64(place[3]), U64(place[4])
-    words, product_words = np.empty((4, COLUMNS), np.uint32), np.empty((4, COLUMNS), np.uint32)
+    parts, product_parts = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
     out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
@@ -68,33 +69,28 @@ def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
             sums = out[i, left:right]
             element = U64(place[0] + i * place[1] + left * place[2])
             for first in range(0, a.shape[1], 4):
-                _fill(words, sums.size, element, U64(place[2]), U64(place[5] + first), call, stage, seed)
+                step = U64(place[5] + first)
+                _draw(parts, sums.size, element, U64(place[2]), step, call, stage, seed, grid)
                 if rounds_products:  # noqa: F821
-                    _fill(
-                        product_words,
-                        sums.size,
-                        element,
-                        U64(place[2]),
-                        U64(place[5] + first),
-                        call,
-                        stage + U64(1),
-                        seed,
-                    )
+                    next_stage = stage + U64(1)
+                    _draw(product_parts, sums.size, element, U64(place[2]), step, call, next_stage, seed, products)
                 for k in range(first, min(first + 4, a.shape[1])):
-                    x, row, draws, product_draws = a[i, k], b[k, left:right], words[k - first], product_words[k - first]
+                    x, row, draws, product_draws = a[i, k], b[k, left:right], parts[k - first], product_parts[k - first]
                     for j in range(sums.size):
                         product = x * row[j]
                         if rounds_products:  # noqa: F821
-                            product = stochastic(product, product_draws[j], products)
-                        sums[j] = stochastic(odd_sum(sums[j], product), draws[j], grid)
+                            product = stochastic_from(product, product_draws[j], products)
+                        sums[j] = stochastic_from(add(sums[j], product), draws[j], grid)  # noqa: F821
 
 
 @scalar
-def _fill(words, columns, element, column_step, step, call, stage, seed):
-    """The words of four steps for a row of elements."""
+def _draw(parts, columns, element, column_step, step, call, stage, seed, grid):
+    """The thresholds of four steps for a row of elements, as parts of a binade."""
     for j in range(columns):
-        w0, w1, w2, w3 = words_at(element + U64(j) * column_step, step, call, stage, seed)
-        words[0, j], words[1, j], words[2, j], words[3, j] = w0, w1, w2, w3
+        w0, w1, w2, w3 = words_at(element, step, call, stage, seed)
+        parts[0, j], parts[1, j] = threshold(w0, grid), threshold(w1, grid)
+        parts[2, j], parts[3, j] = threshold(w2, grid), threshold(w3, grid)
+        element += column_step
 
 
 @kernel
@@ -172,8 +168,17 @@ steps = {
 }
 steps["native"] = fma_chain
 
+
+@scalar
+def _plain_sum(a, b):
+    return a + b
+
+
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed).
 random_steps = {
-    "fused": specialize(_sequential_random, "sequential_random_fused", rounds_products=False),
-    "unfused": specialize(_sequential_random, "sequential_random_unfused", rounds_products=True),
+    f"{kind}_{sum}": specialize(
+        _sequential_random, f"sequential_random_{kind}_{sum}", rounds_products=kind == "unfused", add=add
+    )
+    for kind in ("fused", "unfused")
+    for sum, add in {"plain": _plain_sum, "odd": odd_sum}.items()
 }

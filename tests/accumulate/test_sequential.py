@@ -69,6 +69,24 @@ def test_operands_of_full_double_precision(format, rng):
         check(a, b, format, sf.stochastic(6))
 
 
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
+@pytest.mark.parametrize("exponent", [-120, -63, 50, 53, 57])
+def test_sums_near_the_ends_of_float32(exponent, rounding, rng):
+    a, b = (x * 2.0**exponent for x in hard_operands(rng, sf.E4M3, 2, 30, 3))
+    for format in (sf.BF16, sf.TF32, sf.Format(8, 15)):
+        check(a, b, format, rounding)
+        check(a, b, format, rounding, products=sf.BF16)
+
+
+@pytest.mark.parametrize("rounding", [sf.toward_positive, sf.to_odd], ids=repr)
+@pytest.mark.parametrize("terms", [700, 13_000])
+def test_sums_rounded_outward_grow_with_every_step(terms, rounding):
+    # toward_positive, each of the tiny terms moves the sum by one spacing: 1 + 1/128 times as far at most.
+    a, b = np.full((1, terms), 2.0**-20), np.full((terms, 1), 2.0**-20)
+    a[0, 0] = b[0, 0] = 1.0
+    check(a, b, sf.BF16, rounding)
+
+
 def test_specials_flow_through_sums():
     inf, nan = np.inf, np.nan
     a = np.array([[inf, 1.0, -inf], [inf, 0.0, 1.0], [nan, 1.0, 1.0], [65504.0, 65504.0, -inf], [-0.0, -0.0, -0.0]])
@@ -136,9 +154,40 @@ def test_quick_carriers_serve_where_they_are_exact(rng):
     assert carrier_of(brain, brain, sf.BF16) == ("float32", "sequential_fused_odd")
     assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "sequential_unfused_plain")
     assert carrier_of(half, half, sf.FP32) == ("float32", "fma_chain")
-    assert carrier_of(x, x, sf.FP32) == ("float64", "_Random")
+    assert carrier_of(x, x, sf.FP32) == ("float64", "_Wide")
     huge = brain * 2.0**54
     assert carrier_of(huge, huge, sf.BF16) == ("float64", "sequential_fused_odd")
+    assert carrier_of(brain, brain, sf.BF16, rounding=sf.to_odd) == ("float32", "sequential_fused_directed")
+    assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "sequential_fused_directed")
+    long = np.tile(brain, 300)
+    assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_zero)[0] == "float32"
+    assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_positive)[0] == "float64", "sums may double 100 times"
+
+
+def test_plain_sums_are_drawn_from_where_they_show_all_that_a_draw_reads(rng):
+    x = rng.standard_normal((64, 64))
+    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
+
+    def step(x, format, rounding, products=None):
+        accumulator = sf.sequential(format, rounding=rounding, products=products)
+        return accumulator.engine(Operands(Operand(x), Operand(x), 64, format, sf.nearest_even)).step
+
+    assert step(half, sf.FP16, sf.stochastic(), sf.FP16) == "unfused_plain"
+    assert step(brain, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_plain"
+    spread = brain * 2.0 ** rng.integers(-40, 1, brain.shape)
+    assert step(spread, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_plain"
+    assert step(spread, sf.BF16, sf.stochastic(32, "A"), sf.BF16) == "unfused_odd"
+    assert step(eight, sf.FP16, sf.stochastic()) == "fused_plain"
+    assert step(spread, sf.BF16, sf.stochastic()) == "fused_odd"
+
+
+@pytest.mark.parametrize("variant", "ABC")
+@pytest.mark.parametrize("bits", [1, 5, 32])
+def test_terms_far_below_a_sum_are_drawn_exactly(variant, bits, rng):
+    # A term of either sign under 1 and 2, from just above the smallest threshold down to what float64 cuts off.
+    terms = np.concatenate([[1.0], *(np.array([1, -1, 1, 1, -1, -1]) * 2.0**-e for e in (7, 38, 40, 41, 45, 50, 60))])
+    for products in (None, sf.BF16):
+        check(terms[np.newaxis], np.ones((terms.size, 6)), sf.BF16, sf.stochastic(bits, variant), products)
 
 
 def test_repr_gives_the_accumulator_back():
