@@ -101,6 +101,7 @@ def erf_wide(x):
         # 2 / sqrt(pi) (x - x^3 / 3), on the significand so that nothing underflows
         significand, exponent = split(x)
         high, low = two_product(significand, SLOPE_PAIR[0])
-        return high, fma(significand, SLOPE_PAIR[1], low) - high * (x * x / 3.0), exponent
+        high, low = quick_two_sum(high, fma(significand, SLOPE_PAIR[1], low) - high * (x * x / 3.0))
+        return high, low, exponent
     high, low = _erf(x)
     return high, low, 0

@@ -126,4 +126,7 @@ def sigmoid_wide(x):
     """1 / (1 + exp(-x))."""
     if not abs(x) < np.inf:
         return 1.0 if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
+    if abs(x) < 2.0**-300:
+        # 1 / 2 + x / 4, of which the sign is enough
+        return 0.5, math.copysign(SPECK, x) if x != 0.0 else 0.0, 0
     return _sigmoid(min(max(x, -2000.0), 2000.0))
