@@ -227,5 +227,6 @@ def test_float32_and_observer_and_streams_work_as_for_operations(rng):
     x = rng.standard_normal(100).astype(np.float32)
     assert sf.exp(x, sf.BF16).dtype == np.float32 and sf.power(x, x, sf.BF16).dtype == np.float32
     assert sf.power(x[:, None], x, sf.BF16).shape == (100, 100)
+    assert_bits(sf.reciprocal(x, sf.FP32), sf.divide(1.0, x.astype(np.float64), sf.FP32), x)
     with pytest.raises(ValueError, match="pass stream="):
         sf.exp(x, sf.BF16, sf.stochastic())

@@ -11,7 +11,15 @@ from simfloat.kernels.exact import power_of_two, split, two_sum
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, SPECK, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import add_number, add_pairs, divide_pairs, horner, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import (
+    add_number,
+    add_pairs,
+    divide_pairs,
+    horner,
+    horner_start,
+    multiply_pairs,
+    quick_two_sum,
+)
 
 E2, E3, E4, E5, E6, E7 = (pair(Fraction(1, math.factorial(n))) for n in range(2, 8))
 E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for n in range(8, 19))
@@ -26,7 +34,7 @@ def _exp_less_one(x):
     # The Taylor series; from 1/8! on a term is below 2^-27 of the sum, and float64 is enough for it.
     p = fma(fma(fma(fma(fma(E18, r, E17), r, E16), r, E15), r, E14), r, E13)
     p = fma(fma(fma(fma(fma(p, r, E12), r, E11), r, E10), r, E9), r, E8)
-    s, s_low = horner(p, 0.0, r, r_low, E7[0], E7[1])
+    s, s_low = horner_start(p, r, E7[0], E7[1])
     s, s_low = horner(s, s_low, r, r_low, E6[0], E6[1])
     s, s_low = horner(s, s_low, r, r_low, E5[0], E5[1])
     s, s_low = horner(s, s_low, r, r_low, E4[0], E4[1])

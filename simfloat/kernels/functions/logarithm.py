@@ -14,7 +14,7 @@ from simfloat.kernels.exact import two_product
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, logarithm, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import add_number, add_pairs, horner, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import add_number, add_pairs, horner, horner_start, multiply_pairs, quick_two_sum
 
 #: Significands are taken by the nearest 1 + i / 256; from this one on, near the root of two, as halves.
 MIDDLE = 106
@@ -50,7 +50,7 @@ def _parts(x, e):
     product, error = two_product(m, TABLE[i, 0])
     r, r_low = quick_two_sum(product - 1.0, error)
     p = fma(fma(fma(fma(fma(L10, r, L9), r, L8), r, L7), r, L6), r, L5)
-    s, s_low = horner(p, 0.0, r, r_low, -0.25, 0.0)
+    s, s_low = horner_start(p, r, -0.25, 0.0)
     s, s_low = horner(s, s_low, r, r_low, THIRD[0], THIRD[1])
     s, s_low = horner(s, s_low, r, r_low, -0.5, 0.0)
     s, s_low = multiply_pairs(s, s_low, r, r_low)

@@ -11,7 +11,7 @@ from simfloat.kernels.exact import split, two_sum
 from simfloat.kernels.functions.constants import INTEGER, SPECK, circle, cut, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import add_number, horner, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import add_number, horner, horner_start, multiply_pairs, quick_two_sum
 
 _PI = circle(1300)
 HALF_PI = pair(_PI / 2)
@@ -97,7 +97,7 @@ def _sine_of(r, r_low, n):
     p = fma(fma(p, z, S9 if sine else C9), z, S8 if sine else C8)
     p = fma(fma(p, z, S7 if sine else C7), z, S6 if sine else C6)
     p = fma(p, z, S5 if sine else C5)
-    s, s_low = horner(p, 0.0, z, z_low, S4[0] if sine else C4[0], S4[1] if sine else C4[1])
+    s, s_low = horner_start(p, z, S4[0] if sine else C4[0], S4[1] if sine else C4[1])
     s, s_low = horner(s, s_low, z, z_low, S3[0] if sine else C3[0], S3[1] if sine else C3[1])
     s, s_low = horner(s, s_low, z, z_low, S2[0] if sine else C2[0], S2[1] if sine else C2[1])
     s, s_low = horner(s, s_low, z, z_low, S1[0] if sine else C1[0], S1[1] if sine else C1[1])
