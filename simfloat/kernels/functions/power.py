@@ -65,10 +65,10 @@ def power_quick(x, y):
     z_low = fma(a_low, y, z_low)
     inside = is_normal(base) & (abs(z) <= 1000.0) & ((x > 0.0) | _is_integer(y))
     high, low, k = _exp2(z if inside else 0.0, z_low if inside else 0.0)
-    # An exact result of 53 bits has an exponent 0 < y < 64 that is a multiple of 1/32 (see `_exact`); what the
-    # approximation left over is then its error.
-    may_be_exact = _is_integer(32.0 * y) & (y > 0.0) & (y < 64.0)
-    low = 0.0 if may_be_exact & (abs(low) < 2.0**-72) else low
+    # An exact result of 53 bits has an exponent 0 < y < 34 that is a multiple of 1/32, as root^n with an odd root
+    # has them (see `_exact`); what the approximation left over is then its error, which is below 2^-76.
+    may_be_exact = _is_integer(32.0 * y) & (y > 0.0) & (y < 34.0)
+    low = 0.0 if may_be_exact & (abs(low) < 2.0**-74) else low
     # Close to 1 what is left over is small without being an error.
     inside = inside & ((abs(z) > (2.0**-30 if may_be_exact else 2.0**-200)) | (a == 0.0) | (y == 0.0))
     result = odd(high, low) * power_of_two(k)
@@ -97,7 +97,7 @@ def _exact(x, y):
     """(high, low, exponent) of x^y for x > 0 if it is found to be exact, else high = 0.
 
     With an odd integer m, (m 2^e)^y is a short binary number only for m = 1 or 0 < y = n / 2^k, where m is a 2^k-th
-    power and 2^k divides e n: so k <= 5, since m < 2^53, and n is small (Lauter and Lefevre, "An efficient rounding
+    power and 2^k divides e: so k <= 5, since m < 2^53, and n is small (Lauter and Lefevre, "An efficient rounding
     boundary test for pow(x, y) in double precision", IEEE TC 58(2), 2009). m = 1 needs no help: log2 is exact.
     """
     m, exponent = split(x)
@@ -124,7 +124,8 @@ def _exact(x, y):
 @scalar
 def _wide(x, y):
     """x^y for x > 0."""
-    if _is_integer(32.0 * y) and 0.0 < y < 64.0:
+    # 3^34 has 54 bits, and no exponent above has so few.
+    if _is_integer(32.0 * y) and 0.0 < y <= 34.0:
         high, low, exponent = _exact(x, y)
         if high != 0.0:
             return high, low, exponent
