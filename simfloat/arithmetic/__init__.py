@@ -2,7 +2,7 @@
 
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.codes import decode, encode
-from simfloat.arithmetic.functions import exp, log, sigmoid, tanh
+from simfloat.arithmetic.functions import cos, erf, exp, log, log2, power, reciprocal, rsqrt, sigmoid, sin, tanh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
 from simfloat.arithmetic.round import round
@@ -15,17 +15,24 @@ __all__ = [
     "Observer",
     "add",
     "block_quantize",
+    "cos",
     "decode",
     "divide",
     "encode",
+    "erf",
     "exp",
     "fma",
     "get_threads",
     "log",
+    "log2",
     "multiply",
+    "power",
+    "reciprocal",
     "round",
+    "rsqrt",
     "set_threads",
     "sigmoid",
+    "sin",
     "sqrt",
     "subtract",
     "tanh",

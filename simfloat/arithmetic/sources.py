@@ -134,6 +134,7 @@ NATIVE: dict[str, tuple[Callable, int]] = {
     "subtract": (np.subtract, 2),
     "multiply": (np.multiply, 2),
     "divide": (np.divide, 2),
+    "reciprocal": (np.reciprocal, 1),
     "sqrt": (np.sqrt, 1),
     "fma": (lambda a, b, c, out: kernels.elementwise.native_fma(a, b, c, out), 3),
 }

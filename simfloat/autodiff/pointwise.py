@@ -7,6 +7,8 @@ given, so that every operation of the backward pass is rounded as the policy say
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,6 +17,8 @@ from simfloat.autodiff.record import Operand, begin, finish, passed_to, summed_t
 from simfloat.autodiff.tensor import Tensor, as_tensor
 
 ONE = np.ones((), np.float32)
+LN2 = np.array(math.log(2))
+ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
 
 
 def add(a: Operand, b: Operand) -> Tensor:
@@ -113,6 +117,96 @@ def log(a: Tensor) -> Tensor:
     place = begin("log", a)
     x = a.data
     return finish(place, place.forward.apply("log", x), (a,), lambda unit, g: unit.apply("divide", g, x))
+
+
+def log2(a: Tensor) -> Tensor:
+    """The logarithm to base 2; the derivative is g / (a * ln 2)."""
+    place = begin("log2", a)
+    x = a.data
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("divide", g, unit.apply("multiply", x, LN2))
+
+    return finish(place, place.forward.apply("log2", x), (a,), derivative)
+
+
+def sin(a: Tensor) -> Tensor:
+    """The sine; the derivative is g * cos(a)."""
+    place = begin("sin", a)
+    x = a.data
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", g, unit.apply("cos", x))
+
+    return finish(place, place.forward.apply("sin", x), (a,), derivative)
+
+
+def cos(a: Tensor) -> Tensor:
+    """The cosine; the derivative is -g * sin(a)."""
+    place = begin("cos", a)
+    x = a.data
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", -g, unit.apply("sin", x))
+
+    return finish(place, place.forward.apply("cos", x), (a,), derivative)
+
+
+def erf(a: Tensor) -> Tensor:
+    """The error function; the derivative is g * (2 / sqrt(pi) * exp(-(a * a)))."""
+    place = begin("erf", a)
+    x = a.data
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        bell = unit.apply("exp", -unit.apply("multiply", x, x))
+        return unit.apply("multiply", g, unit.apply("multiply", ERF_SLOPE, bell))
+
+    return finish(place, place.forward.apply("erf", x), (a,), derivative)
+
+
+def reciprocal(a: Tensor) -> Tensor:
+    """1 / a; the derivative is -g * (y * y)."""
+    place = begin("reciprocal", a)
+    y = place.forward.apply("reciprocal", a.data)
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", -g, unit.apply("multiply", y, y))
+
+    return finish(place, y, (a,), derivative)
+
+
+def rsqrt(a: Tensor) -> Tensor:
+    """1 / sqrt(a); the derivative is -g * (y / 2a), where 2a is exact."""
+    place = begin("rsqrt", a)
+    x = a.data
+    y = place.forward.apply("rsqrt", x)
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        return unit.apply("multiply", -g, unit.apply("divide", y, 2 * x))
+
+    return finish(place, y, (a,), derivative)
+
+
+def power(a: Operand, b: Operand) -> Tensor:
+    """a to the power b; the derivatives are g * (b * a^(b - 1)) and g * (y * log a).
+
+    The first is 0 where b is 0, the second where a is 0 and b is not negative.
+    """
+    a, b = as_tensor(a), as_tensor(b)
+    place = begin("power", a, b)
+    x, exponent = a.data, b.data
+    y = place.forward.apply("power", x, exponent)
+
+    def to_base(unit: Unit, g: NDArray) -> NDArray:
+        slope = unit.apply("power", x, unit.apply("subtract", exponent, ONE))
+        slope = unit.apply("multiply", exponent, np.where(exponent == 0, ONE, slope))
+        return summed_to(unit, unit.apply("multiply", g, slope), x.shape)
+
+    def to_exponent(unit: Unit, g: NDArray) -> NDArray:
+        logarithm = unit.apply("log", np.where((x == 0) & (exponent >= 0), x.dtype.type(1), x))
+        return summed_to(unit, unit.apply("multiply", g, unit.apply("multiply", y, logarithm)), exponent.shape)
+
+    return finish(place, y, (a, b), to_base, to_exponent)
 
 
 def tanh(a: Tensor) -> Tensor:

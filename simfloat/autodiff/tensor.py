@@ -114,6 +114,12 @@ class Tensor:
     def __rtruediv__(self, other: Operand) -> Tensor:
         return autodiff.pointwise.divide(other, self)
 
+    def __pow__(self, other: Operand) -> Tensor:
+        return autodiff.pointwise.power(self, other)
+
+    def __rpow__(self, other: Operand) -> Tensor:
+        return autodiff.pointwise.power(other, self)
+
     def __matmul__(self, other: Operand) -> Tensor:
         return autodiff.contractions.matmul(self, other)
 
@@ -145,6 +151,34 @@ class Tensor:
     def log(self) -> Tensor:
         """The natural logarithm."""
         return autodiff.pointwise.log(self)
+
+    def log2(self) -> Tensor:
+        """The logarithm to base 2."""
+        return autodiff.pointwise.log2(self)
+
+    def sin(self) -> Tensor:
+        """The sine."""
+        return autodiff.pointwise.sin(self)
+
+    def cos(self) -> Tensor:
+        """The cosine."""
+        return autodiff.pointwise.cos(self)
+
+    def erf(self) -> Tensor:
+        """The error function."""
+        return autodiff.pointwise.erf(self)
+
+    def reciprocal(self) -> Tensor:
+        """1 / x."""
+        return autodiff.pointwise.reciprocal(self)
+
+    def rsqrt(self) -> Tensor:
+        """1 / sqrt(x)."""
+        return autodiff.pointwise.rsqrt(self)
+
+    def power(self, exponent: Operand) -> Tensor:
+        """Every element to the power `exponent`, as ``**``."""
+        return autodiff.pointwise.power(self, exponent)
 
     def tanh(self) -> Tensor:
         """The hyperbolic tangent."""

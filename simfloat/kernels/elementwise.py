@@ -9,8 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels import exact, functions
+from simfloat.kernels import exact
 from simfloat.kernels.exact import double_of, odd_of
+from simfloat.kernels.functions import (
+    error_function,
+    exponential,
+    logarithm,
+    power,
+    reciprocal_root,
+    trigonometric,
+)
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma, is_extreme
@@ -102,10 +110,17 @@ OPERATIONS = {
     "divide": (lambda x, y, z, s: exact.divide_odd(x, y), lambda x, y, z, s: exact.divide_wide(x, y)),
     "fma": (lambda x, y, z, s: exact.fma_odd(x, y, z, s), lambda x, y, z, s: exact.fma_wide(x, y, z, s)),
     "sqrt": (lambda x, y, z, s: exact.sqrt_odd(x), lambda x, y, z, s: exact.sqrt_wide(x)),
-    "exp": (lambda x, y, z, s: functions.exp_quick(x), lambda x, y, z, s: functions.exp_wide(x)),
-    "log": (lambda x, y, z, s: functions.log_quick(x), lambda x, y, z, s: functions.log_wide(x)),
-    "tanh": (lambda x, y, z, s: functions.tanh_quick(x), lambda x, y, z, s: functions.tanh_wide(x)),
-    "sigmoid": (lambda x, y, z, s: functions.sigmoid_quick(x), lambda x, y, z, s: functions.sigmoid_wide(x)),
+    "reciprocal": (lambda x, y, z, s: exact.divide_odd(1.0, x), lambda x, y, z, s: exact.divide_wide(1.0, x)),
+    "rsqrt": (lambda x, y, z, s: reciprocal_root.rsqrt_quick(x), lambda x, y, z, s: reciprocal_root.rsqrt_wide(x)),
+    "exp": (lambda x, y, z, s: exponential.exp_quick(x), lambda x, y, z, s: exponential.exp_wide(x)),
+    "log": (lambda x, y, z, s: logarithm.log_quick(x), lambda x, y, z, s: logarithm.log_wide(x)),
+    "log2": (lambda x, y, z, s: logarithm.log2_quick(x), lambda x, y, z, s: logarithm.log2_wide(x)),
+    "power": (lambda x, y, z, s: power.power_quick(x, y), lambda x, y, z, s: power.power_wide(x, y)),
+    "tanh": (lambda x, y, z, s: exponential.tanh_quick(x), lambda x, y, z, s: exponential.tanh_wide(x)),
+    "sigmoid": (lambda x, y, z, s: exponential.sigmoid_quick(x), lambda x, y, z, s: exponential.sigmoid_wide(x)),
+    "sin": (lambda x, y, z, s: trigonometric.sin_quick(x), lambda x, y, z, s: trigonometric.sin_wide(x)),
+    "cos": (lambda x, y, z, s: trigonometric.cos_quick(x), lambda x, y, z, s: trigonometric.cos_wide(x)),
+    "erf": (lambda x, y, z, s: error_function.erf_quick(x), lambda x, y, z, s: error_function.erf_wide(x)),
 }
 
 exact_results, drawn_results, double_results = {}, {}, {}

@@ -33,7 +33,7 @@ scalar = numba.njit(forceinline=True, error_model="numpy")
 
 def _sources_digest() -> str:
     digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

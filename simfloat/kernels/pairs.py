@@ -55,3 +55,10 @@ def horner(p, p_low, x, x_low, c, c_low):
     q, q_low = multiply_pairs(p, p_low, x, x_low)
     s, e = quick_two_sum(c, q)
     return quick_two_sum(s, e + (q_low + c_low))
+
+
+@scalar
+def horner_start(p, x, c, c_low):
+    """p * x + (c, c_low), where p is known to float64 only, so that the product's rounding adds little."""
+    s, e = quick_two_sum(c, p * x)
+    return s, e + c_low

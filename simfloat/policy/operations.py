@@ -10,7 +10,8 @@ CLASSES = {
     "reduction": ("sum", "mean", "max"),
     "pointwise": (
         *("add", "subtract", "multiply", "divide", "negative", "abs", "relu"),
-        *("sqrt", "exp", "log", "tanh", "sigmoid"),
+        *("sqrt", "exp", "log", "log2", "tanh", "sigmoid", "sin", "cos", "erf"),
+        *("reciprocal", "rsqrt", "power"),
     ),
 }
 

@@ -4,59 +4,137 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import functions as kernel
-from tests.bits import assert_bits
+from simfloat.kernels.elementwise import OPERATIONS
+from simfloat.kernels.jit import scalar
+from tests.bits import DETERMINISTIC, assert_bits
 
 gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")
 
-ORACLES = {
-    "exp": gmpy2.exp,
-    "log": gmpy2.log,
-    "tanh": gmpy2.tanh,
-    "sigmoid": lambda x: 1 / (1 + gmpy2.exp(-x)),
-}
-MODES = {
-    "nearest_even": gmpy2.RoundToNearest,
-    "toward_zero": gmpy2.RoundToZero,
-    "toward_positive": gmpy2.RoundUp,
-    "toward_negative": gmpy2.RoundDown,
-}
-# Wide enough to tell 1 - exp(-1000) from 1.
-WIDE = dict(precision=4000, emin=-(2**20), emax=2**20)
+from tests import mpfr  # noqa: E402
+
+#: Functions that are never exact but at a few operands, so that MPFR's rounding is one rounding.
+SINGLE = [name for name in mpfr.UNARY if name != "sigmoid"]
 
 
-def numbers(name, rng, count=1500):
-    x = rng.standard_normal(count) * 2.0 ** rng.integers(-40, 9, count)
-    if name == "log":
-        x = np.abs(x)
-        x[::2] = 1 + x[::2] * 2.0**-12
-    return x
+def numbers(name, rng, count=600):
+    """Operands over float64's whole range, around 1, and around multiples of pi / 2."""
+    x = [
+        rng.standard_normal(count) * 2.0 ** rng.integers(-40, 9, count),
+        rng.standard_normal(count) * 2.0 ** rng.integers(-1074, 1022, count),
+        1 + rng.standard_normal(count) * 2.0 ** rng.integers(-52, -2, count),
+        rng.integers(1, 2**50, count) * (np.pi / 2),
+    ]
+    x = np.concatenate([np.concatenate(x), np.arange(1, 99) * (np.pi / 2), [6381956970095103.0 * 2.0**797]])
+    return np.abs(x) if name in ("log", "log2", "rsqrt") else x
 
 
-@pytest.mark.parametrize("name", ORACLES)
-def test_pairs_are_right_to_75_bits(name, rng):
-    with gmpy2.context(**WIDE):
-        for x in numbers(name, rng):
-            high, low, exponent = getattr(kernel, f"{name}_wide")(float(x))
-            got = (gmpy2.mpfr(float(high)) + gmpy2.mpfr(float(low))) * gmpy2.mpfr(2) ** int(exponent)
-            want = ORACLES[name](gmpy2.mpfr(float(x)))
-            assert abs(got - want) <= abs(want) * gmpy2.mpfr(2) ** -75, float(x).hex()
+@pytest.mark.parametrize("name", mpfr.UNARY)
+@pytest.mark.parametrize("operands", [sf.FP16, sf.BF16], ids=str)
+def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, operands):
+    x = np.concatenate([operands.values(), [-0.0, np.inf, -np.inf, np.nan]])
+    exact = mpfr.to_odd(mpfr.UNARY[name], x)
+    for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
+        for mode in DETERMINISTIC:
+            assert_bits(getattr(sf, name)(x, format, mode), sf.round(exact, format, mode), x)
 
 
-@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32], ids=str)
-@pytest.mark.parametrize("name", ORACLES)
-def test_functions_agree_with_mpfr(name, format, rng):
-    x = sf.round(numbers(name, rng, 3000), sf.FP16)
-    for mode, direction in MODES.items():
-        got = getattr(sf, name)(x, format, getattr(sf, mode))
-        with gmpy2.context(**WIDE):
-            exact = [ORACLES[name](gmpy2.mpfr(float(v))) for v in x]
-        # MPFR's value with the format's precision; range is the matter of round, tested elsewhere.
-        with gmpy2.context(precision=format.precision, round=direction, emin=-(2**20), emax=2**20):
-            want = np.array([float(gmpy2.mpfr(v)) for v in exact])
-        inside = (np.abs(want) >= format.smallest_normal) & (np.abs(want) <= format.max)
-        assert inside.any()
-        assert_bits(got[inside], want[inside], x[inside])
+@pytest.mark.parametrize("name", mpfr.UNARY)
+def test_pairs_are_right_to_74_bits(name, rng):
+    wide = scalar(OPERATIONS[name][1])
+    with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
+        for x in numbers(name, rng).tolist():
+            want = mpfr.UNARY[name](gmpy2.mpfr(x))
+            if name in ("exp", "tanh", "sigmoid", "erf") and not 2**-120 < abs(want) < 2**1200:
+                continue
+            high, low, exponent = (gmpy2.mpfr(float(v)) for v in wide(x, 0.0, 0.0, 1.0))
+            assert abs((high + low) * gmpy2.exp2(exponent) - want) <= abs(want) * gmpy2.mpfr(2) ** -74, x.hex()
+
+
+@pytest.mark.parametrize("name", SINGLE)
+def test_fp64_and_fp32_results_of_any_operand_equal_those_of_mpfr(name, rng):
+    x = numbers(name, rng)
+    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
+    exact = mpfr.to_odd(mpfr.UNARY[name], x)
+    for mode in DETERMINISTIC:
+        assert_bits(getattr(sf, name)(x, sf.FP32, mode), sf.round(exact, sf.FP32, mode), x)
+
+
+@pytest.mark.parametrize("name", ["reciprocal", "rsqrt"])
+def test_algebraic_functions_are_right_where_the_result_is_close_to_a_midpoint(name, rng):
+    # The root of 4 - k ulps lies near 1/2 (1 + k 2^-54), the reciprocal of 1 + k ulps near 1 - k ulps.
+    k = np.arange(-2000, 2000)
+    x = np.concatenate([4 + k * 2.0**-51, 1 + k * 2.0**-52, 2 + k * 2.0**-51, 1 / rng.integers(1, 2**26, 4000) ** 2.0])
+    exact = mpfr.to_odd(mpfr.UNARY[name], x)
+    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
+    for mode in DETERMINISTIC:
+        for scale in (1.0, 2.0**-800, 2.0**900):
+            shift = 1 / scale if name == "reciprocal" else scale**-0.5
+            got = getattr(sf, name)(x * scale, sf.Format(11, 49), mode)
+            assert_bits(got, sf.round(exact * shift, sf.Format(11, 49), mode), x)
+
+
+def power_operands(format, rng, count=8000):
+    """Any pair; bases near 1; exponents with few bits, of which many results are exact."""
+    codes = rng.integers(0, 1 << format.bits, (2, count))
+    near = 1 + rng.standard_normal(count) * 2.0 ** rng.integers(-12, -1, count)
+    wide = rng.standard_normal(count) * 2.0 ** rng.integers(-20, 14, count)
+    exact = rng.integers(1, 60, count) ** 2.0 ** rng.integers(0, 4, count) * 4.0 ** rng.integers(-2, 3, count)
+    short = rng.integers(-40, 200, count) / 2.0 ** rng.integers(0, 6, count)
+    a = np.concatenate([sf.decode(codes[0], format), near, exact, -near])
+    b = np.concatenate([sf.decode(codes[1], format), wide, short, np.rint(wide)])
+    return sf.round(a, format), sf.round(b, format)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16], ids=str)
+def test_powers_of_16_bit_numbers_are_correctly_rounded_in_every_mode(format, rng):
+    a, b = power_operands(format, rng)
+    exact = mpfr.to_odd(mpfr.power, a, b)
+    for output in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
+        for mode in DETERMINISTIC:
+            assert_bits(sf.power(a, b, output, mode), sf.round(exact, output, mode), a, b)
+
+
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2], ids=str)
+def test_every_power_of_8_bit_numbers_is_correctly_rounded_in_every_mode(format):
+    values = sf.decode(np.arange(256), format).astype(np.float64)
+    a, b = (x.ravel() for x in np.meshgrid(values, values))
+    exact = mpfr.to_odd(mpfr.power, a, b)
+    for output in (sf.FP16, sf.BF16, format):
+        for mode in DETERMINISTIC:
+            assert_bits(sf.power(a, b, output, mode), sf.round(exact, output, mode), a, b)
+
+
+def test_fp64_and_fp32_powers_of_any_operands_equal_those_of_mpfr(rng):
+    a = np.abs(numbers("log", rng))
+    b = rng.uniform(-1080, 1030, a.size) / np.where(a == 1, 1, np.log2(a))
+    b[::3] = rng.standard_normal(b[::3].size) * 2.0 ** rng.integers(-1000, 1000, b[::3].size)
+    a[::4] *= -1
+    b[::4] = np.rint(b[::4])
+    a[::5] = np.rint(np.clip(a[::5], 1, 2.0**25))
+    b[::5] = rng.integers(1, 10, b[::5].size) / 2
+    assert_bits(sf.power(a, b, sf.FP64), mpfr.nearest(mpfr.power, a, b), a, b)
+    exact = mpfr.to_odd(mpfr.power, a, b)
+    for mode in DETERMINISTIC:
+        assert_bits(sf.power(a, b, sf.FP32, mode), sf.round(exact, sf.FP32, mode), a, b)
+
+
+def test_exact_results_are_returned_in_every_mode():
+    cases = [
+        *[(3, 2, 9), (4, 0.5, 2), (2, -3, 0.125), (0.25, -1.5, 8), (-3, 3, -27), (2.0**-20, 0.25, 2.0**-5), (7, 1, 7)],
+        *[
+            (3.0**32, 0.03125, 3),
+            (3, 31, 3.0**31),
+            (1 + 2.0**-24, 2, (1 + 2.0**-24) ** 2),
+            (1 + 2.0**-40, 1, 1 + 2.0**-40),
+        ],
+        *[(6.25, 1.5, 15.625), (2.0**-1074, 0.5, 2.0**-537), (2.0**1023, -1, 2.0**-1023), (1e300, 0, 1)],
+    ]
+    a, b, want = np.array(cases).T
+    for mode in DETERMINISTIC:
+        assert_bits(sf.power(a, b, sf.Format(11, 49), mode), want, a, b)
+        assert_bits(sf.log2([0.125, 1, 2.0**1000, 2.0**-1074], sf.FP32, mode), [-3, 0, 1000, -1074])
+        assert_bits(sf.rsqrt([0.25, 1, 2.0**1000, 2.0**-1074], sf.Format(11, 49), mode), [2, 1, 2.0**-500, 2.0**537])
+    assert sf.power(2.0**27 - 1, 2, sf.FP64) == 2.0**54 - 2.0**28, "a tie of FP64 goes to even"
 
 
 SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan]
@@ -67,8 +145,14 @@ SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan]
     [
         ("exp", [1, 1, np.inf, 0, np.nan]),
         ("log", [-np.inf, -np.inf, np.inf, np.nan, np.nan]),
+        ("log2", [-np.inf, -np.inf, np.inf, np.nan, np.nan]),
         ("tanh", [0.0, -0.0, 1, -1, np.nan]),
         ("sigmoid", [0.5, 0.5, 1, 0, np.nan]),
+        ("sin", [0.0, -0.0, np.nan, np.nan, np.nan]),
+        ("cos", [1, 1, np.nan, np.nan, np.nan]),
+        ("erf", [0.0, -0.0, 1, -1, np.nan]),
+        ("reciprocal", [np.inf, -np.inf, 0.0, -0.0, np.nan]),
+        ("rsqrt", [np.inf, -np.inf, 0.0, np.nan, np.nan]),
     ],
 )
 def test_specials(name, want):
@@ -76,30 +160,73 @@ def test_specials(name, want):
         assert_bits(getattr(sf, name)(SPECIALS, format), want)
 
 
+#: IEEE 754-2019, 9.2.1: a, and pow(a, b) for b = 0, -0, 3, -3, 2, -2, 0.5, -0.5, inf, -inf, NaN.
+EXPONENTS = [0.0, -0.0, 3, -3, 2, -2, 0.5, -0.5, np.inf, -np.inf, np.nan]
+INF, NAN = np.inf, np.nan
+POWERS = [
+    (0.0, 1, 1, 0.0, INF, 0.0, INF, 0.0, INF, 0.0, INF, NAN),
+    (-0.0, 1, 1, -0.0, -INF, 0.0, INF, 0.0, INF, 0.0, INF, NAN),
+    (1.0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1),
+    (-1.0, 1, 1, -1, -1, 1, 1, NAN, NAN, 1, 1, NAN),
+    (4.0, 1, 1, 64, 0.015625, 16, 0.0625, 2, 0.5, INF, 0.0, NAN),
+    (-4.0, 1, 1, -64, -0.015625, 16, 0.0625, NAN, NAN, INF, 0.0, NAN),
+    (0.25, 1, 1, 0.015625, 64, 0.0625, 16, 0.5, 2, 0.0, INF, NAN),
+    (-0.25, 1, 1, -0.015625, -64, 0.0625, 16, NAN, NAN, 0.0, INF, NAN),
+    (INF, 1, 1, INF, 0.0, INF, 0.0, INF, 0.0, INF, 0.0, NAN),
+    (-INF, 1, 1, -INF, -0.0, INF, 0.0, INF, 0.0, INF, 0.0, NAN),
+    (NAN, 1, 1, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN),
+]
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.FP32, sf.FP64], ids=str)
+def test_specials_of_power(format):
+    a, want = np.array(POWERS)[:, :1], np.array(POWERS)[:, 1:]
+    assert_bits(sf.power(a, EXPONENTS, format), want, a, np.array(EXPONENTS))
+
+
 def test_directed_modes_see_what_lies_below_the_last_place():
     up, down = sf.toward_positive, sf.toward_zero
-    tiny = 2.0**-130
-    assert sf.exp(tiny, sf.FP16, up) == 1 + 2.0**-10 and sf.exp(-tiny, sf.FP16, down) == 1 - 2.0**-11
-    assert sf.tanh(tiny, sf.BF16, down) == sf.round(tiny * (1 - 2.0**-8), sf.BF16, down)
+    for tiny in (2.0**-130, 2.0**-1074):
+        assert sf.exp(tiny, sf.FP16, up) == 1 + 2.0**-10 and sf.exp(-tiny, sf.FP16, down) == 1 - 2.0**-11
+        assert sf.cos(tiny, sf.FP16, down) == 1 - 2.0**-11 and sf.cos(tiny, sf.FP16, up) == 1
+        assert sf.power(1 + 2.0**-52, tiny, sf.FP16, up) == 1 + 2.0**-10 and sf.power(3, -tiny, sf.FP16, up) == 1
+        assert sf.sigmoid(tiny, sf.FP16, up) == 0.5 + 2.0**-11
+        for function in (sf.tanh, sf.sin):
+            below = np.nextafter(tiny, 0) if tiny < 2.0**-1000 else tiny * (1 - 2.0**-50)
+            assert function(tiny, sf.Format(11, 49), down) == sf.round(below, sf.Format(11, 49), down)
+            assert function(-tiny, sf.Format(11, 49), up) == -sf.round(below, sf.Format(11, 49), down)
     assert sf.tanh(50.0, sf.FP16, down) == 1 - 2.0**-11 and sf.tanh(500.0, sf.FP16, up) == 1
-    assert sf.sigmoid(500.0, sf.FP16, down) == 1 - 2.0**-11 and sf.sigmoid(tiny, sf.FP16, up) == 0.5 + 2.0**-11
+    assert sf.erf(50.0, sf.FP16, down) == 1 - 2.0**-11 and sf.erf(-1e300, sf.FP16, down) == -1 + 2.0**-11
+    assert sf.sigmoid(500.0, sf.FP16, down) == 1 - 2.0**-11
     assert sf.exp(1000.0, sf.FP16, down) == 65504.0 and sf.exp(-1000.0, sf.FP16, up) == 2.0**-24
     assert sf.exp(1e300, sf.Format(11, 30)) == np.inf and sf.exp(-1e300, sf.Format(11, 30), up) > 0
+    assert sf.power(3, 1e300, sf.FP16, down) == 65504.0 and sf.power(3, -1e300, sf.FP16, up) == 2.0**-24
+    assert sf.power(-3, 1e15 + 1, sf.FP32, down) == -sf.FP32.max
+    assert sf.power(-3, -1e15 - 1, sf.FP64) == 0 and np.signbit(sf.power(-3, -1e15 - 1, sf.FP64))
 
 
 def test_fp64_is_within_the_last_place_even_where_it_underflows(rng):
     x = np.concatenate([rng.uniform(-745.2, 709.7, 2000), rng.uniform(-745.2, -708, 500)])
-    got = sf.exp(x, sf.FP64)
-    with gmpy2.context(precision=53, emin=-1073, emax=1024, subnormalize=True):
-        want = [float(gmpy2.exp(gmpy2.mpfr(float(v)))) for v in x]
-    assert_bits(got, want, x)
+    assert_bits(sf.exp(x, sf.FP64), mpfr.nearest(mpfr.UNARY["exp"], x), x)
+
+
+@pytest.mark.parametrize("name", [*mpfr.UNARY, "power"])
+def test_stochastic_rounding_chooses_among_the_two_neighbours_and_keeps_exact_results(name, rng):
+    x = rng.uniform(0.1, 3, 2000)
+    operands = (x, rng.uniform(-3, 3, 2000)) if name == "power" else (x,)
+    function = getattr(sf, name)
+    for format in (sf.BF16, sf.FP32):
+        low, high = (function(*operands, format, mode) for mode in (sf.toward_negative, sf.toward_positive))
+        got = function(*operands, format, sf.stochastic(), stream=sf.BitStream(0))
+        assert ((got == low) | (got == high)).all() and (got == low).any() and (got == high).any()
+        exact = sf.power([3.0, 0.25, 7.0], [4, -1.5, 2], format, sf.stochastic(), stream=sf.BitStream(0))
+        assert exact.tolist() == [81, 8, 49]
 
 
 def test_float32_and_observer_and_streams_work_as_for_operations(rng):
     x = rng.standard_normal(100).astype(np.float32)
-    assert sf.exp(x, sf.BF16).dtype == np.float32
+    assert sf.exp(x, sf.BF16).dtype == np.float32 and sf.power(x, x, sf.BF16).dtype == np.float32
+    assert sf.power(x[:, None], x, sf.BF16).shape == (100, 100)
+    assert_bits(sf.reciprocal(x, sf.FP32), sf.divide(1.0, x.astype(np.float64), sf.FP32), x)
     with pytest.raises(ValueError, match="pass stream="):
         sf.exp(x, sf.BF16, sf.stochastic())
-    low, high = sf.exp(x, sf.FP32, sf.toward_zero), sf.exp(x, sf.FP32, sf.toward_positive)
-    got = sf.exp(x, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))
-    assert ((got == low) | (got == high)).all() and (got == low).any() and (got == high).any()

@@ -6,6 +6,7 @@ import numpy as np
 from numba import cuda
 
 from simfloat.kernels import exact, grid, random, rounding
+from simfloat.kernels.functions import power, trigonometric
 
 
 @cuda.jit
@@ -18,11 +19,16 @@ def compute(a, b, c, numbers, out):
         out[1, i] = rounding.one_nan(rounding.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
         out[2, i] = rounding.one_nan(rounding.general(exact.multiply_odd(a[i], b[i]), word, g))
         out[3, i] = rounding.one_nan(rounding.stochastic(exact.divide_odd(a[i], b[i]), word, g))
+        out[4, i] = rounding.one_nan(rounding.nearest(trigonometric.sin_quick(a[i]), g))
+        high, low, exponent = trigonometric.cos_wide(2.0**60 * a[i])
+        out[5, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
+        high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
+        out[6, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
 
 
 if __name__ == "__main__":
     data = np.load(sys.argv[1])
-    out = np.empty((4, data["a"].size))
+    out = np.empty((7, data["a"].size))
     with np.errstate(all="ignore"):
         for name in ("nearest", "stochastic"):
             compute[-(-data["a"].size // 32), 32](data["a"], data["b"], data["c"], data[name], out)

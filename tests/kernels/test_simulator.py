@@ -16,6 +16,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")
 
 def test_a_simulated_grid_gives_the_same_bits(tmp_path, rng):
     a, b, c = rng.standard_normal((3, 96))
+    a[4:48] = abs(a[4:48])
     c[::3] = -(a * b)[::3] + 2.0**-60
     a[:4], b[:4] = [np.inf, np.nan, -0.0, 70000.0], [1.0, 1.0, 0.5, 1.0]
     path = tmp_path / "operands.npz"
@@ -29,6 +30,9 @@ def test_a_simulated_grid_gives_the_same_bits(tmp_path, rng):
     assert_bits(nearest[0], sf.add(a, b, sf.FP16), a, b)
     assert_bits(nearest[1], sf.fma(a, b, c, sf.FP16), a, b, c)
     assert_bits(nearest[2], sf.multiply(a, b, sf.FP16), a, b)
+    assert_bits(nearest[4], sf.sin(a, sf.FP16), a)
+    assert_bits(nearest[5], sf.cos(2.0**60 * a, sf.FP16), a)
+    assert_bits(nearest[6], sf.power(a, 2.0 * b, sf.FP16), a, b)
     stream = sf.BitStream.from_state({"seed": 2**40, "calls": 3})
     assert_bits(random[2], sf.multiply(a, b, sf.FP16, sf.stochastic(), stream=stream), a, b)
     stream = sf.BitStream.from_state({"seed": 2**40, "calls": 3})
