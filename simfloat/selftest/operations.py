@@ -10,7 +10,7 @@ import numpy as np
 import simfloat as sf
 from simfloat.selftest.batch import Batch, call
 from simfloat.selftest.neighbours import operate_on_arrays
-from simfloat.selftest.numbers import DETERMINISTIC, all_values, operands
+from simfloat.selftest.numbers import DETERMINISTIC, Array, all_values, operands
 from simfloat.selftest.reference import draws, operate
 
 PAIRS = ("add", "subtract", "multiply", "divide")
@@ -58,19 +58,31 @@ def whole_range(quick: bool) -> Iterator[Batch]:
     for format, operation in product(WIDE, (*PAIRS, "fma")):
         numbers = operands(rng, count)[: 3 if operation == "fma" else 2]
         for rounding in (*DETERMINISTIC, sf.stochastic(), sf.stochastic(3, "A")):
-            yield _by_fractions(operation, numbers, format, rounding)
+            yield by_fractions(operation, numbers, format, rounding)
 
 
 def fma_of_narrow_numbers(quick: bool) -> Iterator[Batch]:
     """a * b + c of random numbers of one format, where sums cancel and ties are near, against fractions."""
     rng = np.random.default_rng(4)
     for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
-        numbers = tuple(rng.choice(all_values(format), (3, 300 if quick else 2500)))
+        numbers = near_triples(format, rng, 300 if quick else 2500)
         for rounding in (sf.nearest_even, sf.toward_negative):
-            yield _by_fractions("fma", numbers, format, rounding)
+            yield by_fractions("fma", numbers, format, rounding)
 
 
-def _by_fractions(operation: str, numbers: tuple[np.ndarray, ...], format: sf.Format, rounding: sf.Rounding) -> Batch:
+def near_triples(format: sf.Format, rng: np.random.Generator, count: int) -> tuple[Array, Array, Array]:
+    """Numbers a, b, c of the format with c seldom far from a * b in size; an eighth of them are of any size."""
+    a, b, c = rng.choice(all_values(format), (3, count))
+    a[::2] = rng.choice(all_values(format)[np.abs(all_values(format)) <= 1], a[::2].size)
+    with np.errstate(all="ignore"):
+        near = a * b * rng.choice([-1.0, 1.0, 1.5], count) * 2.0 ** rng.integers(-format.precision - 2, 3, count)
+    rounded = sf.round(near, format)
+    keep = (np.arange(count) % 8 == 0) | ~np.isfinite(rounded)
+    return a, b, np.where(keep, c, rounded)
+
+
+def by_fractions(operation: str, numbers: tuple[Array, ...], format: sf.Format, rounding: sf.Rounding) -> Batch:
+    """An operation on these numbers beside its results by the definition."""
     random = draws(numbers[0].size, rounding, seed=9) if rounding.is_stochastic else np.zeros(numbers[0].size, int)
     want = [
         operate(operation, format, rounding, *map(float, x), random=r) for *x, r in zip(*numbers, random, strict=True)

@@ -57,6 +57,17 @@ def test_operands_of_full_double_precision(format, rng):
         check(a, b, format, sf.stochastic(6))
 
 
+def test_unfused_half_precision_products_agree_with_apytypes(rng, apytypes):
+    # Its accumulator context rounds each product and each sum to the nearest even number. Its numbers are IEEE's.
+    a, b = sf.round(rng.standard_normal((40, 100)), sf.FP16), sf.round(rng.standard_normal((100, 50)), sf.FP16)
+    left, right = (apytypes.APyFloatArray.from_float(x, 5, 10) for x in (a, b))
+    for format, widths in ((sf.FP16, (5, 10)), (sf.E5M2, (5, 2)), (sf.Format(4, 6), (4, 6)), (sf.BF16, (8, 7))):
+        nearest = apytypes.QuantizationMode.TIES_EVEN
+        with apytypes.APyFloatAccumulatorContext(*widths, quantization=nearest):
+            want = (left @ right).to_numpy()
+        assert_bits(sf.matmul(a, b, accumulate=sf.sequential(format, products=format)), want)
+
+
 def test_specials_flow_through_sums():
     inf, nan = np.inf, np.nan
     a = np.array([[inf, 1.0, -inf], [inf, 0.0, 1.0], [nan, 1.0, 1.0], [65504.0, 65504.0, -inf], [-0.0, -0.0, -0.0]])

@@ -5,6 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.selftest.numbers import operands
+from simfloat.selftest.operations import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, operate
 
@@ -27,6 +28,19 @@ def test_exact_result_is_rounded_once(operation, format, rng):
         r = draws(150, rounding, seed=9)
         want = [operate(operation, format, rounding, *x, random=k) for *x, k in zip(*numbers, r, strict=True)]
         assert_bits(getattr(sf, operation)(*numbers, format, rounding, stream=sf.BitStream(9)), want, *numbers)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E5M2, sf.p3109(8, 4)], ids=str)
+def test_twenty_thousand_fused_triples_are_rounded_once(format, rng):
+    assert by_fractions("fma", near_triples(format, rng, 20_000), format, sf.nearest_even).first_difference() is None
+
+
+@pytest.mark.parametrize("operation", PAIRS)
+@pytest.mark.parametrize("format", [sf.p3109(8, 4), sf.p3109(8, 5, extended=False), *SIX_BITS], ids=str)
+def test_every_pair_of_these_numbers_too_is_rounded_once(format, operation):
+    # Every pair of the common 8-bit formats: tests/selftest.
+    for batch in every_pair(format, operation):
+        assert batch.first_difference() is None
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.Format(11, 30), sf.Format(11, 49)], ids=str)
