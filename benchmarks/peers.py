@@ -14,7 +14,7 @@ import simfloat as sf
 from benchmarks.measure import seconds, threads
 
 COLUMNS = ("what", "who", "rate", "simfloat is", "results")
-VALUES, SIZE = 1 << 20, 192
+VALUES, SIZE = 1 << 18, 192
 
 
 class Work(NamedTuple):
@@ -65,7 +65,7 @@ def _compare(
 
 def _seconds(work: Work) -> float:
     # Processor time: the long runs of peers suffer more from other programs than our short ones.
-    return seconds(work.run, least_total=0.3, least_runs=2, clock=time.process_time)
+    return seconds(work.run, least_total=0.3, least_runs=3, clock=time.process_time)
 
 
 def _rate(rate: float) -> str:

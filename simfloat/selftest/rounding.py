@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
+from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
 from simfloat.selftest.batch import Batch, call
-from simfloat.selftest.numbers import DETERMINISTIC, adversarial, all_values
+from simfloat.selftest.numbers import DETERMINISTIC, Array, adversarial, all_values
 from simfloat.selftest.reference import draws
 
 FORMATS = (
@@ -36,11 +37,24 @@ def golden_vectors(quick: bool) -> Iterator[Batch]:
 def codes_round_trip(quick: bool) -> Iterator[Batch]:
     """Every code of every format of at most 16 bits decodes to its number, and that encodes to the code."""
     for format in SMALL:
-        numbers = np.array([format.magnitude(code) for code in range(format.max_code + 1)])
-        codes = np.arange(numbers.size)
+        codes, numbers = numbers_by_code(format)
         yield Batch("decode", (codes,), (format,), sf.decode(codes, format).astype(np.float64), numbers)
-        own = codes if format.subnormals else codes[numbers >= format.smallest_normal]
-        yield Batch("encode", (numbers[own],), (format,), sf.encode(numbers[own], format).astype(np.int64), own)
+        own = format.subnormals | (np.abs(numbers) >= format.smallest_normal) | np.isnan(numbers)
+        got = sf.encode(numbers[own], format).astype(np.int64)
+        yield Batch("encode", (numbers[own],), (format,), got, codes[own])
+
+
+def numbers_by_code(format: sf.Format) -> tuple[NDArray[np.int64], Array]:
+    """All codes with a number, and one of NaN, by the formula of a code's value."""
+    table = {code: format.magnitude(code) for code in range(format.max_code + 1)}
+    if format.infinity_code is not None:
+        table[format.infinity_code] = np.inf
+    if format.signed:
+        sign = 1 << (format.bits - 1)
+        table |= {code + sign: -x for code, x in table.items() if x or format.has_negative_zero}
+    if format.nan_code is not None:
+        table[format.nan_code] = np.nan
+    return np.array(list(table)), np.array(list(table.values()))
 
 
 def fixed_points(quick: bool) -> Iterator[Batch]:

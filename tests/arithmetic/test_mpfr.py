@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from tests.bits import assert_bits
+from tests.bits import assert_bits, equal_bits
 
 FORMATS = [sf.FP32, sf.TF32, sf.BF16, sf.FP16]
 TINY = [0.0, -0.0, 5e-324, -5e-324, 2.0**-1000, -(2.0**-1000)]
@@ -57,13 +57,16 @@ def addends(format, rng):
 def factors(format, rng):
     tie = ties(format, rng)
     shift = 2.0 ** rng.integers(-200, 200, tie.size)
-    return joined(beside(tie * shift, 1 / shift), beside(*odd_factors(format, tie, rng)))
+    # With 53 random bits each, what float64 takes for a tie lies a little beside it.
+    wide = rng.uniform(1, 2, tie.size) * shift
+    return joined(beside(tie * shift, 1 / shift), beside(*odd_factors(format, tie, rng)), (tie / wide, wide))
 
 
 def quotients(format, rng):
     tie = ties(format, rng)
     divisor = rng.integers(1, 2 ** (52 - format.precision), tie.size) * 2.0 ** rng.integers(-100, 100, tie.size)
-    return joined(beside(tie * divisor, divisor), beside(divisor, tie))
+    wide = rng.uniform(1, 2, tie.size) * divisor
+    return joined(beside(tie * divisor, divisor), beside(divisor, tie), (tie * wide, wide))
 
 
 def fused(format, rng):
@@ -111,13 +114,11 @@ def test_ties_sticky_bits_and_edges_agree_with_mpfr(operation, format, rng, gmpy
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
 def test_the_cases_are_hard(format, rng):
-    # Most of them are ties or so near to one that a result with 53 bits is a tie.
+    # Many of them are rounded wrongly by whoever computes in float64 and then rounds.
     for operation, make in CASES.items():
-        a, *others = make(format, rng)
+        numbers = make(format, rng)
         plain = {"fma": lambda x, y, z: x * y + z}.get(operation) or getattr(np, operation)
         with np.errstate(all="ignore"):
-            result = np.abs(plain(a, *others))
-        low, high = sf.round(result, format, sf.toward_zero), sf.round(result, format, sf.toward_positive)
-        with np.errstate(all="ignore"):
-            near = np.abs((low + high) / 2 - result) <= 1e-13 * result
-        assert near.mean() > 0.4, (operation, near.mean())
+            twice = sf.round(plain(*numbers), format)
+        wrong = ~equal_bits(twice, getattr(sf, operation)(*numbers, format))
+        assert wrong.sum() > 20, operation
