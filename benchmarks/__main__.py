@@ -13,9 +13,17 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import products, rounding, startup, training
+from benchmarks import agreement, peers, products, rounding, startup, training
 
-BENCHMARKS = {"startup": startup, "rounding": rounding, "products": products, "training": training}
+BENCHMARKS = {
+    "startup": startup,
+    "rounding": rounding,
+    "products": products,
+    "training": training,
+    "peers": peers,
+    "agreement": agreement,
+}
+COLUMNS = ("what", "measured", "compared", "target")
 
 
 @click.command()
@@ -28,7 +36,7 @@ def main(names: tuple[str, ...]) -> None:
     for name in names or BENCHMARKS:
         module = BENCHMARKS[name]
         table = Table(title=(module.__doc__ or name).strip(), title_justify="left")
-        for column in ("what", "measured", "compared", "target"):
+        for column in getattr(module, "COLUMNS", COLUMNS):
             table.add_column(column)
         for row in module.rows():
             table.add_row(*row)

@@ -1,19 +1,12 @@
 """Comparing results bit for bit, and numbers that are hard to round."""
 
-import math
-
 import numpy as np
 
 import simfloat as sf
+from simfloat.selftest.batch import equal_bits
+from simfloat.selftest.numbers import DETERMINISTIC, adversarial
 
-DETERMINISTIC = (
-    sf.nearest_even,
-    sf.nearest_away,
-    sf.toward_zero,
-    sf.toward_positive,
-    sf.toward_negative,
-    sf.to_odd,
-)
+__all__ = ["CUSTOM", "DETERMINISTIC", "FORMATS", "adversarial", "assert_bits", "equal_bits"]
 
 #: Beyond the catalog: P3109, one significand bit, no sign, no subnormals, exponents up to float64's ends.
 CUSTOM = (
@@ -36,12 +29,6 @@ CUSTOM = (
 FORMATS = (*sf.CATALOG.values(), *CUSTOM)
 
 
-def equal_bits(a, b):
-    """Elementwise: the same number, zeros of the same sign, or both NaN."""
-    a, b = np.asarray(a), np.asarray(b)
-    return (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))
-
-
 def assert_bits(got, want, *inputs):
     """Fail with the first differing element and its inputs, as hexadecimal floats."""
     got, want = np.asarray(got), np.asarray(want)
@@ -54,23 +41,3 @@ def assert_bits(got, want, *inputs):
             f"{wrong.sum()} of {wrong.size} differ, first at {place}: got {float(got[place]).hex()}, "
             f"want {float(want[place]).hex()}, inputs {operands}"
         )
-
-
-def adversarial(format, rng, count=20):
-    """float64 numbers around `count` random numbers of the format: ties, neighbours of ties, edges, specials."""
-    codes = rng.integers(0, format.max_code + 1, count)
-    base = [format.magnitude(int(code)) for code in codes]
-    base += [0.0, format.smallest_subnormal, format.smallest_normal, format.max]
-    numbers = []
-    for v in base:
-        spacing = 2.0 ** (max(int(np.frexp(v)[1]) - 1 if v else -2000, format.emin) - format.mantissa_bits)
-        for part in (0, 0.25, 0.5, 0.75, 1.0, 1e-9, 1 - 1e-9, rng.random()):
-            w = v + part * spacing
-            numbers += [w, math.nextafter(w, math.inf), math.nextafter(w, 0.0)]
-    wide = rng.standard_normal(20) * 2.0 ** rng.integers(-1000, 1000, 20)
-    numbers = np.concatenate([numbers, np.abs(wide), [1e308, 5e-324, 2.0**-1022, np.inf]])
-    both = np.concatenate([numbers, -numbers, [np.nan]])
-    if format.has_nan:
-        return both
-    both = both[~np.isnan(both)]
-    return both if format.signed else both[~np.signbit(both)]

@@ -17,3 +17,14 @@ def ml_dtypes():
 @pytest.fixture
 def gmpy2():
     return pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")
+
+
+@pytest.fixture
+def gfloat():
+    pytest.importorskip("gfloat.formats", reason="needs gfloat as an oracle")
+    return pytest.importorskip("gfloat")
+
+
+@pytest.fixture
+def apytypes():
+    return pytest.importorskip("apytypes", reason="needs apytypes as an oracle")

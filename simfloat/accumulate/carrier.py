@@ -31,6 +31,8 @@ class Carrier:
         inside = format.emin - format.mantissa_bits >= self.lowest and format.mantissa_bits <= self.precision - 3
         # A normal number of the format must be one of the type, lest its binade read as zero.
         normal = format.emin >= self.lowest + self.precision - 1
+        # A clamped infinity becomes the largest number.
+        inside = inside and format.emax < self.highest
         # Of anchors of twice the spacing, too, with which `directed` finds even numbers.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.selftest.numbers import hard_operands
 from tests.accumulate.definitions import kahan_dot, pairwise_dot
-from tests.accumulate.test_sequential import hard_operands
 from tests.bits import assert_bits
 from tests.reference import matrix_product, sequential_dot
 

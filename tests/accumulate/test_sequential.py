@@ -5,24 +5,12 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate.accumulator import Operand, Operands
+from simfloat.selftest.golden import COUNTING, HARMONIC
+from simfloat.selftest.numbers import hard_operands
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
 FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.TF32, sf.FP32, sf.E4M3FNUZ, sf.Format(8, 15), sf.Format(11, 30)]
-
-
-def hard_operands(rng, inputs, m, k, n):
-    """Numbers whose sums meet ties, cancel, and differ widely in size."""
-    a = rng.standard_normal((m, k)) * 2.0 ** rng.integers(-12, 6, (m, k))
-    b = rng.standard_normal((k, n)) * 2.0 ** rng.integers(-6, 6, (k, n))
-    # Powers of two and their neighbours make ties; a repeated column with the other sign cancels.
-    short = rng.random((m, k)) < 0.4
-    a[short] = rng.choice([1.0, 0.5, 1.5, -1.0, 3.0, 2.0**-8, 2.0**-11, 257.0, 0.0], short.sum())
-    a[:, 1::5] = -a[:, 0:-1:5][:, : a[:, 1::5].shape[1]]
-    b[1::5] = b[0:-1:5][: b[1::5].shape[0]]
-    far = rng.random((k, n)) < 0.1
-    b[far] *= 2.0**-20
-    return sf.round(a, inputs, sf.nearest_even.saturating()), sf.round(b, inputs, sf.nearest_even.saturating())
 
 
 def check(a, b, format, rounding=sf.nearest_even, products=None, seed=3):
@@ -87,6 +75,17 @@ def test_sums_rounded_outward_grow_with_every_step(terms, rounding):
     check(a, b, sf.BF16, rounding)
 
 
+def test_unfused_half_precision_products_agree_with_apytypes(rng, apytypes):
+    # Its accumulator context rounds each product and each sum to the nearest even number. Its numbers are IEEE's.
+    a, b = sf.round(rng.standard_normal((40, 100)), sf.FP16), sf.round(rng.standard_normal((100, 50)), sf.FP16)
+    left, right = (apytypes.APyFloatArray.from_float(x, 5, 10) for x in (a, b))
+    for format, widths in ((sf.FP16, (5, 10)), (sf.E5M2, (5, 2)), (sf.Format(4, 6), (4, 6)), (sf.BF16, (8, 7))):
+        nearest = apytypes.QuantizationMode.TIES_EVEN
+        with apytypes.APyFloatAccumulatorContext(*widths, quantization=nearest):
+            want = (left @ right).to_numpy()
+        assert_bits(sf.matmul(a, b, accumulate=sf.sequential(format, products=format)), want)
+
+
 def test_specials_flow_through_sums():
     inf, nan = np.inf, np.nan
     a = np.array([[inf, 1.0, -inf], [inf, 0.0, 1.0], [nan, 1.0, 1.0], [65504.0, 65504.0, -inf], [-0.0, -0.0, -0.0]])
@@ -106,25 +105,16 @@ def test_signs_of_zero_sums():
     assert np.signbit(sf.dot([2.0**-30], [-(2.0**-30)], accumulate=sf.FP16)) == 1, "a negative sum underflows to -0"
 
 
-@pytest.mark.parametrize("format, stops", [(sf.FP16, 2048), (sf.BF16, 256), (sf.E4M3, 16), (sf.E5M2, 8)], ids=str)
-def test_counting_by_ones_stops_at_two_to_the_precision(format, stops):
-    assert sf.sum(np.ones(stops + 100), accumulate=format) == stops
+@pytest.mark.parametrize("name, stops", COUNTING)
+def test_counting_by_ones_stops_at_two_to_the_precision(name, stops):
+    assert sf.sum(np.ones(stops + 100), accumulate=name) == stops
 
 
-@pytest.mark.parametrize(
-    "format, terms, value",
-    [("FP16", 513, 7.0859375), ("BF16", 65, 5.0625), ("E3M4", 16, 3.5), ("E4M3", 9, 3.0), ("E5M2", 5, 2.0)],
-)
-def test_the_harmonic_series_stagnates(format, terms, value):
-    # Higham, Accuracy and Stability of Numerical Algorithms, and Malone 2020: first k that changes nothing.
-    reciprocals = sf.divide(1.0, np.arange(1, terms + 500), format)
-    sums = [float(sf.sum(reciprocals[:k], accumulate=format)) for k in (terms - 2, terms - 1, terms, terms + 400)]
+@pytest.mark.parametrize("name, first, value", HARMONIC)
+def test_the_harmonic_series_stagnates(name, first, value):
+    reciprocals = sf.divide(1.0, np.arange(1, first + 500), name)
+    sums = [float(sf.sum(reciprocals[:k], accumulate=name)) for k in (first - 2, first - 1, first, first + 400)]
     assert sums[1:] == [value] * 3 and sums[0] < value
-
-
-def test_the_harmonic_series_in_fp32_stagnates_after_two_million_terms():
-    reciprocals = sf.divide(1.0, np.arange(1, 2097152 + 1000), sf.FP32)
-    assert sf.sum(reciprocals, accumulate=sf.FP32) == 15.403682708740234
 
 
 def test_stochastic_sums_do_not_stagnate():

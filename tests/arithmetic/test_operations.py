@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.selftest.numbers import operands
+from simfloat.selftest.operations import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, operate
 
@@ -13,32 +15,6 @@ FORMATS = [
     *(sf.Format(11, 20), sf.Format(11, 49), sf.p3109(8, 1), sf.Format(5, 10, subnormals=False)),
 ]
 RANDOM = [sf.stochastic(), sf.stochastic(3, "A"), sf.stochastic(32, "B")]
-SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1.7976931348623157e308, 2.0**-1022, 1.0, -1.0]
-
-
-def operands(rng, count, scale=1000):
-    """Operands of several precisions over float64's range, with cancellations, far addends and specials."""
-    a, b, c = (_numbers(rng, count, scale) for _ in range(3))
-    with np.errstate(all="ignore"):
-        c[::7], c[1::11] = -(a * b)[::7], (a * b)[1::11] * 2.0**-60
-        b[::13], b[1::13] = -a[::13], a[1::13] * 2.0**-70
-    return a, b, c
-
-
-def _numbers(rng, count, scale):
-    x = rng.standard_normal(count)
-    wide = x * 2.0 ** rng.integers(-scale, scale, count)
-    kinds = [
-        x,
-        x.astype(np.float32),
-        x.astype(np.float16),
-        wide,
-        x.astype(np.float32) * 2.0 ** rng.integers(-60, 60, count),
-    ]
-    mixed = np.choose(rng.integers(0, len(kinds), count), [k.astype(np.float64) for k in kinds])
-    special = rng.random(count) < 0.05
-    mixed[special] = rng.choice(SPECIALS, special.sum())
-    return mixed
 
 
 @pytest.mark.parametrize("format", FORMATS, ids=str)
@@ -52,6 +28,19 @@ def test_exact_result_is_rounded_once(operation, format, rng):
         r = draws(150, rounding, seed=9)
         want = [operate(operation, format, rounding, *x, random=k) for *x, k in zip(*numbers, r, strict=True)]
         assert_bits(getattr(sf, operation)(*numbers, format, rounding, stream=sf.BitStream(9)), want, *numbers)
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E5M2, sf.p3109(8, 4)], ids=str)
+def test_twenty_thousand_fused_triples_are_rounded_once(format, rng):
+    assert by_fractions("fma", near_triples(format, rng, 20_000), format, sf.nearest_even).first_difference() is None
+
+
+@pytest.mark.parametrize("operation", PAIRS)
+@pytest.mark.parametrize("format", [sf.p3109(8, 4), sf.p3109(8, 5, extended=False), *SIX_BITS], ids=str)
+def test_every_pair_of_these_numbers_too_is_rounded_once(format, operation):
+    # Every pair of the common 8-bit formats: tests/selftest.
+    for batch in every_pair(format, operation):
+        assert batch.first_difference() is None
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.Format(11, 30), sf.Format(11, 49)], ids=str)
@@ -95,24 +84,6 @@ def test_sqrt_in_other_modes_brackets_the_exact_root(rounding, rng):
 def test_sqrt_specials():
     x = [0.0, -0.0, np.inf, -1.0, np.nan, 4.0]
     assert_bits(sf.sqrt(x, sf.FP16), [0.0, -0.0, np.inf, np.nan, np.nan, 2.0])
-
-
-@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2, sf.E4M3FNUZ], ids=str)
-@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide"])
-def test_all_pairs_of_eight_bit_numbers(operation, format):
-    # Float64 holds every sum and product of two such numbers exactly, and no quotient of theirs is so near a tie
-    # that its 53 bits would mislead: a second rounding is then the rounding.
-    values = sf.decode(np.arange(256), format).astype(np.float64)
-    a, b = np.meshgrid(values, values)
-    with np.errstate(all="ignore"):
-        plain = getattr(np, operation)(a, b)
-    for rounding in DETERMINISTIC:
-        got = getattr(sf, operation)(a, b, format, rounding)
-        want = sf.round(plain, format, rounding)
-        if rounding is sf.toward_negative and operation in ("add", "subtract"):
-            want = np.where((plain == 0) & (np.signbit(a) | (np.signbit(b) == (operation == "add"))), -0.0, want)
-            want = sf.round(want, format)
-        assert_bits(got, want, a, b)
 
 
 def test_fp64_under_nearest_even_is_the_hardware(rng, gmpy2):

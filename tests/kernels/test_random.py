@@ -4,20 +4,14 @@ import numpy as np
 import pytest
 
 from simfloat.kernels.random import fill_words, philox, words_at
-
-# kat_vectors of the Random123 library (Salmon et al. 2011): philox4x32-10 counter, key, answer.
-KNOWN_ANSWERS = [
-    ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),
-    ("ffffffff ffffffff ffffffff ffffffff", "ffffffff ffffffff", "408f276d 41c83b0e a20bc7c6 6d5451fd"),
-    ("243f6a88 85a308d3 13198a2e 03707344", "a4093822 299f31d0", "d16cfe09 94fdcceb 5001e420 24126ea1"),
-]
+from simfloat.selftest.golden import PHILOX
 
 
 def words(text):
     return [np.uint64(int(word, 16)) for word in text.split()]
 
 
-@pytest.mark.parametrize("counter, key, answer", KNOWN_ANSWERS)
+@pytest.mark.parametrize("counter, key, answer", PHILOX)
 def test_philox_gives_the_known_answers(counter, key, answer):
     assert [int(w) for w in philox(*words(counter), *words(key))] == [int(w) for w in words(answer)]
 

@@ -1,0 +1,165 @@
+"""Results of peers that are not the exact result rounded once, beside ours; all computed in this run."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from typing import NamedTuple
+
+import numpy as np
+
+import simfloat as sf
+
+COLUMNS = ("peer", "expression", "what is due", "simfloat", "peer's")
+
+
+class Case(NamedTuple):
+    """An expression, the result that is due and why, and two functions that compute it."""
+
+    expression: str
+    due: str
+    ours: Callable[[], object]
+    theirs: Callable[[], object]
+
+
+def rows() -> Iterator[tuple[str, ...]]:
+    """Every case of every installed peer."""
+    for name, cases in PEERS.items():
+        try:
+            release = f"{name} {version(name)}"
+        except PackageNotFoundError:
+            yield name, "not installed", "", "", ""
+            continue
+        for case in cases():
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                yield release, case.expression, case.due, _text(case.ours()), _text(case.theirs())
+
+
+def ml_dtypes() -> list[Case]:
+    """float64 operands go through float32."""
+    import ml_dtypes
+
+    def cast(x: float, dtype: type) -> float:
+        return float(np.array(x).astype(dtype).astype(np.float64))
+
+    return [
+        _rounded("1 + 2^-8 + 2^-40", 1 + 2.0**-8 + 2.0**-40, sf.BF16, "above the tie 1 + 2^-8: 1 + 2^-7",
+                 lambda x: cast(x, ml_dtypes.bfloat16)),
+        _rounded("-432 + 2^-44", -431.99999999999994, sf.E4M3, "inside the tie -432: -416",
+                 lambda x: cast(x, ml_dtypes.float8_e4m3fn)),
+        _rounded("464 + 10^-9", 464 + 1e-9, sf.E4M3, "above the tie 464, beyond max: NaN",
+                 lambda x: cast(x, ml_dtypes.float8_e4m3fn)),
+    ]  # fmt: skip
+
+
+def torch() -> list[Case]:
+    """On CPU too, float64 operands go through float32."""
+    import torch
+
+    def cast(x: float, dtype: object) -> float:
+        return float(torch.tensor(x, dtype=torch.float64).to(dtype).double())
+
+    return [
+        _rounded("1 + 2^-11 + 2^-40", 1 + 2.0**-11 + 2.0**-40, sf.FP16, "above the tie 1 + 2^-11: 1 + 2^-10",
+                 lambda x: cast(x, torch.float16)),
+        _rounded("1 + 2^-8 + 2^-40", 1 + 2.0**-8 + 2.0**-40, sf.BF16, "above the tie 1 + 2^-8: 1 + 2^-7",
+                 lambda x: cast(x, torch.bfloat16)),
+        _rounded("-432 + 2^-44", -431.99999999999994, sf.E4M3, "inside the tie -432: -416",
+                 lambda x: cast(x, torch.float8_e4m3fn)),
+    ]  # fmt: skip
+
+
+def gfloat() -> list[Case]:
+    """A format without subnormals has no smallest number."""
+    import gfloat
+    from gfloat import formats
+
+    scale = formats.format_info_ocp_e8m0
+
+    def rounded(x: float) -> float:
+        return gfloat.round_ndarray(scale, np.array([x]))[0]
+
+    return [
+        _rounded("2^-140", 2.0**-140, sf.E8M0, "the smallest scale, 2^-127", rounded),
+        Case(
+            "code of 2^-140 rounded to E8M0",
+            "0",
+            lambda: int(sf.encode(sf.round(2.0**-140, sf.E8M0), sf.E8M0)),
+            lambda: int(gfloat.encode_ndarray(scale, np.array([rounded(2.0**-140)]))[0]),
+        ),
+    ]
+
+
+def pychop() -> list[Case]:
+    """Overflow, directions and signs of zero; powers of two found with a logarithm."""
+    from pychop import Chop
+
+    def chop(exponent_bits: int, mantissa_bits: int, mode: int = 1) -> Callable[[float], float]:
+        return lambda x: Chop(exponent_bits, mantissa_bits, rmode=mode)(np.array([x]))[0]
+
+    half = sf.decode(np.arange(1 << 16), sf.FP16).astype(np.float64)
+    half = half[np.isfinite(half)]
+    return [
+        _rounded("65520", 65520.0, sf.FP16, "the tie where overflow begins: inf", chop(5, 10)),
+        _rounded("65536", 65536.0, sf.FP16, "beyond max: inf", chop(5, 10)),
+        _rounded("100000", 100000.0, sf.FP16, "beyond max: inf", chop(5, 10)),
+        _rounded("300", 300.0, sf.E4M3_IEEE, "beyond max = 240: inf", chop(4, 3)),
+        _rounded("-0.0", -0.0, sf.FP16, "-0.0", chop(5, 10)),
+        _rounded("1024 - 2^-43", math.nextafter(1024, 0), sf.FP16, "the number below 1024: 1023.5",
+                 chop(5, 10, 4), sf.toward_zero),
+        _rounded("-(1 + 2^-11)", -(1 + 2.0**-11), sf.FP16, "a tie, away from zero: -(1 + 2^-10)",
+                 chop(5, 10, 8), sf.nearest_away),
+        _rounded("1", 1.0, sf.FP16, "a number of the format: 1", chop(5, 10, 9), sf.to_odd),
+        Case(
+            f"how many of FP16's {half.size} codes to_odd moves",
+            "0: all are fixed points",
+            lambda: int(np.sum(sf.round(half, sf.FP16, sf.to_odd) != half)),
+            lambda: int(np.sum(Chop(5, 10, rmode=9)(half) != half)),
+        ),
+    ]  # fmt: skip
+
+
+def apytypes() -> list[Case]:
+    """On several threads stochastic products are not a function of the seed."""
+    import apytypes
+
+    a = sf.round(np.random.default_rng(0).standard_normal((64, 64)), sf.FP16)
+    theirs = apytypes.APyFloatArray.from_float(a, 5, 10)
+
+    def product() -> np.ndarray:
+        apytypes.set_float_quantization_seed(5)
+        mode = apytypes.QuantizationMode.STOCH_WEIGHTED
+        with apytypes.APyFloatAccumulatorContext(5, 10, quantization=mode):
+            return (theirs @ theirs).to_numpy()
+
+    def ours() -> np.ndarray:
+        accumulate = sf.sequential(sf.FP16, rounding=sf.stochastic(), products=sf.FP16)
+        return sf.matmul(a, a, accumulate=accumulate, stream=sf.BitStream(5))
+
+    apytypes.reset_thread_pool(2)
+    expression = "differing results of 4096, two stochastic products with one seed on 2 threads"
+    return [Case(expression, "0", lambda: int(np.sum(ours() != ours())), lambda: int(np.sum(product() != product())))]
+
+
+#: Peers by the name of their package.
+PEERS = {"ml_dtypes": ml_dtypes, "torch": torch, "gfloat": gfloat, "pychop": pychop, "apytypes": apytypes}
+
+
+def _rounded(
+    expression: str,
+    x: float,
+    format: sf.Format,
+    due: str,
+    theirs: Callable[[float], float],
+    rounding: sf.Rounding = sf.nearest_even,
+) -> Case:
+    """The rounding of x: to nearest even, unless another mode is named."""
+    mode = "" if rounding is sf.nearest_even else f", {rounding}"
+    return Case(f"{expression} to {format}{mode}", due, lambda: float(sf.round(x, format, rounding)), lambda: theirs(x))
+
+
+def _text(x: object) -> str:
+    return str(x) if isinstance(x, int) else repr(float(x))  # type: ignore[arg-type]

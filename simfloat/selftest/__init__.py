@@ -1,0 +1,38 @@
+"""Checks of the installed library on this machine, without any oracle package.
+
+A check is a function `check(quick)` that yields batches of results beside what they should be; its name in `CHECKS`
+and the first line of its docstring say what it checks. To add one, write the function and name it here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from simfloat.selftest import functions, operations, randomness, rounding, sums
+from simfloat.selftest.batch import Batch
+from simfloat.selftest.runner import run
+
+#: Every check by the name under which it is reported, in the order in which they run.
+CHECKS: dict[str, Callable[[bool], Iterator[Batch]]] = {
+    "golden vectors": rounding.golden_vectors,
+    "codes round trip": rounding.codes_round_trip,
+    "numbers are fixed points": rounding.fixed_points,
+    "ties and edges": rounding.ties_and_edges,
+    "stochastic variants": rounding.stochastic_variants,
+    "all pairs, 8 bits": operations.all_pairs,
+    "all a * b + c, 4 to 8 bits": operations.all_triples,
+    "a * b + c, sampled": operations.fma_of_narrow_numbers,
+    "operations, whole range": operations.whole_range,
+    "square roots": functions.square_roots,
+    "exp, log, tanh, sigmoid": functions.elementary_functions,
+    "functions at specials": functions.special_operands,
+    "sequential sums": sums.sequential,
+    "exact sums": sums.exact,
+    "stagnation table": sums.stagnation,
+    "random generator": randomness.generator,
+    "stochastic frequencies": randomness.frequencies,
+    "threads": randomness.threads,
+    "streams": randomness.streams,
+}
+
+__all__ = ["CHECKS", "Batch", "run"]

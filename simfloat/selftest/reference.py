@@ -1,0 +1,93 @@
+"""Operations and sums by exact fractions: slow, obvious, and what every kernel is held to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+
+from simfloat.formats import Format, Rounding
+from simfloat.formats.definition import round_value
+from simfloat.kernels.random import words_at
+
+
+def exact(
+    operation: str, a: float, b: float = 0.0, c: float = 0.0, *, negative_zero_sums: bool = False
+) -> Fraction | float:
+    """The exact result: a Fraction, or a float where it is zero, infinite or NaN (IEEE 754-2019, sections 6 and 7)."""
+    with np.errstate(all="ignore"):
+        a, b, c = np.float64(a), np.float64(b), np.float64(c)
+        if operation == "subtract":
+            return exact("add", a, -b, negative_zero_sums=negative_zero_sums)
+        if operation == "multiply":
+            return Fraction(a) * Fraction(b) if _plain(a) and _plain(b) else float(a * b)
+        if operation == "divide":
+            return Fraction(a) / Fraction(b) if _plain(a) and _plain(b) else float(a / b)
+        if operation == "fma":
+            product = exact("multiply", a, b)
+            if isinstance(product, float):
+                return exact("add", product, c, negative_zero_sums=negative_zero_sums)
+            if not math.isfinite(c):
+                return float(c)
+            return product + Fraction(c) or (-0.0 if negative_zero_sums else 0.0)
+        if not (math.isfinite(a) and math.isfinite(b)):
+            return float(a + b)
+        if a == 0 and b == 0 and np.signbit(a) == np.signbit(b):
+            return float(a)
+        return Fraction(a) + Fraction(b) or (-0.0 if negative_zero_sums else 0.0)
+
+
+def operate(operation: str, format: Format, rounding: Rounding, *operands: float, random: int = 0) -> float:
+    """The exact result rounded once by the definition."""
+    down = rounding.mode == "toward_negative"
+    return round_value(exact(operation, *operands, negative_zero_sums=down), format, rounding, int(random))
+
+
+def draws(count: int, rounding: Rounding, seed: int = 0, call: int = 0) -> list[int]:
+    """The integers R that a plain stochastic call uses for its elements, by the definition of the random words."""
+    words = [words_at_python(i // 4, 0, call, 0, seed)[i % 4] for i in range(count)]
+    return [word >> (32 - rounding.bits) for word in words]
+
+
+def words_at_python(element: int, step: int, call: int, stage: int, seed: int) -> list[int]:
+    """`kernels.random.words_at` on Python integers."""
+    return [int(w) for w in words_at(*(np.uint64(v) for v in (element, step, call, stage, seed)))]
+
+
+def sequential_dot(
+    a: Sequence[float],
+    b: Sequence[float],
+    format: Format,
+    rounding: Rounding,
+    products: Format | None = None,
+    element: int = 0,
+    seed: int = 0,
+    call: int = 0,
+    stage: int = 1,
+    step: int = 0,
+) -> float:
+    """Sum over ascending k from +0, each step by the definition."""
+    total = 0.0
+    for k, (x, y) in enumerate(zip(a, b, strict=True)):
+        if products is None:
+            r = step_draw(rounding, element, step + k, seed, call, stage)
+            total = operate("fma", format, rounding, x, y, total, random=r)
+        else:
+            r = step_draw(rounding, element, step + k, seed, call, stage + 1)
+            product = operate("multiply", products, rounding, x, y, random=r)
+            r = step_draw(rounding, element, step + k, seed, call, stage)
+            total = operate("add", format, rounding, total, product, random=r)
+    return total
+
+
+def step_draw(rounding: Rounding, element: int, step: int, seed: int, call: int, stage: int) -> int:
+    """The integer R of a step of a stochastic sum; 0 for other modes."""
+    if not rounding.is_stochastic:
+        return 0
+    return words_at_python(element, step, call, stage, seed)[step % 4] >> (32 - rounding.bits)
+
+
+def _plain(x: float) -> bool:
+    return math.isfinite(x) and x != 0

@@ -1,0 +1,46 @@
+"""Sequential sums of numbers far below the smallest normal number, and beyond the largest, by the definition."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.numbers import hard_operands
+from tests.bits import assert_bits
+from tests.reference import matrix_product, sequential_dot
+
+FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E4M3FNUZ, sf.Format(8, 15), sf.Format(4, 6, bias=-20)]
+MODES = [sf.nearest_even, sf.toward_negative, sf.stochastic(8)]
+
+CASES = [(format, rounding, end) for format in FORMATS for rounding in MODES for end in ("large", "small")]
+
+
+@pytest.mark.parametrize(
+    "format, rounding, end",
+    [pytest.param(*case, id="-".join(map(str, case))) for case in CASES],
+)
+def test_sums_at_the_ends_of_the_range_follow_the_definition(format, rounding, end, rng):
+    exponent = (format.emin - format.mantissa_bits if end == "small" else format.emax) // 2
+    for inputs in (sf.FP32, sf.BF16):
+        scaled = (np.ldexp(x, exponent) for x in hard_operands(rng, inputs, 2, 20, 3))
+        a, b = (sf.round(x, inputs, sf.nearest_even.saturating()) for x in scaled)
+        for products in (None, format, sf.FP16):
+
+            def dot(x, y, element, products=products):
+                return sequential_dot(x, y, format, rounding, products, element, seed=3)
+
+            accumulate = sf.sequential(format, rounding=rounding, products=products)
+            assert_bits(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3)), matrix_product(a, b, dot))
+
+
+def test_terms_below_half_the_smallest_number_add_up_to_zero():
+    assert sf.sum(np.full(8, 2.0**-26), accumulate=sf.FP16) == 0
+
+
+def test_products_below_half_the_smallest_number_of_their_format_are_zero():
+    assert sf.dot([2.0**-47], [0.3125], accumulate=sf.sequential(sf.Format(9, 10), products=sf.FP16)) == 0
+
+
+def test_infinite_products_clamp_where_the_largest_number_is_no_float32():
+    format = sf.Format(8, 8, special="finite")
+    accumulate = sf.sequential(format, products=sf.FP16)
+    assert sf.dot([2.0**20, -(2.0**20)], [1.0, 1.0], accumulate=accumulate) == -format.max

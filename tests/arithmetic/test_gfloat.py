@@ -1,0 +1,58 @@
+"""Rounding float64 numbers against gfloat, which takes the integers of stochastic rounding from its caller."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.reference import draws
+from tests.bits import assert_bits
+
+FORMATS = {
+    "format_info_binary16": sf.FP16,
+    "format_info_bfloat16": sf.BF16,
+    "format_info_binary32": sf.FP32,
+    "format_info_ocp_e4m3": sf.E4M3,
+    "format_info_ocp_e5m2": sf.E5M2,
+    "format_info_ocp_e3m2": sf.E3M2,
+    "format_info_ocp_e2m1": sf.E2M1,
+}
+MODES = {
+    "TiesToEven": sf.nearest_even,
+    "TiesToAway": sf.nearest_away,
+    "TowardZero": sf.toward_zero,
+    "TowardPositive": sf.toward_positive,
+    "TowardNegative": sf.toward_negative,
+}
+VARIANTS = {"StochasticFastest": "A", "StochasticFast": "B", "Stochastic": "C"}
+
+
+def numbers(format, rng, count):
+    """Numbers of all exponents of the format and a few beyond its ends, some of them near ties."""
+    exponents = rng.integers(format.emin - format.mantissa_bits - 2, format.emax, count)
+    x = (1 + rng.integers(0, 2 ** (format.mantissa_bits + 3), count) * format.eps / 8) * 2.0**exponents
+    x[::2] *= 1 + rng.standard_normal(x[::2].size) * 2.0**-40
+    x = x * rng.choice([-1.0, 1.0], count)
+    # What happens beyond max is a choice; there gfloat's is another.
+    return x[np.abs(x) < format.max]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_deterministic_modes_agree_with_gfloat(name, rng, gfloat):
+    format = FORMATS[name]
+    x = numbers(format, rng, 20_000)
+    for mode, rounding in MODES.items():
+        want = gfloat.round_ndarray(getattr(gfloat.formats, name), x, gfloat.RoundMode[mode])
+        assert_bits(sf.round(x, format, rounding), want, x)
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8, 32])
+@pytest.mark.parametrize("name", FORMATS)
+def test_stochastic_variants_agree_with_gfloat_given_the_same_random_bits(name, bits, rng, gfloat):
+    format = FORMATS[name]
+    x = numbers(format, rng, 1500)
+    for mode, variant in VARIANTS.items():
+        rounding = sf.stochastic(bits, variant)
+        random = np.array(draws(x.size, rounding, seed=5))
+        options = dict(srbits=random, srnumbits=bits)
+        want = gfloat.round_ndarray(getattr(gfloat.formats, name), x, gfloat.RoundMode[mode], **options)
+        assert_bits(sf.round(x, format, rounding, stream=sf.BitStream(5)), want, x)
