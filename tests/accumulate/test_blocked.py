@@ -163,7 +163,7 @@ def test_scales_that_do_not_fit_are_refused(rng):
         (dict(accumulate=UNIT, scales=(s * np.nan, t)), r"a finite number, and that of a\[0, 0\] is nan"),
         (dict(accumulate=UNIT, scales=(s, t * 3)), "an E8M0 number"),
         (dict(accumulate=sf.FP32, scales=(s * np.inf, t)), "a finite number"),
-        (dict(accumulate=sf.FP32, scales=(s * 2.0**-1070, t)), "are not float64 numbers"),
+        (dict(accumulate=sf.FP32, scales=(np.full_like(s, 2.0**-1070), t)), "are not float64 numbers"),
     ]  # fmt: skip
     for options, message in cases:
         with pytest.raises(ValueError, match=message):
