@@ -13,8 +13,8 @@ from simfloat.accumulate.facts import ONES
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, Rounding, nearest_even
 
-#: Run results that are kept before the outer accumulator takes them: 2 MiB of float64.
-KEPT = 1 << 18
+#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
+KEPT = 1 << 20
 
 
 def blocked(size: int, inner: Accumulator | Format | str, outer: Accumulator | Format | str) -> Blocked:

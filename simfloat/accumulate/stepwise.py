@@ -18,7 +18,7 @@ from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffice
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step.
-COSTS = {"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.5, "random": 1.0, "wide": 30.0}
+COSTS = {"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.5, "random": 1.0, "random_odd": 1.0, "wide": 30.0}
 
 #: Kinds of steps of deterministic modes, quickest first, and what shows that they are exact.
 KINDS = (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd))
@@ -73,13 +73,18 @@ def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tu
     """The cheapest kind of step that is exact, its carrier, and the bound on exponents that the carrier needs."""
     if not kernels.grid.plain(format, rounding) or not CARRIERS[1].holds(products):
         return "wide", np.float64, None
-    if rounding.is_stochastic:
-        return "random" if odd_suffices(format, rounding) else "wide", np.float64, None
+    if rounding.is_stochastic and not odd_suffices(format, rounding):
+        return "wide", np.float64, None
     # Both operands of an addition may be sums: numbers of the format.
     terms = products.rounded(format)._replace(precision=format.precision)
     # Corrections are a few times larger than what they correct at most.
     inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
     sums = terms.summed(4 * depth, None if inward else format)
+    if rounding.is_stochastic:
+        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
+        bits = CARRIERS[1].precision if rounding.variant == "A" else rounding.bits
+        plain = CARRIERS[1].needs_no_error(format, terms, sums, bits)
+        return "random" if plain else "random_odd", np.float64, None
     able = [carrier for carrier in CARRIERS if carrier.holds(products) and carrier.has_room(format, sums)]
     for kind, suits in KINDS if rounding.mode == "nearest_even" else DIRECTED_KINDS:
         for carrier in able:

@@ -10,7 +10,7 @@ import numpy as np
 
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import specialize
-from simfloat.kernels.steps import KINDS, fill_words
+from simfloat.kernels.steps import KINDS, fill_draws
 
 COLUMNS, DEPTH = 512, 16
 STAGES = 5
@@ -18,8 +18,8 @@ STAGES = 5
 
 def _kahan(a, b, out, numbers, sign, pair, place, seed):
     grid = unpack(numbers)
-    draw = draws and grid.random_step != 0.0  # noqa: F821
-    words = np.zeros((STAGES, 4, COLUMNS), np.uint32)
+    draws = thresholds or (words and grid.random_step != 0.0)  # noqa: F821
+    drawn = np.zeros((STAGES, 4, COLUMNS))
     rests = np.zeros_like(out)
     out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
@@ -28,13 +28,13 @@ def _kahan(a, b, out, numbers, sign, pair, place, seed):
             for i in range(out.shape[0]):
                 sums, rest = out[i, left:right], rests[i, left:right]
                 for k in range(first, min(first + DEPTH, a.shape[1])):
-                    if draw and k % 4 == 0:
-                        fill_words(words[0], right - left, place, i, left, k, 0, seed)
-                        fill_words(words[1], right - left, place, i, left, k, 1, seed)
-                        fill_words(words[2], right - left, place, i, left, k, 2, seed)
-                        fill_words(words[3], right - left, place, i, left, k, 3, seed)
-                        fill_words(words[4], right - left, place, i, left, k, 4, seed)
-                    x, row, w = a[i, k], b[k, left:right], words[:, k % 4]
+                    if draws and k % 4 == 0:
+                        fill_draws(drawn[0], right - left, place, i, left, k, 0, seed, grid, words)  # noqa: F821
+                        fill_draws(drawn[1], right - left, place, i, left, k, 1, seed, grid, words)  # noqa: F821
+                        fill_draws(drawn[2], right - left, place, i, left, k, 2, seed, grid, words)  # noqa: F821
+                        fill_draws(drawn[3], right - left, place, i, left, k, 3, seed, grid, words)  # noqa: F821
+                        fill_draws(drawn[4], right - left, place, i, left, k, 4, seed, grid, words)  # noqa: F821
+                    x, row, w = a[i, k], b[k, left:right], drawn[:, k % 4]
                     for j in range(sums.size):
                         s = sums[j]
                         p = product(x, row[j], grid, sign, pair, w[1, j])  # noqa: F821

@@ -24,26 +24,39 @@ NOTHING = 2.0**-900
 
 @kernel
 def exact_chunks(a, b, out, terms):
-    """CDNA1: the sum so far and `terms` products, exact, rounded to nearest float32. All arrays are float64."""
+    """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32. All arrays are float64."""
     out[:] = 0.0
-    for i in range(out.shape[0]):
-        for j in range(out.shape[1]):
-            total = 0.0
-            for first in range(0, a.shape[1], terms):
-                plain, high, low = total, 0.0, 0.0
-                for k in range(first, first + terms):
-                    product = a[i, k] * b[k, j]
-                    plain += product
+    for left in range(0, out.shape[1], COLUMNS):
+        right = min(left + COLUMNS, out.shape[1])
+        for first in range(0, a.shape[1], terms):
+            # With two products the last two are the first two again, and do not count.
+            third, fourth = first + terms - 2, first + terms - 1
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                w, x, y, z = a[i, first], a[i, first + 1], a[i, third], a[i, fourth]
+                p, q, r, s = b[first, left:right], b[first + 1, left:right], b[third, left:right], b[fourth, left:right]
+                for j in range(sums.size):
+                    one, two, three, four = w * p[j], x * q[j], y * r[j], z * s[j]
+                    if terms == 2:
+                        three, four = 0.0, 0.0
+                    plain = sums[j] + ((one + two) + (three + four))
                     # FP16 products are multiples of 2^-48 below 2^32: what the sums leave over adds up exactly.
-                    high, rest = two_sum(high, product)
+                    high, low = two_sum(one, two)
+                    high, rest = two_sum(high, three)
                     low += rest
-                high, low = two_sum(high, low)
-                # Boldo and Melquiond 2008, section 5: round-to-odd of the sum of a pair and a number.
-                t, t_error = two_sum(total, low)
-                v, v_error = two_sum(high, t)
-                s, e = two_sum(v, odd_sum(t_error, v_error))
-                total = np.float64(np.float32(odd(s, e) + 0.0)) if abs(plain) < np.inf else plain
-            out[i, j] = total
+                    high, rest = two_sum(high, four)
+                    total = _nearest_sum(high, low + rest, sums[j])
+                    sums[j] = total if abs(plain) < np.inf else plain
+
+
+@scalar
+def _nearest_sum(high, low, so_far):
+    """high + low + so_far rounded once to nearest float32, by round-to-odd (Boldo and Melquiond 2008, section 5)."""
+    high, low = two_sum(high, low)
+    t, t_error = two_sum(so_far, low)
+    v, v_error = two_sum(high, t)
+    s, e = two_sum(v, odd_sum(t_error, v_error))
+    return np.float64(np.float32(odd(s, e) + 0.0))
 
 
 @scalar

@@ -13,7 +13,7 @@ import numpy as np
 
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import specialize
-from simfloat.kernels.steps import KINDS, fill_words
+from simfloat.kernels.steps import KINDS, fill_draws
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128
@@ -22,9 +22,9 @@ GROUP = 4
 
 def _pairwise(a, b, out, numbers, sign, pair, place, seed):
     grid = unpack(numbers)
-    draw = draws and grid.random_step != 0.0  # noqa: F821
+    draws = thresholds or (words and grid.random_step != 0.0)  # noqa: F821
     stack, starts = np.empty((40, COLUMNS), out.dtype), np.empty(40, np.int64)
-    s, p = np.zeros((GROUP, COLUMNS), np.uint32), np.zeros((GROUP, COLUMNS), np.uint32)
+    s, p = np.zeros((GROUP, COLUMNS)), np.zeros((GROUP, COLUMNS))
     terms = a.shape[1]
     grouped = terms - terms % GROUP
     out[:] = 0
@@ -38,9 +38,9 @@ def _pairwise(a, b, out, numbers, sign, pair, place, seed):
                 complete = -1
                 if k < terms:
                     node, starts[depth] = stack[depth], k
-                    if draw and k <= grouped:
-                        fill_words(s, columns, place, i, left, k, 0, seed)
-                        fill_words(p, columns, place, i, left, k, 1, seed)
+                    if draws and k <= grouped:
+                        fill_draws(s, columns, place, i, left, k, 0, seed, grid, words)  # noqa: F821
+                        fill_draws(p, columns, place, i, left, k, 1, seed, grid, words)  # noqa: F821
                 if k < grouped:
                     x0, x1, x2, x3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
                     r0, r1, r2, r3 = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
@@ -61,8 +61,8 @@ def _pairwise(a, b, out, numbers, sign, pair, place, seed):
                 while depth > 1 and complete & 1:
                     depth, complete = depth - 1, complete >> 1
                     lower, upper, start = stack[depth - 1], stack[depth], starts[depth]
-                    if draw:
-                        fill_words(s, columns, place, i, left, start, 0, seed)
+                    if draws:
+                        fill_draws(s, columns, place, i, left, start, 0, seed, grid, words)  # noqa: F821
                     drawn = s[start & 3]
                     for j in range(columns):
                         lower[j] = add(lower[j], upper[j], grid, sign, pair, drawn[j])  # noqa: F821
