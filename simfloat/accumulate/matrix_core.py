@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -73,10 +74,15 @@ class MatrixCore:
         """The format of the sums."""
         return FP64 if self.inputs == (FP64, FP64) else FP32
 
+    @cached_property
+    def instruction(self) -> Instruction:
+        """The unit's row of the table."""
+        return find("matrix_core", UNITS, self.architecture, self.inputs, self.result, None)
+
     def engine(self, operands: Operands) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
         check_operands(self, self.inputs, operands)
-        instruction = find("matrix_core", UNITS, self.architecture, self.inputs, self.result, None)
+        instruction = self.instruction
         if instruction in CHAINS:
             return Sequential(self.result).engine(operands)
         least = (self.inputs[0].emin, self.inputs[1].emin)

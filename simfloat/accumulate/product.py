@@ -219,13 +219,15 @@ def contract(
 
     `sums_of` computes the sums of the rounded operands with an engine, as one vector in C order.
     """
-    out = np.empty(shape, dtype)
     draw = take_draw(stream, rounding, *accumulator.roundings)
     x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
     if scales and not accumulator.scales:
         x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
     engine = accumulator.engine(Operands(x, y, depth, output, rounding, scales))
     sums = sums_of(engine, x.array, y.array, draw)
+    if output == accumulator.result and output.has_nan and observer is None and not rounding.saturates:
+        return sums.reshape(shape).astype(dtype, copy=False)  # numbers of the output format already
+    out = np.empty(shape, dtype)
     plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
     return out

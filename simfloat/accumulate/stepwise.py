@@ -56,8 +56,7 @@ class Stepwise:
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or operands.in_float32:
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        kind, carrier, top = _step(self.format, self.rounding, operands.products, operands.depth)
-        return _engine(self, kind, carrier, top)
+        return _quickest(self, operands.products, operands.depth)
 
     def _options(self) -> str:
         return "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
@@ -106,6 +105,12 @@ class _Loop(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         where, seed = kernel_place(place)
         self.loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+
+
+@lru_cache(maxsize=1024)
+def _quickest(accumulator: Stepwise, products: Facts, depth: int) -> _Loop:
+    """The fastest loop that is exact for sums of so many products."""
+    return _engine(accumulator, *_step(accumulator.format, accumulator.rounding, products, depth))
 
 
 @lru_cache(maxsize=1024)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -133,12 +134,12 @@ class TensorCore:
         """The format of the sums."""
         return self.output
 
-    @property
+    @cached_property
     def instruction(self) -> Instruction:
         """The unit's row of the table."""
         return find("tensor_core", UNITS, self.architecture, self.inputs, self.output, self.scales)
 
-    @property
+    @cached_property
     def unit(self) -> Fused:
         """The unit as a fused sum."""
         terms, bits = self.instruction.terms, self.instruction.fraction_bits

@@ -68,15 +68,16 @@ def find(
 
 def check_operands(unit: object, inputs: Pair, operands: Operands) -> None:
     """Refuse operands that are not numbers of the unit's formats; a TF32 unit takes float32 numbers."""
-    for name, operand, format in zip("ab", (operands.x, operands.y), inputs, strict=True):
-        _check_operand(unit, name, operand, FP32 if format == TF32 else format)
+    a, b = (FP32 if format == TF32 else format for format in inputs)
+    if not (operands.x.format == a or operands.a.inside(a)):
+        _check_operand(unit, "a", operands.x, a)
+    if not (operands.y.format == b or operands.b.inside(b)):
+        _check_operand(unit, "b", operands.y, b)
 
 
 def _check_operand(unit: object, name: str, operand: Operand, format: Format) -> None:
     array = operand.array
-    if operand.format is not None and (operand.format == format):
-        return
-    if (format == FP32 and array.dtype == np.float32) or (operand.facts and operand.facts.inside(format)):
+    if format == FP32 and array.dtype == np.float32:
         return
     if array.size == 0 and operand.facts:
         raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
