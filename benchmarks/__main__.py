@@ -13,12 +13,13 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import agreement, peers, products, rounding, startup, training
+from benchmarks import agreement, operations, peers, products, rounding, startup, training
 
 BENCHMARKS = {
     "startup": startup,
     "rounding": rounding,
     "products": products,
+    "operations": operations,
     "training": training,
     "peers": peers,
     "agreement": agreement,
