@@ -57,6 +57,22 @@ HARMONIC = (
     ("E5M2", 5, 2.0),
 )
 
+#: Kind, architecture, inputs, and what 2^23 - 2^23 - 1/2 - 1/4 - 1/8 gives, the first of them being the sum so far
+#: (Xie et al., MMA-Sim, arXiv 2511.10909, equation 10, and its simulator 2.1.1).
+UNITS = (
+    *(("tensor_core", *unit) for unit in (
+        ("volta", "FP16", 0.0), ("turing", "FP16", -0.5), ("ampere", "FP16", -0.5), ("ampere", "BF16", -0.5),
+        ("ampere", "TF32", -0.5), ("ada", "FP16", -0.5), ("ada", "E5M2", 0.0), ("hopper", "FP16", -0.75),
+        ("hopper", "BF16", -0.75), ("hopper", "TF32", -0.75), ("hopper", "E5M2", 0.0), ("hopper", "FP64", -0.875),
+        ("blackwell", "FP16", -0.75), ("blackwell", "TF32", -0.75), ("blackwell", "E5M2", -0.75),
+    )),
+    *(("matrix_core", *unit) for unit in (
+        ("cdna1", "FP16", -0.875), ("cdna1", "BF16", -0.875), ("cdna1", "FP32", -0.875), ("cdna2", "FP16", 0.0),
+        ("cdna2", "BF16", -0.375), ("cdna3", "FP16", -0.5), ("cdna3", "BF16", -0.5), ("cdna3", "TF32", -0.5),
+        ("cdna3", "E5M2FNUZ", -1.0),
+    )),
+)  # fmt: skip
+
 #: Philox4x32-10 of the Random123 library (kat_vectors): counter, key, answer.
 PHILOX = (
     ("00000000 00000000 00000000 00000000", "00000000 00000000", "6627e8d5 e169c58d bc57ac4c 9b00dbd8"),

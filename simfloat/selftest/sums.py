@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
 from simfloat.selftest.batch import Batch
 from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
-from simfloat.selftest.reference import sequential_dot
+from simfloat.selftest.orders import dot, fused_dot, matrix
 
 CASES = [
     *((format, inputs) for format in (sf.FP16, sf.BF16, sf.FP32) for inputs in (sf.FP16, sf.BF16, sf.E4M3, sf.FP32)),
@@ -25,16 +27,72 @@ def sequential(quick: bool) -> Iterator[Batch]:
     rng = np.random.default_rng(7)
     for format, inputs in CASES[::4] if quick else CASES:
         a, b = hard_operands(rng, inputs, 2, 24, 3)
+        # Tiny products as well: all their sums lie below the smallest normal number.
+        tiny = a * 2.0 ** (format.emin - format.mantissa_bits)
         for rounding in (*DETERMINISTIC, sf.stochastic(), sf.stochastic(4, "A")):
             for products in (None, format):
                 accumulate = sf.sequential(format, rounding=rounding, products=products)
-                got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3))
-                want = [
-                    [sequential_dot(row, column, format, rounding, products, 3 * i + j, seed=3)
-                     for j, column in enumerate(b.T.tolist())]
-                    for i, row in enumerate(a.tolist())
-                ]  # fmt: skip
-                yield Batch("matmul", (), (f"{inputs} numbers", accumulate), got, want)
+                yield _by_steps(accumulate, a, b, inputs)
+                yield _by_steps(accumulate, tiny, b, inputs)
+
+
+def other_orders(quick: bool) -> Iterator[Batch]:
+    """Pairwise, compensated and blocked sums of 21 terms, in all modes."""
+    rng = np.random.default_rng(9)
+    for format in (sf.FP16,) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.E4M3):
+        a, b = hard_operands(rng, sf.BF16, 2, 21, 3)
+        for rounding in (*DETERMINISTIC, sf.stochastic(), sf.stochastic(4, "A")):
+            inner, outer = sf.sequential(format, rounding=rounding), sf.pairwise(sf.FP32, rounding=rounding)
+            kahan = sf.kahan(format, rounding=rounding)
+            for accumulate in (sf.pairwise(format, rounding=rounding), kahan, sf.blocked(6, inner, outer)):
+                yield _by_steps(accumulate, a, b, sf.BF16)
+
+
+def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Batch:
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3))
+    want = matrix(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=3))
+    return Batch("matmul", (), (f"{inputs} numbers", accumulate), got, want)
+
+
+def fused(quick: bool) -> Iterator[Batch]:
+    """Aligned and cut sums of 37 terms: the units of four architectures, and units that nobody built."""
+    rng = np.random.default_rng(10)
+    units = [sf.tensor_core(*unit).unit for unit in (("volta", "FP16"), ("ampere", "FP16", "FP16"), ("ada", "E4M3"))]
+    units += [sf.tensor_core("hopper", "FP16").unit, sf.fused(5, 13), sf.fused(3, 8, sf.FP16, zero_exponent=2)]
+    for inputs in (sf.FP16,) if quick else (sf.FP16, sf.BF16, sf.E4M3, sf.E2M1):
+        a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 3, shape) for shape in ((3, 37), (37, 4)))
+        a[rng.random(a.shape) < 0.1] = 0.0
+        left, right = (sf.round(x, inputs) for x in (a, b))
+        for unit in units:
+            got = sf.matmul(left, right, inputs=inputs, accumulate=unit, output=sf.FP32)
+            emins = (inputs.emin, inputs.emin)
+            want = matrix(left, right, lambda x, y, _, unit=unit, emins=emins: fused_dot(unit, x, y, emins))
+            yield Batch("matmul", (), (f"{inputs} numbers", unit), got, want)
+
+
+def matrix_units(quick: bool) -> Iterator[Batch]:
+    """The worked example of MMA-Sim's authors on every unit: 2^23 - 2^23 - 1/2 - 1/4 - 1/8."""
+    a, b = np.zeros(68), np.zeros(68)
+    a[0], b[0] = 2.0**12, 2.0**11
+    a[64:], b[64:] = (-(2.0**13), -0.5, -0.25, -0.125), (2.0**10, 1.0, 1.0, 1.0)
+    for kind, architecture, inputs, want in golden.UNITS:
+        unit = getattr(sf, kind)(architecture, inputs)
+        yield Batch("dot", (), (unit,), sf.dot(a, b, accumulate=unit), want)
+
+
+def convolutions(quick: bool) -> Iterator[Batch]:
+    """Convolutions of images, place by place, with padding, strides and groups."""
+    rng = np.random.default_rng(11)
+    x, w = sf.round(rng.standard_normal((2, 4, 7, 6)), sf.FP16), sf.round(rng.standard_normal((6, 2, 3, 2)), sf.FP16)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    for accumulate in (sf.sequential(sf.FP16), sf.pairwise(sf.BF16), sf.tensor_core("hopper", sf.FP16)):
+        got = sf.conv2d(x, w, accumulate=accumulate, padding=1, stride=2, groups=2)
+        want = np.empty_like(got)
+        for n, o, i, j in np.ndindex(got.shape):
+            channels = slice(2 * (o // 3), 2 * (o // 3) + 2)
+            patch = padded[n, channels, 2 * i : 2 * i + 3, 2 * j : 2 * j + 2]
+            want[n, o, i, j] = sf.dot(patch.ravel(), w[o].ravel(), accumulate=accumulate)
+        yield Batch("conv2d", (), (accumulate,), got, want)
 
 
 def exact(quick: bool) -> Iterator[Batch]:

@@ -5,31 +5,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.selftest.numbers import hard_operands
-from tests.accumulate.definitions import kahan_dot, pairwise_dot
+from simfloat.selftest.orders import dot
 from tests.bits import assert_bits
-from tests.reference import matrix_product, sequential_dot
-
-
-def dot_by_definition(accumulator, x, y, **place):
-    """The sum of one element by the definitions of all accumulators involved."""
-    if isinstance(accumulator, type(sf.blocked(1, sf.FP16, sf.FP16))):
-        stage, size = place.pop("stage", 1), accumulator.size
-        steps = -(-size // 4) * 4
-        sums = [
-            dot_by_definition(
-                accumulator.inner, x[first : first + size], y[first : first + size],
-                stage=stage + accumulator.outer.stages, step=place.get("step", 0) + first // size * steps,
-                **{k: v for k, v in place.items() if k != "step"},
-            )
-            for first in range(0, len(x), size)
-        ]  # fmt: skip
-        return dot_by_definition(accumulator.outer, sums, np.ones(len(sums)), stage=stage, **place)
-    format, rounding = accumulator.format, accumulator.rounding
-    if isinstance(accumulator, type(sf.sequential(sf.FP16))):
-        return sequential_dot(x, y, format, rounding, accumulator.products, **place)
-    function = pairwise_dot if isinstance(accumulator, type(sf.pairwise(sf.FP16))) else kahan_dot
-    return function(x, y, format, rounding, **place)
-
+from tests.reference import matrix_product
 
 STOCHASTIC = sf.stochastic()
 PARTS = [
@@ -50,7 +28,7 @@ def test_blocked_sums_follow_the_definition(inner, outer, size, terms, rng):
     a, b = hard_operands(rng, sf.FP16, 3, terms, 4)
     accumulate = sf.blocked(size, inner, outer)
     got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(3))
-    want = matrix_product(a, b, lambda x, y, element: dot_by_definition(accumulate, x, y, element=element, seed=3))
+    want = matrix_product(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=3))
     assert_bits(got, want)
 
 
@@ -58,7 +36,7 @@ def test_tall_products_are_numbered_like_wide_ones(rng):
     accumulate = sf.blocked(4, sf.sequential(sf.FP16, rounding=STOCHASTIC), sf.pairwise(sf.FP16, rounding=STOCHASTIC))
     a, b = hard_operands(rng, sf.FP16, 70, 12, 2)
     got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(5))
-    want = matrix_product(a, b, lambda x, y, element: dot_by_definition(accumulate, x, y, element=element, seed=5))
+    want = matrix_product(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=5))
     assert_bits(got, want)
 
 

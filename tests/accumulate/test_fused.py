@@ -1,49 +1,14 @@
 """Fused sums by their definition, and the worked examples of matrix units."""
 
-import math
-from fractions import Fraction
-
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.selftest.orders import fused_dot
 from tests.bits import assert_bits
 from tests.reference import matrix_product
 
 E8M13 = sf.Format(8, 13)
-
-
-def exponent(x, emin):
-    return max(math.frexp(x)[1] - 1, emin)
-
-
-def cut(x, grid):
-    """Toward zero to a multiple of 2^grid."""
-    units = abs(x) / Fraction(2) ** grid
-    return int(units) * (1 if x > 0 else -1) * Fraction(2) ** grid
-
-
-def fused_dot(a, b, terms, fraction_bits, output, zero_exponent, emins):
-    """T-FDPA as MMA-Sim words it, for finite operands."""
-    total = 0.0
-    for first in range(0, len(a), terms):
-        chunk = [(x, y) for x, y in zip(a[first : first + terms], b[first : first + terms], strict=True)]
-        summands, exponents = [], []
-        for x, y in chunk:
-            product = Fraction(float(x)) * Fraction(float(y))
-            summands.append(product)
-            exponents.append(exponent(x, emins[0]) + exponent(y, emins[1]) if product else zero_exponent)
-        summands.append(Fraction(total))
-        exponents.append(exponent(total, output.emin) if total else zero_exponent)
-        known = [e for e in exponents if e is not None]
-        if len(chunk) < terms:
-            known.append(zero_exponent) if zero_exponent is not None else None
-        exact = sum((cut(x, max(known) - fraction_bits) for x in summands if x), Fraction(0)) if known else Fraction(0)
-        rounding = sf.nearest_even if output == sf.FP16 else sf.toward_zero
-        if output != sf.FP16 and abs(exact) >= Fraction(2) ** 128:
-            return math.copysign(math.inf, exact)
-        total = float(sf.round(float(exact), output, rounding)) + 0.0
-    return total
 
 
 @pytest.mark.parametrize("output", [sf.FP32, sf.FP16, E8M13], ids=str)
@@ -59,8 +24,8 @@ def test_fused_sums_follow_the_definition(terms, fraction_bits, zero_exponent, i
     a[3, 10:] = 0.0
     a, b = (sf.round(x, f, sf.nearest_even.saturating()).astype(float) for x, f in zip((a, b), formats, strict=True))
     accumulate = sf.fused(terms, fraction_bits, output, zero_exponent=zero_exponent)
-    emins = [format.emin for format in formats]
-    want = matrix_product(a, b, lambda x, y, _: fused_dot(x, y, terms, fraction_bits, output, zero_exponent, emins))
+    emins = tuple(format.emin for format in formats)
+    want = matrix_product(a, b, lambda x, y, _: fused_dot(accumulate, x, y, emins))
     assert_bits(sf.matmul(a, b, inputs=inputs, accumulate=accumulate, output=sf.FP32), want)
     assert_bits(sf.matmul(b.T, a.T, inputs=formats[::-1], accumulate=accumulate, output=sf.FP32), want.T)
 

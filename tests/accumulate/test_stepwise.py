@@ -5,16 +5,17 @@ import pytest
 
 import simfloat as sf
 from simfloat.selftest.numbers import hard_operands
-from tests.accumulate.definitions import kahan_dot, pairwise_dot
+from simfloat.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product
 
-SUMS = {"pairwise": pairwise_dot, "kahan": kahan_dot}
+SUMS = ("pairwise", "kahan")
 
 
 def check(name, a, b, format, rounding=sf.nearest_even, seed=3):
-    got = sf.matmul(a, b, accumulate=getattr(sf, name)(format, rounding=rounding), stream=sf.BitStream(seed))
-    want = matrix_product(a, b, lambda x, y, element: SUMS[name](x, y, format, rounding, element=element, seed=seed))
+    accumulate = getattr(sf, name)(format, rounding=rounding)
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(seed))
+    want = matrix_product(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=seed))
     assert_bits(got, want)
 
 

@@ -1,0 +1,127 @@
+"""Sums in other orders than one after the other, as the contract of their accumulators words them, step by step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+import simfloat as sf
+from simfloat.formats import Format, Rounding
+from simfloat.formats.definition import round_value
+from simfloat.selftest.reference import operate, sequential_dot, step_draw
+
+Numbers = Sequence[float]
+
+
+class Arithmetic:
+    """Rounded operations of one element of a result, with the draws of its stochastic steps."""
+
+    def __init__(
+        self,
+        format: Format,
+        rounding: Rounding,
+        element: int = 0,
+        seed: int = 0,
+        call: int = 0,
+        stage: int = 1,
+        step: int = 0,
+    ) -> None:
+        self.format, self.rounding, self.place = format, rounding, (element, seed, call, stage, step)
+
+    def __call__(self, operation: str, *operands: float, step: int, stage: int) -> float:
+        """The operation, drawing at that step and stage."""
+        element, seed, call, first_stage, first_step = self.place
+        draw = step_draw(self.rounding, element, first_step + step, seed, call, first_stage + stage)
+        return operate(operation, self.format, self.rounding, *operands, random=draw)
+
+
+def pairwise_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **place: int) -> float:
+    """Level by level; the sum whose right part starts with product k draws step k."""
+    do = Arithmetic(format, rounding, **place)
+    nodes = [(k, do("multiply", x, y, step=k, stage=1)) for k, (x, y) in enumerate(zip(a, b, strict=True))]
+    while len(nodes) > 1:
+        pairs = [
+            (nodes[i][0], do("add", nodes[i][1], nodes[i + 1][1], step=nodes[i + 1][0], stage=0))
+            for i in range(0, len(nodes) - 1, 2)
+        ]
+        nodes = pairs + nodes[len(nodes) - len(nodes) % 2 :]
+    return nodes[0][1] if nodes else 0.0
+
+
+def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **place: int) -> float:
+    """p = ab, y = p - c, t = s + y, c = (t - s) - y, s = t."""
+    do = Arithmetic(format, rounding, **place)
+    s = c = 0.0
+    for k, (x, y) in enumerate(zip(a, b, strict=True)):
+        p = do("multiply", x, y, step=k, stage=1)
+        y = do("subtract", p, c, step=k, stage=2)
+        t = do("add", s, y, step=k, stage=0)
+        c = do("subtract", do("subtract", t, s, step=k, stage=3), y, step=k, stage=4)
+        s = t
+    return s
+
+
+def blocked_dot(accumulator: Any, a: Numbers, b: Numbers, stage: int = 1, step: int = 0, **place: int) -> float:
+    """Runs from zero by the inner accumulator, their results times one by the outer one.
+
+    Run r of the inner sums draws from the stages after the outer ones, from step 4 ceil(size / 4) r on.
+    """
+    size, stages = accumulator.size, accumulator.outer.stages
+    sums = []
+    for run, first in enumerate(range(0, len(a), size)):
+        within = slice(first, first + size)
+        at = dict(stage=stage + stages, step=step + run * -(-size // 4) * 4)
+        sums.append(dot(accumulator.inner, a[within], b[within], **at, **place))
+    return dot(accumulator.outer, sums, [1.0] * len(sums), stage=stage, step=step, **place)
+
+
+def dot(accumulator: Any, a: Numbers, b: Numbers, **place: int) -> float:
+    """The sum of products of an accumulator that rounds step by step."""
+    if isinstance(accumulator, type(BLOCKED)):
+        return blocked_dot(accumulator, a, b, **place)
+    format, rounding = accumulator.format, accumulator.rounding
+    if isinstance(accumulator, type(SEQUENTIAL)):
+        return sequential_dot(a, b, format, rounding, accumulator.products, **place)
+    return (pairwise_dot if isinstance(accumulator, type(PAIRWISE)) else kahan_dot)(a, b, format, rounding, **place)
+
+
+SEQUENTIAL, PAIRWISE, BLOCKED = sf.sequential(sf.FP16), sf.pairwise(sf.FP16), sf.blocked(1, sf.FP16, sf.FP16)
+
+
+def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int]) -> float:
+    """T-FDPA as MMA-Sim words it, for finite operands whose formats have these emin."""
+    terms, output, total = accumulator.terms, accumulator.output, 0.0
+    for first in range(0, len(a), terms):
+        chunk = list(zip(a[first : first + terms], b[first : first + terms], strict=True))
+        summands = [Fraction(float(x)) * Fraction(float(y)) for x, y in chunk] + [Fraction(total)]
+        exponents = [_exponent(x, emins[0]) + _exponent(y, emins[1]) for x, y in chunk]
+        exponents.append(_exponent(total, output.emin))
+        known: list[int] = [e for e, summand in zip(exponents, summands, strict=True) if summand]
+        if accumulator.zero_exponent is not None and (0 in summands or len(chunk) < terms):
+            known.append(accumulator.zero_exponent)
+        exact = sum((_cut(x, max(known) - accumulator.fraction_bits) for x in summands if x), Fraction(0))
+        if output != sf.FP16 and abs(exact) >= 2**128:
+            return math.copysign(math.inf, exact)
+        total = round_value(exact, output, sf.nearest_even if output == sf.FP16 else sf.toward_zero) + 0.0
+    return total
+
+
+def _exponent(x: float, emin: int) -> int:
+    return max(math.frexp(x)[1] - 1, emin)
+
+
+def _cut(x: Fraction, grid: int) -> Fraction:
+    """Toward zero to a multiple of 2^grid."""
+    unit = Fraction(2) ** grid
+    return int(abs(x) / unit) * unit * (1 if x > 0 else -1)
+
+
+def matrix(a: np.ndarray, b: np.ndarray, function: Any) -> np.ndarray:
+    """The matrix of function(row of a, column of b, element number)."""
+    rows, columns = len(a), b.shape[1]
+    flat = [function(a[i].tolist(), b[:, j].tolist(), i * columns + j) for i in range(rows) for j in range(columns)]
+    return np.array(flat, np.float64).reshape(rows, columns)
