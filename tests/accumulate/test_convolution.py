@@ -181,3 +181,17 @@ def test_bad_input_is_refused(options, message):
     given = dict(x=np.ones((2, 4, 8, 8)), w=np.ones((6, 4, 3, 3)), accumulate=sf.FP32) | options
     with pytest.raises(ValueError, match=message):
         sf.conv2d(given.pop("x"), given.pop("w"), **given)
+
+
+@pytest.mark.parametrize("images", [(2, 3, 9, 9), (2, 40, 3, 3)], ids=str)
+def test_units_of_two_formats_know_which_operand_is_which(images, rng):
+    # Subnormal operands are read with the emin of their own format.
+    unit = sf.tensor_core("blackwell", (sf.E5M2, sf.E4M3))
+    x = sf.round(rng.standard_normal(images) * 2.0 ** rng.integers(-18, 0, images), sf.E5M2)
+    kernels = (70, images[1], 3, 3)
+    w = sf.round(rng.standard_normal(kernels) * 2.0 ** rng.integers(-10, 0, kernels), sf.E4M3)
+    got = sf.conv2d(x, w, padding=1, accumulate=unit)
+    left = w.reshape(len(w), -1).T
+    for n in range(len(x)):
+        right, size = patches(x[n], (3, 3), (1, 1), (1, 1), (1, 1))
+        assert_bits(got[n], sf.matmul(right.T, left, accumulate=unit).T.reshape(len(w), *size))

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from numba import cuda
 
-from simfloat.kernels import exact, grid, random, rounding
+from simfloat.kernels import exact, fused, grid, matrix_units, random, rounding, steps
 from simfloat.kernels.functions import power, trigonometric
 
 
@@ -24,11 +24,14 @@ def compute(a, b, c, numbers, out):
         out[5, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
         high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
         out[6, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
+        out[7, i] = rounding.one_nan(fused.truncated(a[i] * b[i], g))
+        out[8, i] = rounding.one_nan(matrix_units._nearest_sum(*exact.two_product(a[i], b[i]), c[i]))
+        out[9, i] = rounding.one_nan(steps.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
 
 
 if __name__ == "__main__":
     data = np.load(sys.argv[1])
-    out = np.empty((7, data["a"].size))
+    out = np.empty((10, data["a"].size))
     with np.errstate(all="ignore"):
         for name in ("nearest", "stochastic"):
             compute[-(-data["a"].size // 32), 32](data["a"], data["b"], data["c"], data[name], out)

@@ -1,0 +1,44 @@
+"""Kernels as plain Python, as one debugs them under NUMBA_DISABLE_JIT=1, mean what they mean compiled."""
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+ACCUMULATORS = [
+    *(sf.FP16, sf.sequential(sf.BF16), sf.sequential(sf.FP16, products=sf.FP16)),
+    *(sf.sequential(sf.FP16, rounding=mode) for mode in (sf.toward_zero, sf.stochastic(), sf.stochastic(8, "A"))),
+    *(sf.pairwise(sf.FP16), sf.pairwise(sf.FP16, rounding=sf.stochastic()), sf.kahan(sf.BF16), sf.exact),
+    *(sf.tensor_core("hopper", sf.FP16), sf.tensor_core("volta", sf.FP16, sf.FP16)),
+    *(sf.matrix_core(architecture, sf.FP16) for architecture in ("cdna1", "cdna2", "cdna3")),
+]
+FUNCTIONS = ("exp", "log", "log2", "tanh", "sigmoid", "sin", "cos", "erf", "reciprocal", "rsqrt", "sqrt")
+
+
+def results():
+    """A little of everything, as one vector."""
+    rng = np.random.default_rng(3)
+    a = sf.round(rng.standard_normal((3, 9)).astype(np.float32), sf.FP16)
+    x = np.abs(a)
+    parts = [
+        sf.matmul(a, a.T, accumulate=accumulate, output=sf.FP32, stream=sf.BitStream(1)) for accumulate in ACCUMULATORS
+    ]
+    parts += [getattr(sf, name)(x, sf.FP16) for name in FUNCTIONS]
+    parts += [sf.add(a, x, sf.BF16), sf.fma(a, a, x, sf.E4M3), sf.power(x, a, sf.FP16), sf.round(a, sf.E4M3)]
+    return np.concatenate([part.ravel() for part in parts])
+
+
+def test_plain_loops_give_the_same_bits(tmp_path):
+    path = tmp_path / "results.npy"
+    environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
+    command = [sys.executable, "-W", "ignore", "-m", "tests.kernels.test_without_compilation", str(path)]
+    subprocess.run(command, env=environment, check=True, timeout=120)
+    assert_bits(np.load(path), results())
+
+
+if __name__ == "__main__":
+    np.save(sys.argv[1], results())
