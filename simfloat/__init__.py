@@ -5,7 +5,9 @@ one rounding each; accumulators, `matmul`, `dot` and `sum` make sums as machines
 optimizers train models with every operation rounded; a Recorder counts what the roundings did.
 """
 
-from simfloat import nn, optim
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from simfloat.accumulate import (
     blocked,
     conv2d,
@@ -47,7 +49,6 @@ from simfloat.arithmetic import (
     subtract,
     tanh,
 )
-from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
 from simfloat.formats import (
     BF16,
     CATALOG,
@@ -79,9 +80,33 @@ from simfloat.formats import (
     toward_zero,
 )
 from simfloat.policy import Policy, policies
-from simfloat.telemetry import Recorder
+
+if TYPE_CHECKING:
+    from simfloat import nn, optim
+    from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
+    from simfloat.telemetry import Recorder
 
 __version__ = "0.1.0"
+
+#: What training needs is imported when it is first used: numbers and sums do without.
+_TRAINING = {
+    **dict.fromkeys(("Parameter", "Tensor", "no_grad", "simulate"), "simfloat.autodiff"),
+    "Recorder": "simfloat.telemetry",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("nn", "optim"):
+        return importlib.import_module(f"simfloat.{name}")
+    if name in _TRAINING:
+        value = globals()[name] = getattr(importlib.import_module(_TRAINING[name]), name)
+        return value
+    raise AttributeError(f"module 'simfloat' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
 
 __all__ = [
     "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2",

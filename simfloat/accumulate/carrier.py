@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
 
-@dataclass(frozen=True)
-class Carrier:
+class Carrier(NamedTuple):
     """float32 or float64 as a place to add: P bits of precision, exponents from `lowest` to below `highest`."""
 
     type: FloatType

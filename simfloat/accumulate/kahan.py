@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.stepwise import Stepwise
@@ -21,7 +20,6 @@ def kahan(format: Format | str, *, rounding: Rounding = nearest_even) -> Kahan:
     return Kahan(as_format(format), rounding)
 
 
-@dataclass(frozen=True, repr=False)
 class Kahan(Stepwise):
     """See :func:`kahan`."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.stepwise import Stepwise
@@ -20,7 +19,6 @@ def pairwise(format: Format | str, *, rounding: Rounding = nearest_even) -> Pair
     return Pairwise(as_format(format), rounding)
 
 
-@dataclass(frozen=True, repr=False)
 class Pairwise(Stepwise):
     """See :func:`pairwise`."""
 

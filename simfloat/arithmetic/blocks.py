@@ -13,9 +13,9 @@ from simfloat.arithmetic.operations import multiply
 from simfloat.arithmetic.plan import take_draw
 from simfloat.arithmetic.round import round_array
 from simfloat.arithmetic.stream import BitStream
-from simfloat.formats import E4M3, E8M0, Format, Rounding, as_format, nearest_even
+from simfloat.formats import E4M3, E8M0, FP32, Format, Rounding, as_format, nearest_even
 
-LARGEST = np.finfo(np.float32).max
+LARGEST = np.float32(FP32.max)
 
 
 @dataclass(frozen=True, eq=False)

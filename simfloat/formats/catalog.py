@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 
 from simfloat.formats.format import Format
@@ -69,6 +68,8 @@ def as_format(x: Format | str) -> Format:
             return CATALOG[x.upper()]
         if widths := re.fullmatch(r"e(\d+)m(\d+)", x.lower()):
             return Format(int(widths[1]), int(widths[2]))
-        near = difflib.get_close_matches(x.upper(), CATALOG, n=3, cutoff=0.0)
+        from difflib import get_close_matches  # only a mistake needs it
+
+        near = get_close_matches(x.upper(), CATALOG, n=3, cutoff=0.0)
         raise ValueError(f"Unknown format {x!r}. Nearest names: {', '.join(near)}; or write e5m10 for 5 and 10 bits.")
     raise ValueError(f"A format is a simfloat.Format or its name, got {x!r} of type {type(x).__name__}.")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-
 #: Micikevicius et al. 2018, section 3.3: vector dot products, large reductions, and point-wise operations.
 CLASSES = {
     "contraction": ("matmul", "linear"),
@@ -25,6 +23,8 @@ def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
     known = [*CLASS_OF, *COMPOSITE, *CLASSES]
     if name not in known:
-        near = difflib.get_close_matches(name, known, n=1)
+        from difflib import get_close_matches  # only a mistake needs it
+
+        near = get_close_matches(name, known, n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{hint}")

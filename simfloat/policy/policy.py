@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, fields, replace
 from fnmatch import fnmatchcase
@@ -152,7 +151,9 @@ class Policy:
         for override in self.overrides:
             if override.path is None or any(path_matches(override.path, path) for path in layers):
                 continue
-            near = difflib.get_close_matches(override.path, layers, n=1)
+            from difflib import get_close_matches  # only a mistake needs it
+
+            near = get_close_matches(override.path, layers, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(
                 f"Override {override.path!r} matches no layer. Layers: {', '.join(layers) or 'none'}.{hint}"
