@@ -122,6 +122,31 @@ def pychop() -> list[Case]:
     ]  # fmt: skip
 
 
+def mmasim() -> list[Case]:
+    """The 8-bit unit of CDNA3 drops a small sum so far, even if it is no number."""
+    import sys
+    from types import ModuleType
+
+    # Its chains of FMA, which no case needs, would compile C++ when they are imported.
+    chains = sys.modules["mmasim.arithmetic.fma"] = ModuleType("mmasim.arithmetic.fma")
+    chains.MMA_FMA = None  # type: ignore[attr-defined]
+    import torch
+    from mmasim.amd import MFMA
+
+    a, b = np.zeros(32), np.zeros(32)
+    a[0], b[0], a[16], b[16] = math.nan, 1.0, 2.0**14, 2.0**14
+
+    def theirs() -> float:
+        unit = MFMA("CDNA3", "f32_16x16x32_bf8_bf8")
+        left, right = (torch.tensor(x[None], dtype=torch.float32).to(torch.float8_e5m2fnuz) for x in (a, b))
+        return float(unit.dpa(left, right, torch.zeros(1)))
+
+    def ours() -> float:
+        return float(sf.dot(a, b, accumulate=sf.matrix_core("cdna3", sf.E5M2FNUZ)))
+
+    return [Case("NaN, then 2^28, on CDNA3's unit for E5M2FNUZ", "NaN", ours, theirs)]
+
+
 def apytypes() -> list[Case]:
     """On several threads stochastic products are not a function of the seed."""
     import apytypes
@@ -145,7 +170,14 @@ def apytypes() -> list[Case]:
 
 
 #: Peers by the name of their package.
-PEERS = {"ml_dtypes": ml_dtypes, "torch": torch, "gfloat": gfloat, "pychop": pychop, "apytypes": apytypes}
+PEERS = {
+    "ml_dtypes": ml_dtypes,
+    "torch": torch,
+    "gfloat": gfloat,
+    "pychop": pychop,
+    "apytypes": apytypes,
+    "mmasim": mmasim,
+}
 
 
 def _rounded(
