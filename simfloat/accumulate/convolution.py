@@ -9,11 +9,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Engine, Place, as_accumulator
+from simfloat.accumulate.accumulator import Accumulator, Engine, Place
+from simfloat.accumulate.contraction import Inputs, Options, contract, options_of
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
-from simfloat.accumulate.product import NARROW, Inputs, busy_threads, contract, output_format, pair_of_inputs
+from simfloat.accumulate.tiles import NARROW, busy_threads
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, result_dtype
+from simfloat.arithmetic.operands import FloatType, as_operand
 from simfloat.arithmetic.plan import Draw
 from simfloat.arithmetic.stream import BitStream
 from simfloat.arithmetic.threads import run_all, scratch
@@ -55,54 +56,14 @@ def conv2d(
     """
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, padding, dilation, groups)
-    check_rounding(rounding)
-    accumulator = as_accumulator(accumulate)
-    format = output_format(output, accumulator)
-    return convolve(
-        x,
-        w,
-        geometry,
-        inputs=pair_of_inputs(inputs),
-        accumulator=accumulator,
-        output=format,
-        rounding=rounding,
-        dtype=result_dtype([x, w], format),
-        stream=stream,
-        observer=observer,
-        operation="conv2d",
-    )
+    options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
+    return convolve(x, w, geometry, options)
 
 
-def convolve(
-    x: NDArray,
-    w: NDArray,
-    geometry: Geometry,
-    *,
-    inputs: tuple[Format, Format] | None,
-    accumulator: Accumulator,
-    output: Format,
-    rounding: Rounding,
-    dtype: FloatType,
-    stream: BitStream | None,
-    observer: Observer | None,
-    operation: str,
-) -> NDArray[np.floating]:
-    """The convolution in an array of type `dtype`; nothing is checked."""
-    return contract(
-        partial(_sums, geometry),
-        x,
-        w,
-        (len(x), len(w), *geometry.result),
-        math.prod(w.shape[1:]),
-        inputs=inputs,
-        accumulator=accumulator,
-        output=output,
-        rounding=rounding,
-        dtype=dtype,
-        stream=stream,
-        observer=observer,
-        operation=operation,
-    )
+def convolve(x: NDArray, w: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+    """The convolution; nothing is checked."""
+    shape = (len(x), len(w), *geometry.result)
+    return contract(partial(_sums, geometry), x, w, shape, math.prod(w.shape[1:]), options)
 
 
 def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw | None) -> NDArray:

@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place
+from simfloat.accumulate.contraction import as_pair
 from simfloat.accumulate.fused import cut_to_tf32, powers
 from simfloat.accumulate.sequential import Sequential
-from simfloat.accumulate.units import Instruction, Pair, as_pair, check_operands, find, padded
+from simfloat.accumulate.units import Instruction, Pair, check_operands, find, padded
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format, Rounding
 

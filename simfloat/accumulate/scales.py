@@ -20,9 +20,6 @@ def as_scales(
     An accumulator without scales of its own takes blocks of any length that divides k.
     """
     if scales is None:
-        if accumulator.scales:
-            block, format = accumulator.scales
-            raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
         return None
     if not isinstance(scales, tuple | list) or len(scales) != 2:
         raise ValueError("scales is a pair, of the blocks of a (..., m, k / block) and of b (..., k / block, n).")

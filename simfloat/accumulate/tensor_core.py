@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place
+from simfloat.accumulate.contraction import as_pair
 from simfloat.accumulate.fused import E8M13, Fused, FusedEngine, powers
 from simfloat.accumulate.sequential import Sequential
-from simfloat.accumulate.units import Instruction, Pair, as_pair, check_operands, find
+from simfloat.accumulate.units import Instruction, Pair, check_operands, find
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import (
     BF16,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Operand, Operands
 from simfloat.arithmetic.round import round_array
-from simfloat.formats import FP32, TF32, Format, as_format
+from simfloat.formats import FP32, TF32, Format
 
 Pair = tuple[Format, Format]
 
@@ -34,15 +34,6 @@ class Instruction(NamedTuple):
 
 def _names(values: Iterable[object]) -> str:
     return " or ".join(map(str, values))
-
-
-def as_pair(inputs: Format | str | tuple[Format | str, Format | str]) -> Pair:
-    """The formats of both operands."""
-    if isinstance(inputs, tuple):
-        if len(inputs) != 2:
-            raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
-        return as_format(inputs[0]), as_format(inputs[1])
-    return as_format(inputs), as_format(inputs)
 
 
 def find(

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator
-from simfloat.accumulate import product as products
+from simfloat.accumulate.contraction import Options
+from simfloat.accumulate.product import multiply_matrices
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.operands import FloatType
@@ -118,15 +119,7 @@ class Unit(NamedTuple):
 
     def matmul(self, a: NDArray, b: NDArray, inputs: tuple[Format, Format] | None = None) -> NDArray:
         """The products of matrices (..., m, k) and (..., k, n), operands rounded to `inputs` first."""
-        return products.multiply_matrices(
-            a,
-            b,
-            inputs=inputs,
-            accumulator=self.accumulate,
-            output=self.format,
-            rounding=self.rounding,
-            dtype=self.dtype,
-            stream=self.stream,
-            observer=self.observer,
-            operation=self.operation,
+        options = Options(
+            inputs, self.accumulate, self.format, self.rounding, self.dtype, self.stream, self.observer, self.operation
         )
+        return multiply_matrices(a, b, options)

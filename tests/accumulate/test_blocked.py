@@ -143,6 +143,8 @@ def test_scales_that_do_not_fit_are_refused(rng):
         (dict(accumulate=sf.FP32, scales=(s * np.inf, t)), "a finite number"),
         (dict(accumulate=sf.FP32, scales=(np.full_like(s, 2.0**-1070), t)), "are not float64 numbers"),
     ]  # fmt: skip
+    with pytest.raises(ValueError, match="needs scales="):
+        sf.sum(a, accumulate=UNIT)
     for options, message in cases:
         with pytest.raises(ValueError, match=message):
             sf.matmul(a, b, **options)

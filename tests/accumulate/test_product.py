@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import product
+from simfloat.accumulate import tiles
 from tests.bits import assert_bits, equal_bits
 
 
@@ -45,7 +45,7 @@ def test_shapes_are_numpys(left, right, accumulate, rng):
 
 @pytest.mark.parametrize("accumulate", [sf.FP16, sf.sequential(sf.BF16, rounding=sf.stochastic())], ids=str)
 def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeypatch):
-    monkeypatch.setattr(product, "LEAST_WORK", 1)
+    monkeypatch.setattr(tiles, "LEAST_WORK", 1)
     a, b = sf.round(rng.standard_normal((6, 50, 40)), sf.BF16), sf.round(rng.standard_normal((40, 90)), sf.BF16)
     threads = sf.get_threads()
     results = []
@@ -64,7 +64,7 @@ def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeyp
 
 
 def test_a_narrow_product_numbers_its_elements_like_a_wide_one(rng, monkeypatch):
-    monkeypatch.setattr(product, "LEAST_WORK", 1)
+    monkeypatch.setattr(tiles, "LEAST_WORK", 1)
     # Few columns are computed transposed; the bits of an element must not notice.
     a, b = sf.round(rng.standard_normal((200, 30)), sf.FP16), sf.round(rng.standard_normal((30, 3)), sf.FP16)
     accumulate = sf.sequential(sf.FP16, rounding=sf.stochastic())
