@@ -65,4 +65,11 @@ class Carrier(NamedTuple):
         return self.precision >= format.precision + 2
 
 
+#: Kinds of steps for a deterministic mode, quickest first, and what shows that they are exact.
+STEPS = {
+    "nearest_even": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
+    "to_odd": (("to_odd", Carrier.takes_odd),),
+}
+DIRECTED_STEPS = (("directed", Carrier.takes_odd),)
+
 CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
-from simfloat.accumulate.carrier import CARRIERS, Carrier
+from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
 from simfloat.accumulate.facts import Facts
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -97,7 +97,7 @@ class Sequential:
             for carrier in CARRIERS
             if carrier.holds(products) and all(carrier.has_room(format, sums) for format in self._formats)
         ]
-        for step, suits in _STEPS if self.rounding.mode == "nearest_even" else _DIRECTED_STEPS:
+        for step, suits in STEPS.get(self.rounding.mode, DIRECTED_STEPS):
             for carrier in able:
                 if suits(carrier, self.format, terms, sums):
                     return _loop(self, f"{self._kind}_{step}", carrier.type, sums.high - 1)
@@ -149,12 +149,6 @@ def _engine(accumulator: Sequential, a: Facts, b: Facts, depth: int) -> Engine:
     return accumulator._quickest(a, b, depth)
 
 
-# Kinds of steps and where they suit. Measured rates, in float32 and in float64: 10, 5, 5 and 3 billion a second on one
-# core rounding to nearest even, 2 and 1 billion in other modes.
-_STEPS = (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd))
-_DIRECTED_STEPS = (("directed", Carrier.takes_odd),)
-
-
 class _Loop(NamedTuple):
     """A deterministic loop with the numbers it reads."""
 
@@ -179,7 +173,7 @@ def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | Non
     else:
         sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
     sign = carrier(-1 if mode.mode == "toward_negative" else 1)
-    cost = 0.03 if step == "native" else 0.5 if step.endswith("directed") else 0.2
+    cost = 0.03 if step == "native" else 0.5 if step.endswith(("directed", "to_odd")) else 0.2
     return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
 
 

@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
-from simfloat.accumulate.carrier import CARRIERS, Carrier
+from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
 from simfloat.accumulate.facts import Facts
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step.
-COSTS = {"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.5, "random": 1.0, "random_odd": 1.0, "wide": 30.0}
-
-#: Kinds of steps of deterministic modes, quickest first, and what shows that they are exact.
-KINDS = (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd))
-DIRECTED_KINDS = (("directed", Carrier.takes_odd),)
+COSTS = {
+    **{"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
+    **{"random": 1.0, "random_odd": 1.0, "wide": 30.0},
+}
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tu
         plain = CARRIERS[1].needs_no_error(format, terms, sums, bits)
         return "random" if plain else "random_odd", np.float64, None
     able = [carrier for carrier in CARRIERS if carrier.holds(products) and carrier.has_room(format, sums)]
-    for kind, suits in KINDS if rounding.mode == "nearest_even" else DIRECTED_KINDS:
+    for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:
             if suits(carrier, format, terms, sums):
                 return kind, carrier.type, sums.high - 1

@@ -54,7 +54,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
     elif rounding.is_stochastic:
         loop = loops.round_stochastic
     else:
-        loop = loops.round_nearest if rounding.mode == "nearest_even" else loops.round_directed
+        quick = {"nearest_even": loops.round_nearest, "to_odd": loops.round_to_odd}
+        loop = quick.get(rounding.mode, loops.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     return Plan(format, rounding, loop, grid.numbers(format, rounding), unbounded, format.has_nan)

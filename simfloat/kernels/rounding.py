@@ -34,19 +34,30 @@ def nearest(x, grid):
 
 @scalar
 def directed(x, grid):
-    """Round in any deterministic mode but nearest even, for plain grids. Works in float32 and float64."""
+    """Round toward zero or an infinity, or to nearest with ties away, for plain grids. float32 and float64."""
     magnitude = abs(x)
     power = max(min(binade(magnitude), grid.top), grid.min_normal)
     spacing = power * grid.epsilon
     near = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
     lower = near - spacing if near > magnitude else near
     rest = magnitude - lower
+    part = grid.away_negative if x < 0.0 else grid.away_positive
+    rounded = lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower
+    return bounded(x, rounded, grid)
+
+
+@scalar
+def to_odd(x, grid):
+    """Round to the neighbour with an odd significand, for plain grids. float32 and float64."""
+    magnitude = abs(x)
+    power = max(min(binade(magnitude), grid.top), grid.min_normal)
+    spacing = power * grid.epsilon
+    near = fma(-power, grid.magic, fma(power, grid.magic, magnitude))
+    lower = near - spacing if near > magnitude else near
     # Of two neighbours the even one is the nearest multiple of two spacings.
     double = power + power
     even = fma(-double, grid.magic, fma(double, grid.magic, magnitude))
-    part = grid.away_negative if x < 0.0 else grid.away_positive
-    part = part if even == lower else part + grid.away_odd
-    rounded = lower + spacing if (rest > 0.0) & (rest >= part * spacing) else lower
+    rounded = lower + spacing if (magnitude > lower) & (even == lower) else lower
     return bounded(x, rounded, grid)
 
 
@@ -233,10 +244,18 @@ def round_image(x, words, out, numbers):
 
 @kernel
 def round_directed(x, words, out, numbers):
-    """Round in any deterministic mode, for plain grids."""
+    """Round toward zero or an infinity, or to nearest with ties away, for plain grids."""
     grid = unpack(numbers)
     for i in range(x.size):
         out[i] = one_nan(directed(np.float64(x[i]), grid))
+
+
+@kernel
+def round_to_odd(x, words, out, numbers):
+    """Round to odd, for plain grids."""
+    grid = unpack(numbers)
+    for i in range(x.size):
+        out[i] = one_nan(to_odd(np.float64(x[i]), grid))
 
 
 @kernel

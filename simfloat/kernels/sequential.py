@@ -14,7 +14,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold
+from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold, to_odd
 
 COLUMNS, DEPTH = 512, 16
 U64 = np.uint64
@@ -154,6 +154,16 @@ def _unfused_directed(total, x, y, grid, products, sign):
     return directed(add_odd(total, directed(x * y, products), sign), grid)
 
 
+@scalar
+def _fused_to_odd(total, x, y, grid, products, sign):
+    return to_odd(odd_sum(total, x * y), grid)
+
+
+@scalar
+def _unfused_to_odd(total, x, y, grid, products, sign):
+    return to_odd(odd_sum(total, to_odd(x * y, products)), grid)
+
+
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
 steps = {
     name: specialize(_sequential, f"sequential_{name}", step=step)
@@ -164,6 +174,8 @@ steps = {
         "unfused_odd": _unfused_odd,
         "fused_directed": _fused_directed,
         "unfused_directed": _unfused_directed,
+        "fused_to_odd": _fused_to_odd,
+        "unfused_to_odd": _unfused_to_odd,
     }.items()
 }
 steps["native"] = fma_chain

@@ -6,7 +6,7 @@ exact result rounded once. They differ in what they must take care of:
 * native: the carrier's own operations are wanted (FP64, and FP32 on FP32 operands);
 * plain: the carrier's sum, rounded again, is right (nearest even);
 * odd: the carrier's sum is moved to odd first (nearest even);
-* directed: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
+* directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
 * random and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
   threshold of a random word;
 * wide: any operands, grid and mode, without haste; `draw` is the word, `pair` if it has more bits than float64 shows.
@@ -20,7 +20,7 @@ import numpy as np
 from simfloat.kernels.exact import add_odd, add_wide, multiply_wide, odd_of, odd_sum
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold
+from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold, to_odd
 
 U64 = np.uint64
 
@@ -65,6 +65,18 @@ def directed_product(x, y, grid, sign, pair, draw):
 def directed_add(a, b, grid, sign, pair, draw):
     """A sum in a directed mode."""
     return directed(add_odd(a, b, sign), grid)
+
+
+@scalar
+def to_odd_product(x, y, grid, sign, pair, draw):
+    """A product that the carrier holds, rounded to odd."""
+    return to_odd(x * y, grid)
+
+
+@scalar
+def to_odd_add(a, b, grid, sign, pair, draw):
+    """A sum rounded to odd."""
+    return to_odd(odd_sum(a, b), grid)
 
 
 @scalar
@@ -114,6 +126,7 @@ KINDS = {
     "plain": dict(product=nearest_product, add=plain_add, words=False, thresholds=False),
     "odd": dict(product=nearest_product, add=odd_add, words=False, thresholds=False),
     "directed": dict(product=directed_product, add=directed_add, words=False, thresholds=False),
+    "to_odd": dict(product=to_odd_product, add=to_odd_add, words=False, thresholds=False),
     "random": dict(product=random_product, add=random_add, words=False, thresholds=True),
     "random_odd": dict(product=random_product, add=random_odd_add, words=False, thresholds=True),
     "wide": dict(product=wide_product, add=wide_add, words=True, thresholds=False),
