@@ -147,8 +147,14 @@ def _sequential(format: Format) -> Accumulator:
     return Sequential(format)
 
 
+#: The place of what draws nothing.
+NOWHERE = np.zeros(6, np.int64), np.uint64(0)
+
+
 def kernel_place(place: Place) -> tuple[NDArray[np.int64], np.uint64]:
     """The place and the seed in the form that kernels take them."""
-    call, seed = place.draw or (0, 0)
+    if place.draw is None:
+        return NOWHERE
+    call, seed = place.draw
     where = np.array([place.first, place.row_step, place.column_step, call, place.stage, place.step], np.int64)
     return where, np.uint64(seed)

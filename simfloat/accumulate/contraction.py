@@ -92,8 +92,6 @@ def contract(
         x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
     engine = accumulator.engine(Operands(x, y, depth, output, rounding, scales))
     sums = sums_of(engine, x.array, y.array, draw)
-    if output == accumulator.result and output.has_nan and observer is None and not rounding.saturates:
-        return sums.reshape(shape).astype(dtype, copy=False)  # numbers of the output format already
     out = np.empty(shape, dtype)
     plan = plan_for(output, rounding, engine.carrier)
     round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)

@@ -142,3 +142,16 @@ def test_empty_sums_are_plus_zero():
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call(np.ones((2, 3)))
+
+
+@pytest.mark.parametrize(
+    "accumulate",
+    [sf.FP16, sf.FP32, sf.FP64, sf.pairwise(sf.FP16), sf.kahan(sf.FP32), sf.tensor_core("hopper", sf.FP16),
+     sf.matrix_core("cdna2", sf.FP16), sf.matrix_core("cdna3", sf.FP16), sf.exact],
+    ids=str,
+)  # fmt: skip
+def test_all_nan_are_the_positive_quiet_one(accumulate):
+    # The NaN of inf - inf is negative on some machines.
+    for x in (np.float32([np.inf, -np.inf]), np.array([np.inf, -np.inf]), np.array([-np.nan, 1.0])):
+        result = sf.dot(x, np.ones_like(x), accumulate=accumulate, output=sf.FP64)
+        assert np.isnan(result) and not np.signbit(result)
