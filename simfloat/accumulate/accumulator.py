@@ -124,6 +124,9 @@ class Accumulator(Protocol):
     def scales(self) -> tuple[int, Format] | None:
         """Products a block and the format of its scale, where blocks are scaled."""
 
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+
     def engine(self, operands: Operands) -> Engine:
         """The engine for such sums.
 

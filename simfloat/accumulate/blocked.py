@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator, Engine, Operand, Operands, Place, as_accumulator
-from simfloat.accumulate.facts import ONES
+from simfloat.accumulate.facts import ONES, Facts
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, Rounding, nearest_even
 
@@ -65,13 +65,19 @@ class Blocked:
         """Those of the inner accumulator."""
         return self.inner.scales
 
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        runs = self.inner.sums(products, self.size)
+        return self.outer.sums(ONES.times(runs), -(-terms // self.size))
+
     def engine(self, operands: Operands) -> Engine:
         """The engines of both accumulators."""
         x, y, scales = operands.x, operands.y, operands.scales
         runs = -(-operands.depth // self.size)
         within, outside = _format(self.inner), _format(self.outer)
         inner = self.inner.engine(Operands(x, y, min(self.size, operands.depth), within, nearest_even, scales))
-        sums = Operand(np.empty(0, inner.carrier), operands.products.sums_in(within, self.size), within)
+        facts = self.inner.sums(operands.products, self.size)
+        sums = Operand(np.empty(0, inner.carrier), facts, within)
         ones = Operand(np.empty(0, np.float32), ONES)
         outer = self.outer.engine(Operands(ones, sums, runs, outside, nearest_even))
         linear = not any(rounding.is_stochastic for rounding in self.outer.roundings)

@@ -40,6 +40,10 @@ class Exact:
         """None: nothing is drawn on the way."""
         return 0
 
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        return products.summed(terms)
+
     def engine(self, operands: Operands) -> Engine:
         """Sums on as many grids as the operands' bits need."""
         products = operands.a.times(operands.b)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.formats import Format
+from simfloat.formats import Format, Rounding, nearest_even
 
 
 class Facts(NamedTuple):
@@ -26,17 +26,26 @@ class Facts(NamedTuple):
 
     def times(self, other: Facts) -> Facts:
         """Of the products of two arrays' elements."""
-        precision, low, least, high, _ = self
-        return Facts(precision + other.precision, low + other.low, least + other.least, high + other.high)
+        precision, low, least, high, finite = self
+        least, high, finite = least + other.least, high + other.high, finite and other.finite
+        return Facts(precision + other.precision, low + other.low, least, high, finite)
 
-    def rounded(self, format: Format) -> Facts:
+    def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Facts:
         """Of the same numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
-        least = max(self.least, smallest)
+        least, high = max(self.least, smallest), max(self.high, smallest) + 1
         precision = min(self.precision, format.precision)
-        return Facts(
-            precision, max(self.low, least - precision + 1, smallest), least, max(self.high, smallest) + 1, False
-        )
+        low = max(self.low, least - precision + 1, smallest)
+        return Facts(precision, low, least, high, self.finite).limited(format, rounding)
+
+    def limited(self, format: Format, rounding: Rounding) -> Facts:
+        """Of the same numbers in a format that has a largest one: what lies beyond it is infinite, or becomes it."""
+        if self.finite and self.high <= format.emax:
+            return self
+        if not (rounding.saturates or format.clamps):
+            return self._replace(finite=False)
+        low, high = min(self.low, format.emax - format.mantissa_bits), max(self.high, format.emax + 1)
+        return Facts(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
 
     def summed(self, terms: int, outward: Format | None = None) -> Facts:
         """Of sums of so many terms, each sum rounded to nearest or toward zero: a rounding at most doubles what a
@@ -48,14 +57,14 @@ class Facts(NamedTuple):
             smallest = outward.emin - outward.mantissa_bits
             high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + outward.eps))
             high = min(high, max(self.high, outward.emax + 1) + 1)
-        return Facts(high - self.low, self.low, self.low, high)
+        return Facts(high - self.low, self.low, self.low, high, self.finite)
 
-    def sums_in(self, format: Format, terms: int) -> Facts:
-        """Of sums of so many such terms as an accumulator with results in the format gives, in any mode."""
+    def numbers_of(self, format: Format) -> Facts:
+        """Of those that are numbers of the format, if the others became infinite, NaN or its largest number."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
-        high = min(self.summed(4 * terms, format).high, format.emax + 1)
-        return Facts(format.precision, low, low, high, False)
+        high = self.high if format.has_zero else max(self.high, format.emin + 1)
+        return Facts(format.precision, low, low, min(high, format.emax + 1), False)
 
     def inside(self, format: Format) -> bool:
         """Whether all are numbers of the format for certain, so that rounding to it would change nothing."""
@@ -67,6 +76,20 @@ class Facts(NamedTuple):
             and format.subnormals
             and format.has_negative_zero
         )
+
+
+def terms_and_sums(
+    products: Facts, terms: int, format: Format, rounding: Rounding, products_format: Format | None
+) -> tuple[Facts, Facts]:
+    """Of what is added to a sum, and of the sums, in an accumulator that rounds every step to the format."""
+    added = products if products_format is None else products.rounded(products_format, rounding)
+    inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
+    sums = added.summed(terms, None if inward else format)
+    limited = sums.limited(format, rounding)
+    if limited.high > sums.high or limited.low < sums.low:
+        # From the largest number on, sums go on; they are multiples of its last bit.
+        return added._replace(low=limited.low), limited._replace(high=limited.high + 1)
+    return added, sums
 
 
 #: Of arrays without a finite nonzero number, and of ones.

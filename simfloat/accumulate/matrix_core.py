@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place
 from simfloat.accumulate.contraction import as_pair
+from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.fused import cut_to_tf32, powers
 from simfloat.accumulate.sequential import Sequential
 from simfloat.accumulate.units import Instruction, Pair, check_operands, find, padded
@@ -79,6 +80,10 @@ class MatrixCore:
     def instruction(self) -> Instruction:
         """The unit's row of the table."""
         return find("matrix_core", UNITS, self.architecture, self.inputs, self.result, None)
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products: floors add less than terms do."""
+        return products.summed(2 * terms).numbers_of(self.result)
 
     def engine(self, operands: Operands) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""

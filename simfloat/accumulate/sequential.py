@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
 from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
@@ -64,6 +64,11 @@ class Sequential:
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.products is None else (self.format, self.products)
 
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
+        return sums.numbers_of(self.format)
+
     def engine(self, operands: Operands) -> Engine:
         """The fastest loop that is exact for such operands."""
         if self._hardware is np.float64 or (self._hardware is np.float32 and operands.are_float32):
@@ -91,7 +96,7 @@ class Sequential:
 
     def _deterministic(self, products: Facts, depth: int) -> Engine:
         """The cheapest carrier and step whose sums, rounded again, are the exact sums rounded once."""
-        terms, sums = self._terms_and_sums(products, depth)
+        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
         able = [
             carrier
             for carrier in CARRIERS
@@ -107,7 +112,7 @@ class Sequential:
         """The cheapest step in float64 that shows a draw all that it reads of an exact sum."""
         if not all(odd_suffices(format, self.rounding) for format in self._formats):
             return self._wide()
-        terms, sums = self._terms_and_sums(products, depth)
+        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
         # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
         bits = CARRIERS[1].precision if self.rounding.variant == "A" else self.rounding.bits
         plain = CARRIERS[1].needs_no_error(self.format, terms, sums, bits)
@@ -125,12 +130,6 @@ class Sequential:
     def _grids(self) -> tuple[NDArray, NDArray]:
         numbers = kernels.grid.numbers
         return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
-
-    def _terms_and_sums(self, products: Facts, depth: int) -> tuple[Facts, Facts]:
-        """Facts of what is added to a sum, and of the sums."""
-        terms = products if self.products is None else products.rounded(self.products)
-        inward = self.rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
-        return terms, terms.summed(depth, None if inward else self.format)
 
     def __repr__(self) -> str:
         return f"sequential({self.format!r}{self._options(repr)})"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
 from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
@@ -50,6 +50,11 @@ class Stepwise:
         """One mode for all operations."""
         return (self.rounding,)
 
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        _, sums = _terms_and_sums(self.format, self.rounding, products, terms)
+        return sums.numbers_of(self.format)
+
     def engine(self, operands: Operands) -> Engine:
         """The fastest loop that is exact for such operands."""
         if self.rounding == nearest_even and self.format in (FP32, FP64):
@@ -73,11 +78,7 @@ def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tu
         return "wide", np.float64, None
     if rounding.is_stochastic and not odd_suffices(format, rounding):
         return "wide", np.float64, None
-    # Both operands of an addition may be sums: numbers of the format.
-    terms = products.rounded(format)._replace(precision=format.precision)
-    # Corrections are a few times larger than what they correct at most.
-    inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
-    sums = terms.summed(4 * depth, None if inward else format)
+    terms, sums = _terms_and_sums(format, rounding, products, depth)
     if rounding.is_stochastic:
         # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
         bits = CARRIERS[1].precision if rounding.variant == "A" else rounding.bits
@@ -89,6 +90,14 @@ def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tu
             if suits(carrier, format, terms, sums):
                 return kind, carrier.type, sums.high - 1
     return "wide", np.float64, None
+
+
+def _terms_and_sums(format: Format, rounding: Rounding, products: Facts, depth: int) -> tuple[Facts, Facts]:
+    """Of the operands of additions, and of their sums."""
+    # Corrections are a few times larger than what they correct at most.
+    terms, sums = terms_and_sums(products, 4 * depth, format, rounding, format)
+    # Both operands of an addition may be sums: numbers of the format.
+    return terms._replace(precision=format.precision), sums
 
 
 class _Loop(NamedTuple):

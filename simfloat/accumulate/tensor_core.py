@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place
 from simfloat.accumulate.contraction import as_pair
+from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.fused import E8M13, Fused, FusedEngine, powers
 from simfloat.accumulate.sequential import Sequential
 from simfloat.accumulate.units import Instruction, Pair, check_operands, find
@@ -150,6 +151,10 @@ class TensorCore:
         if self.output == FP16:
             return Fused(terms, bits, FP16, half)
         return Fused(terms, bits, E8M13 if bits == 13 else FP32, wide)
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        return products.summed(terms).numbers_of(self.output)
 
     def engine(self, operands: Operands) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""

@@ -107,6 +107,8 @@ def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int]) 
         if output != sf.FP16 and abs(exact) >= 2**128:
             return math.copysign(math.inf, exact)
         total = round_value(exact, output, sf.nearest_even if output == sf.FP16 else sf.toward_zero) + 0.0
+        if math.isinf(total):
+            return total
     return total
 
 

@@ -1,0 +1,100 @@
+"""Accumulators of random formats, modes and nesting, on operands anywhere in their range, by the definition."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
+from simfloat.selftest.orders import dot, fused_dot, matrix
+from tests.bits import assert_bits
+
+KNOWN = [format for format in sf.CATALOG.values() if format.precision <= 50 and format.signed and format.has_nan]
+MODES = [*DETERMINISTIC, sf.stochastic(), sf.stochastic(5, "A"), sf.stochastic(9, "B")]
+NARROW = (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2)
+
+
+def random_format(rng):
+    if rng.random() < 0.5:
+        return rng.choice(KNOWN)
+    bias = int(rng.integers(-20, 60)) if rng.random() < 0.4 else None
+    special = str(rng.choice(["ieee", "fn", "fnuz"]))
+    widths = int(rng.integers(3, 10)), int(rng.integers(1, 16))
+    return sf.Format(*widths, bias=bias, special=special, subnormals=bool(rng.random() < 0.85))
+
+
+def random_accumulator(rng, depth=0):
+    format, rounding = random_format(rng), rng.choice(MODES)
+    rounding = rounding.saturating() if rng.random() < 0.2 else rounding
+    kind = rng.integers(4 if depth < 2 else 3)
+    if kind == 0:
+        products = random_format(rng) if rng.random() < 0.5 else None
+        return sf.sequential(format, rounding=rounding, products=products)
+    if kind == 3:
+        return sf.blocked(int(rng.integers(1, 14)), *(random_accumulator(rng, depth + 1) for _ in range(2)))
+    return (sf.pairwise if kind == 1 else sf.kahan)(format, rounding=rounding)
+
+
+def random_operands(rng, accumulator):
+    """Hard sums; half of them scaled so that products lie anywhere in the first accumulator's range."""
+    terms = int(rng.integers(1, 30))
+    inputs = rng.choice(KNOWN)
+    a, b = hard_operands(rng, inputs if inputs.has_negative_zero else sf.FP16, 2, max(terms, 11), 3)
+    while hasattr(accumulator, "inner"):
+        accumulator = accumulator.inner
+    format = accumulator.format
+    if rng.random() < 0.5:
+        scale = 2.0 ** (int(rng.integers(format.emin - format.mantissa_bits - 3, format.emax + 3)) // 2)
+        a, b = a * scale, b * scale
+    return a[:, :terms].astype(float), b[:terms].astype(float)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_random_accumulators_follow_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        accumulator = random_accumulator(rng)
+        a, b = random_operands(rng, accumulator)
+        got = sf.matmul(a, b, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
+        want = matrix(a, b, lambda x, y, element, it=accumulator: dot(it, x, y, element=element, seed=3))
+        assert_bits(got, want)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_fused_sums_follow_the_definition(seed):
+    rng = np.random.default_rng(seed)
+    for _ in range(60):
+        formats = rng.choice(NARROW), rng.choice(NARROW)
+        terms = int(rng.integers(1, 40))
+        a, b = (
+            sf.round(rng.standard_normal(shape) * 2.0 ** rng.integers(-20, 12, shape), format, CLAMPED).astype(float)
+            for shape, format in zip(((2, terms), (terms, 3)), formats, strict=True)
+        )
+        a[rng.random(a.shape) < 0.15] = 0
+        output = rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)])
+        zero = None if rng.random() < 0.3 else int(rng.integers(-140, 10))
+        unit = sf.fused(int(rng.integers(1, 40)), int(rng.integers(1, 41)), output, zero_exponent=zero)
+        emins = formats[0].emin, formats[1].emin
+        want = matrix(a, b, lambda x, y, _, unit=unit, emins=emins: fused_dot(unit, x, y, emins))
+        got = sf.matmul(a, b, inputs=formats, accumulate=unit, output=sf.FP64)
+        # An infinite sum so far stays, unless a later chunk would make it NaN; the definition stops at it.
+        assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])
+
+
+CLAMPED = sf.nearest_even.saturating()
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2], ids=str)
+@pytest.mark.parametrize("rounding", [CLAMPED, sf.toward_zero.saturating(), sf.stochastic(8).saturating()], ids=repr)
+def test_a_clamped_infinity_is_a_large_part_of_the_sum(format, rounding):
+    # Its bits lie far above those of the other terms, which alone would let the sum be carried in few bits.
+    x = np.array([[np.inf, -32.0, 1.0, 1.0, -3.0, 2.0**-9, -np.inf, 4.0, 8.0]])
+    ones = np.ones((x.size, 1))
+    for accumulator in (
+        sf.sequential(format, rounding=rounding),
+        sf.sequential(format, rounding=rounding, products=sf.E5M2),
+        sf.pairwise(format, rounding=rounding),
+        sf.kahan(format, rounding=rounding),
+        sf.blocked(2, sf.E5M2, sf.sequential(format, rounding=rounding)),
+    ):
+        got = sf.matmul(x, ones, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
+        assert_bits(got, matrix(x, ones, lambda a, b, element, it=accumulator: dot(it, a, b, element=element, seed=3)))
