@@ -19,9 +19,6 @@ from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format
 
-#: Elements below which an operand is rounded without a look at its numbers.
-SMALL = 1 << 12
-
 #: As users give the formats of operands.
 Inputs = Format | str | tuple[Format | str, Format | str] | None
 
@@ -103,8 +100,6 @@ def _rounded(x: NDArray, format: Format) -> Operand:
     if format == FP64 or (format == FP32 and x.dtype == np.float32):
         return Operand(x, None, format)
     dtype = np.float32 if x.dtype == np.float32 and format.fits_float32 else np.float64
-    if x.size < SMALL:
-        return Operand(round_array(x, format, dtype=dtype), None, format)
     # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
     if facts.inside(format):

@@ -60,10 +60,9 @@ def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool)
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    flags = x.flags
-    if x.dtype != carrier or not flags.c_contiguous or not flags.carray:
+    if x.dtype != carrier or not x.flags.carray:
         x = np.array(x, carrier, order="C")
-    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+    return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
 
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
