@@ -114,7 +114,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(tmp_path, nu
     run = start_run(tmp_path)
     wait_for(lambda: len(finished_jobs(tmp_path)) >= 2)
     run.send_signal(number)
-    _, errors = run.communicate(timeout=30)
+    _, errors = run.communicate(timeout=120)
     assert run.returncode == 130
     assert "Interrupted with" in errors and "run the same command again" in errors and "Traceback" not in errors
     assert len(finished_jobs(tmp_path)) >= 2
@@ -130,7 +130,7 @@ def test_a_killed_run_leaves_no_half_file_and_no_workers(tmp_path):
     assert workers
     run.kill()
     run.communicate()
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 30)
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in workers), 120)
     for path in finished_jobs(tmp_path):
         json.loads(path.read_text())
 
