@@ -15,7 +15,7 @@ import numpy as np
 
 from simfloat.kernels.exact import power_of_two, scaled, split
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import binade, fma
 
 #: Grids that reach the ends of float64 are brought nearer to one by this power of two first.
@@ -215,12 +215,16 @@ def copy(x, words, out, numbers):
         out[i] = one_nan(x[i])
 
 
-@kernel
-def round_nearest(x, words, out, numbers):
-    """Round to nearest even, for plain grids."""
+def _round_plain(x, words, out, numbers):
+    """Deterministic modes, for plain grids."""
     grid = unpack(numbers)
     for i in range(x.size):
-        out[i] = one_nan(nearest(np.float64(x[i]), grid))
+        out[i] = one_nan(round_one(np.float64(x[i]), grid))  # noqa: F821
+
+
+round_nearest = specialize(_round_plain, "round_nearest", round_one=nearest)
+round_directed = specialize(_round_plain, "round_directed", round_one=directed)
+round_to_odd = specialize(_round_plain, "round_to_odd", round_one=to_odd)
 
 
 @kernel
@@ -240,22 +244,6 @@ def round_image(x, words, out, numbers):
         # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
         rounded = u(u(image + u(half + u(u(image >> drop) & u(1)))) & kept)
         out[i] = rounded.view(np.float32) if x[i] == x[i] else np.float32(np.nan)
-
-
-@kernel
-def round_directed(x, words, out, numbers):
-    """Round toward zero or an infinity, or to nearest with ties away, for plain grids."""
-    grid = unpack(numbers)
-    for i in range(x.size):
-        out[i] = one_nan(directed(np.float64(x[i]), grid))
-
-
-@kernel
-def round_to_odd(x, words, out, numbers):
-    """Round to odd, for plain grids."""
-    grid = unpack(numbers)
-    for i in range(x.size):
-        out[i] = one_nan(to_odd(np.float64(x[i]), grid))
 
 
 @kernel
