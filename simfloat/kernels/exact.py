@@ -13,9 +13,12 @@ import math
 import numpy as np
 
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import binade, fma, odd
+from simfloat.kernels.machine import binade, floor, fma, odd
 
 LARGEST = 1.7976931348623157e308
+
+#: The last bit of a float64 of this size is worth one.
+INTEGER = 1.5 * 2.0**52
 
 #: An addend this many binades below the other changes no decision but through its sign.
 FAR = 250
@@ -85,6 +88,12 @@ def odd_sum(a, b):
 
 
 @scalar
+def nearest_integer(x):
+    """The integer nearest to a float64, ties to even; zeros are +0."""
+    return (x + INTEGER) - INTEGER if abs(x) < 2.0**51 else x
+
+
+@scalar
 def power_of_two(n):
     """2^n for -1022 <= n <= 1023."""
     return np.uint64(np.uint64(n + 1023) << np.uint64(52)).view(np.float64)
@@ -129,7 +138,7 @@ def double_of(high, low, exponent):
         return y
     # Gradual underflow: round in units of the smallest number.
     units, rest = scaled(high, exponent + 1074), scaled(low, exponent + 1074)
-    whole = np.floor(units)
+    whole = floor(units)
     part = (units - whole) + rest
     up = part > 0.5 or (part == 0.5 and whole % 2.0 == 1.0)
     return math.copysign((whole + 1.0 if up else whole) * 5e-324, high)

@@ -17,7 +17,7 @@ import numpy as np
 
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
-from simfloat.kernels.machine import binade
+from simfloat.kernels.machine import binade, truncate
 from simfloat.kernels.rounding import nearest
 
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
@@ -63,7 +63,7 @@ def truncated(x, grid):
     drop = np.uint64(52.0 - grid.mantissa_bits)
     normal = np.uint64(np.uint64(np.float64(magnitude).view(np.uint64) >> drop) << drop).view(np.float64)
     spacing = grid.min_normal * grid.epsilon
-    rounded = normal if magnitude >= grid.min_normal else np.trunc(magnitude * (1.0 / spacing)) * spacing
+    rounded = normal if magnitude >= grid.min_normal else truncate(magnitude * (1.0 / spacing)) * spacing
     rounded = rounded if magnitude < 2.0 * grid.top else np.inf
     return math.copysign(rounded, x) + 0.0
 
@@ -102,18 +102,18 @@ def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
                         top[j] = max(top[j], w * p[j])
                 for j in range(sums.size):
                     scale[j] = unit.unit / top[j]
-                    total[j] = np.trunc(sums[j] * scale[j])
+                    total[j] = truncate(sums[j] * scale[j])
                 for k in range(first, paired, 4):
                     w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
                     p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
                     for j in range(sums.size):
-                        one, two = np.trunc(w * p[j] * scale[j]), np.trunc(x * q[j] * scale[j])
-                        three, four = np.trunc(y * r[j] * scale[j]), np.trunc(z * s[j] * scale[j])
+                        one, two = truncate(w * p[j] * scale[j]), truncate(x * q[j] * scale[j])
+                        three, four = truncate(y * r[j] * scale[j]), truncate(z * s[j] * scale[j])
                         total[j] += (one + two) + (three + four)
                 for k in range(paired, last):
                     w, p = a[i, k], b[k, left:right]
                     for j in range(sums.size):
-                        total[j] += np.trunc(w * p[j] * scale[j])
+                        total[j] += truncate(w * p[j] * scale[j])
                 # The plain sum is NaN or infinite just where the unit's is.
                 plain[: sums.size] = sums
                 if not finite:
@@ -172,11 +172,11 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                             top[j] = max(top[j], x * y[j] if use[j] > 0.0 else 0.0)
                 for j in range(sums.size):
                     scale[j] = unit.unit / top[j]
-                    total[j] = np.trunc(sums[j] * scale[j])
+                    total[j] = truncate(sums[j] * scale[j])
                 for g in range(sets):
                     dot = dots[g]
                     for j in range(sums.size):
-                        total[j] += np.trunc(dot[j] * scale[j])
+                        total[j] += truncate(dot[j] * scale[j])
                 for j in range(sums.size):
                     rounded = truncated(total[j] / scale[j], grid)
                     sums[j] = rounded if abs(sums[j]) < np.inf else sums[j]

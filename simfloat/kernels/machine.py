@@ -47,6 +47,16 @@ def odd(s, e):
     return np.int64(image).view(np.float64) if wide else np.int32(image).view(np.float32)
 
 
+def truncate(x):
+    """The integer at or below a magnitude, with its sign."""
+    return np.trunc(x)
+
+
+def floor(x):
+    """The integer at or below x."""
+    return np.floor(x)
+
+
 def is_extreme(x):
     """Whether a product, quotient or error term of finite nonzero operands like `x` may leave float64's range."""
     magnitude = abs(x)
@@ -65,6 +75,33 @@ def _llvm_fma(typing_context, a, b, c):
         return builder.fma(*arguments)
 
     return a(a, a, a), generate
+
+
+def _llvm_unary(name):
+    """LLVM's own function of one number: NumPy's of that meaning is unknown on a GPU."""
+
+    @intrinsic
+    def function(typing_context, x):
+        def generate(context, builder, signature, arguments):
+            declared = builder.module.declare_intrinsic(f"llvm.{name}", [arguments[0].type])
+            return builder.call(declared, arguments)
+
+        return x(x), generate
+
+    return function
+
+
+_llvm_trunc, _llvm_floor = _llvm_unary("trunc"), _llvm_unary("floor")
+
+
+@overload(truncate, jit_options={"forceinline": True})
+def _truncate(x):
+    return lambda x: _llvm_trunc(x)
+
+
+@overload(floor, jit_options={"forceinline": True})
+def _floor(x):
+    return lambda x: _llvm_floor(x)
 
 
 @overload(binade, jit_options={"forceinline": True})

@@ -11,7 +11,7 @@ import numpy as np
 from simfloat.kernels.exact import odd_sum, two_sum
 from simfloat.kernels.fused import power_of
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import binade, odd
+from simfloat.kernels.machine import binade, floor, odd, truncate
 
 COLUMNS = 128
 
@@ -137,7 +137,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops,
     for k in range(first, first - part + terms, step):
         x, row = a[i, k], b[k, left:right]
         for j in range(row.size):
-            total[j] += np.trunc(x * row[j] * (2.0**24 / top[j]))
+            total[j] += truncate(x * row[j] * (2.0**24 / top[j]))
     for j in range(right - left):
         total[j] *= top[j] * 2.0**-24
 
@@ -159,4 +159,4 @@ def _floored(one, two, one_top, two_top, so_far, parts):
 @scalar
 def _floor(x, spacing):
     """The multiple of a power of two at or below x."""
-    return np.floor(x / spacing) * spacing
+    return floor(x / spacing) * spacing

@@ -9,8 +9,7 @@ from fractions import Fraction
 #: Less than this part of a result changes no rounding, but its sign does.
 SPECK = 2.0**-200
 
-#: Added to a float64 below 2^51 it leaves the nearest integer in the last bits of the image.
-INTEGER = 1.5 * 2.0**52
+#: The image of exact.INTEGER, in whose last bits a sum with it leaves the nearest integer.
 INTEGER_IMAGE = 0x4338000000000000
 
 _DIGITS = Context(prec=60)

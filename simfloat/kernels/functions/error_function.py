@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import split, two_product
-from simfloat.kernels.functions.constants import INTEGER, INTEGER_IMAGE, circle, exponential, pair, root
+from simfloat.kernels.exact import INTEGER, split, two_product
+from simfloat.kernels.functions.constants import INTEGER_IMAGE, circle, exponential, pair, root
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import add_pairs, multiply_pairs, quick_two_sum

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import power_of_two, split, two_sum
+from simfloat.kernels.exact import nearest_integer, power_of_two, split, two_sum
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, SPECK, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
@@ -28,7 +28,7 @@ E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for
 @scalar
 def _exp_less_one(x):
     """(q, q_low, k) with exp(x) = 2^k (1 + q) and |x - k ln 2| <= ln 2 / 2, for |x| <= 2000."""
-    k = np.rint(x * LOG2_E[0])
+    k = nearest_integer(x * LOG2_E[0])
     r, r_low = two_sum(fma(-k, LN2_A, x), -k * LN2_B)
     r, r_low = quick_two_sum(r, r_low - k * LN2_C)
     # The Taylor series; from 1/8! on a term is below 2^-27 of the sum, and float64 is enough for it.

@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import power_of_two, split, two_product
-from simfloat.kernels.functions.constants import EXACT_LN2, INTEGER, INTEGER_IMAGE, LN2, SPECK, exponential, pair
+from simfloat.kernels.exact import INTEGER, nearest_integer, power_of_two, split, two_product
+from simfloat.kernels.functions.constants import EXACT_LN2, INTEGER_IMAGE, LN2, SPECK, exponential, pair
 from simfloat.kernels.functions.logarithm import is_normal, log2_pair
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import floor, fma, odd
 from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
 
 #: Beyond the range of any format.
@@ -48,12 +48,12 @@ def _exp2(y, y_low):
 
 @scalar
 def _is_integer(y):
-    return np.rint(y) == y
+    return nearest_integer(y) == y
 
 
 @scalar
 def _is_odd(y):
-    return _is_integer(y) & (np.rint(0.5 * y) != 0.5 * y)
+    return _is_integer(y) & (nearest_integer(0.5 * y) != 0.5 * y)
 
 
 @scalar
@@ -102,10 +102,10 @@ def _exact(x, y):
     """
     m, exponent = split(x)
     m, exponent = m * 2.0**52, exponent - 52
-    while m == 2.0 * np.floor(0.5 * m):
+    while m == 2.0 * floor(0.5 * m):
         m, exponent = 0.5 * m, exponent + 1
     while not _is_integer(y):
-        root = np.rint(math.sqrt(m))
+        root = nearest_integer(math.sqrt(m))
         if root * root != m or exponent % 2 != 0:
             return 0.0, 0.0, 0
         m, exponent, y = root, exponent // 2, 2.0 * y

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import split, two_sum
-from simfloat.kernels.functions.constants import INTEGER, SPECK, circle, cut, pair
+from simfloat.kernels.exact import INTEGER, split, two_sum
+from simfloat.kernels.functions.constants import SPECK, circle, cut, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import add_number, horner, horner_start, multiply_pairs, quick_two_sum
