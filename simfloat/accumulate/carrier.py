@@ -6,9 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from simfloat import kernels
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import Format
+from simfloat.arithmetic.operands import FloatType, odd_suffices
+from simfloat.formats import Format, Rounding
 
 
 class Carrier(NamedTuple):
@@ -65,6 +66,8 @@ class Carrier(NamedTuple):
         return self.precision >= format.precision + 2
 
 
+CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))
+
 #: Kinds of steps for a deterministic mode, quickest first, and what shows that they are exact.
 STEPS = {
     "nearest_even": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
@@ -72,4 +75,39 @@ STEPS = {
 }
 DIRECTED_STEPS = (("directed", Carrier.takes_odd),)
 
-CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))
+
+class Step(NamedTuple):
+    """A kind of step, the type that carries it, and a bound on the exponents of its sums."""
+
+    kind: str
+    carrier: FloatType
+    top: int
+
+
+def quickest_step(
+    formats: tuple[Format, ...], rounding: Rounding, products: Facts, terms: Facts, sums: Facts
+) -> Step | None:
+    """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
+
+    `formats` are all that sums and products are rounded to. None if only the careful loop will do.
+    """
+    _, double = CARRIERS
+    if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
+        return None
+    if rounding.is_stochastic:
+        if not all(odd_suffices(format, rounding) for format in formats):
+            return None
+        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
+        bits = double.precision if rounding.variant == "A" else rounding.bits
+        plain = double.needs_no_error(formats[0], terms, sums, bits)
+        return Step("plain" if plain else "odd", double.type, sums.high - 1)
+    able = [
+        carrier
+        for carrier in CARRIERS
+        if carrier.holds(products) and all(carrier.has_room(format, sums) for format in formats)
+    ]
+    for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
+        for carrier in able:
+            if suits(carrier, formats[0], terms, sums):
+                return Step(kind, carrier.type, sums.high - 1)
+    return None

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
-from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
+from simfloat.accumulate.carrier import CARRIERS, quickest_step
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -87,44 +87,14 @@ class Sequential:
         if self._hardware is np.float32 and CARRIERS[0].holds(a) and CARRIERS[0].holds(b):
             return _loop(self, "native", np.float32)
         products = a.times(b)
-        plain = all(kernels.grid.plain(format, self.rounding) for format in self._formats)
-        if not plain or not CARRIERS[1].holds(products):
-            return self._wide()
+        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
+        step = quickest_step(self._formats, self.rounding, products, terms, sums)
+        if step is None:
+            return _Wide(self, *self._grids)
+        name = f"{'fused' if self.products is None else 'unfused'}_{step.kind}"
         if self.rounding.is_stochastic:
-            return self._stochastic(products, depth)
-        return self._deterministic(products, depth)
-
-    def _deterministic(self, products: Facts, depth: int) -> Engine:
-        """The cheapest carrier and step whose sums, rounded again, are the exact sums rounded once."""
-        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
-        able = [
-            carrier
-            for carrier in CARRIERS
-            if carrier.holds(products) and all(carrier.has_room(format, sums) for format in self._formats)
-        ]
-        for step, suits in STEPS.get(self.rounding.mode, DIRECTED_STEPS):
-            for carrier in able:
-                if suits(carrier, self.format, terms, sums):
-                    return _loop(self, f"{self._kind}_{step}", carrier.type, sums.high - 1)
-        return self._wide()
-
-    def _stochastic(self, products: Facts, depth: int) -> Engine:
-        """The cheapest step in float64 that shows a draw all that it reads of an exact sum."""
-        if not all(odd_suffices(format, self.rounding) for format in self._formats):
-            return self._wide()
-        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
-        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
-        bits = CARRIERS[1].precision if self.rounding.variant == "A" else self.rounding.bits
-        plain = CARRIERS[1].needs_no_error(self.format, terms, sums, bits)
-        return _Random(self, f"{self._kind}_{'plain' if plain else 'odd'}", *self._grids)
-
-    def _wide(self) -> Engine:
-        """The careful loop, for all that the quick ones do not cover."""
-        return _Wide(self, *self._grids)
-
-    @property
-    def _kind(self) -> str:
-        return "fused" if self.products is None else "unfused"
+            return _Random(self, name, *self._grids)
+        return _loop(self, name, step.carrier, step.top)
 
     @property
     def _grids(self) -> tuple[NDArray, NDArray]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
-from simfloat.accumulate.carrier import CARRIERS, DIRECTED_STEPS, STEPS
+from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -20,7 +20,7 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 #: Nanoseconds of a rounded operation, by the kind of step.
 COSTS = {
     **{"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
-    **{"random": 1.0, "random_odd": 1.0, "wide": 30.0},
+    **{"random_plain": 1.0, "random_odd": 1.0, "wide": 30.0},
 }
 
 
@@ -72,26 +72,6 @@ class Stepwise:
         return f"{self.kernel}({self.format}{self._options()})"
 
 
-def _step(format: Format, rounding: Rounding, products: Facts, depth: int) -> tuple[str, FloatType, int | None]:
-    """The cheapest kind of step that is exact, its carrier, and the bound on exponents that the carrier needs."""
-    if not kernels.grid.plain(format, rounding) or not CARRIERS[1].holds(products):
-        return "wide", np.float64, None
-    if rounding.is_stochastic and not odd_suffices(format, rounding):
-        return "wide", np.float64, None
-    terms, sums = _terms_and_sums(format, rounding, products, depth)
-    if rounding.is_stochastic:
-        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
-        bits = CARRIERS[1].precision if rounding.variant == "A" else rounding.bits
-        plain = CARRIERS[1].needs_no_error(format, terms, sums, bits)
-        return "random" if plain else "random_odd", np.float64, None
-    able = [carrier for carrier in CARRIERS if carrier.holds(products) and carrier.has_room(format, sums)]
-    for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
-        for carrier in able:
-            if suits(carrier, format, terms, sums):
-                return kind, carrier.type, sums.high - 1
-    return "wide", np.float64, None
-
-
 def _terms_and_sums(format: Format, rounding: Rounding, products: Facts, depth: int) -> tuple[Facts, Facts]:
     """Of the operands of additions, and of their sums."""
     # Corrections are a few times larger than what they correct at most.
@@ -118,7 +98,13 @@ class _Loop(NamedTuple):
 @lru_cache(maxsize=1024)
 def _quickest(accumulator: Stepwise, products: Facts, depth: int) -> _Loop:
     """The fastest loop that is exact for sums of so many products."""
-    return _engine(accumulator, *_step(accumulator.format, accumulator.rounding, products, depth))
+    terms, sums = _terms_and_sums(accumulator.format, accumulator.rounding, products, depth)
+    step = quickest_step((accumulator.format,), accumulator.rounding, products, terms, sums)
+    if step is None:
+        return _engine(accumulator, "wide", np.float64, None)
+    if accumulator.rounding.is_stochastic:
+        return _engine(accumulator, f"random_{step.kind}", step.carrier, None)
+    return _engine(accumulator, *step)
 
 
 @lru_cache(maxsize=1024)

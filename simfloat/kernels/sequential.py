@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.exact import add_odd, fma_wide, multiply_wide, odd_of, odd_sum
+from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, scalar, specialize
+from simfloat.kernels.jit import kernel, specialize
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold, to_odd
+from simfloat.kernels.steps import KINDS, fill_draws, round_wide, wide_product
 
 COLUMNS, DEPTH = 512, 16
 U64 = np.uint64
@@ -33,7 +33,10 @@ def _sequential(a, b, out, grid_numbers, product_numbers, sign):
                     for i in range(top, min(top + rows, out.shape[0])):
                         x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
                         for j in range(sums.size):
-                            sums[j] = step(sums[j], x, row[j], grid, products, sign)  # noqa: F821
+                            p = x * row[j]
+                            if rounds_products:  # noqa: F821
+                                p = product(x, row[j], products, sign, False, 0.0)  # noqa: F821
+                            sums[j] = add(sums[j], p, grid, sign, False, 0.0)  # noqa: F821
 
 
 @kernel
@@ -60,37 +63,23 @@ def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
 def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
     """Stochastic steps; `place` is that of accumulate.Place. Sums draw from its stage, products from the next one."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
-    call, stage = U64(place[3]), U64(place[4])
-    parts, product_parts = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
+    draws, product_draws = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
     out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for i in range(out.shape[0]):
             sums = out[i, left:right]
-            element = U64(place[0] + i * place[1] + left * place[2])
             for first in range(0, a.shape[1], 4):
-                step = U64(place[5] + first)
-                _draw(parts, sums.size, element, U64(place[2]), step, call, stage, seed, grid)
+                fill_draws(draws, sums.size, place, i, left, first, 0, seed, grid, False)
                 if rounds_products:  # noqa: F821
-                    next_stage = stage + U64(1)
-                    _draw(product_parts, sums.size, element, U64(place[2]), step, call, next_stage, seed, products)
+                    fill_draws(product_draws, sums.size, place, i, left, first, 1, seed, products, False)
                 for k in range(first, min(first + 4, a.shape[1])):
-                    x, row, draws, product_draws = a[i, k], b[k, left:right], parts[k - first], product_parts[k - first]
+                    x, row, drawn, product_drawn = a[i, k], b[k, left:right], draws[k - first], product_draws[k - first]
                     for j in range(sums.size):
-                        product = x * row[j]
+                        p = x * row[j]
                         if rounds_products:  # noqa: F821
-                            product = stochastic_from(product, product_draws[j], products)
-                        sums[j] = stochastic_from(add(sums[j], product), draws[j], grid)  # noqa: F821
-
-
-@scalar
-def _draw(parts, columns, element, column_step, step, call, stage, seed, grid):
-    """The thresholds of four steps for a row of elements, as parts of a binade."""
-    for j in range(columns):
-        w0, w1, w2, w3 = words_at(element, step, call, stage, seed)
-        parts[0, j], parts[1, j] = threshold(w0, grid), threshold(w1, grid)
-        parts[2, j], parts[3, j] = threshold(w2, grid), threshold(w3, grid)
-        element += column_step
+                            p = product(x, row[j], products, 1.0, False, product_drawn[j])  # noqa: F821
+                        sums[j] = add(sums[j], p, grid, 1.0, False, drawn[j])  # noqa: F821
 
 
 @kernel
@@ -108,89 +97,30 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
                     product_words = words_at(element, u(place[5] + k), u(place[3]), u(place[4] + 1), seed)
                 x, y = np.float64(a[i, k]), np.float64(b[k, j])
                 if rounds_products:
-                    product = _round_wide(multiply_wide(x, y), product_words[k % 4], products, pair)
-                    exact = fma_wide(product, 1.0, total, sign)
-                else:
-                    exact = fma_wide(x, y, total, sign)
-                total = _round_wide(exact, words[k % 4], grid, pair)
+                    x, y = wide_product(x, y, products, sign, pair, product_words[k % 4]), 1.0
+                high, low, exponent = fma_wide(x, y, total, sign)
+                total = round_wide(high, low, exponent, grid, pair, words[k % 4])
             out[i, j] = total
 
 
-@scalar
-def _round_wide(exact, word, grid, pair):
-    high, low, exponent = exact
-    if pair:
-        return stochastic_pair(high, low, exponent, np.uint32(word), grid)
-    return general(odd_of(high, low, exponent), np.uint32(word), grid)
-
-
-@scalar
-def _fused_plain(total, x, y, grid, products, sign):
-    return nearest(total + x * y, grid)
-
-
-@scalar
-def _fused_odd(total, x, y, grid, products, sign):
-    return nearest(odd_sum(total, x * y), grid)
-
-
-@scalar
-def _unfused_plain(total, x, y, grid, products, sign):
-    return nearest(total + nearest(x * y, products), grid)
-
-
-@scalar
-def _unfused_odd(total, x, y, grid, products, sign):
-    return nearest(odd_sum(total, nearest(x * y, products)), grid)
-
-
-@scalar
-def _fused_directed(total, x, y, grid, products, sign):
-    return directed(add_odd(total, x * y, sign), grid)
-
-
-@scalar
-def _unfused_directed(total, x, y, grid, products, sign):
-    return directed(add_odd(total, directed(x * y, products), sign), grid)
-
-
-@scalar
-def _fused_to_odd(total, x, y, grid, products, sign):
-    return to_odd(odd_sum(total, x * y), grid)
-
-
-@scalar
-def _unfused_to_odd(total, x, y, grid, products, sign):
-    return to_odd(odd_sum(total, to_odd(x * y, products)), grid)
+def _loops(loop, name, kinds):
+    """The loop for these kinds of steps, by their short names, with exact products and with rounded ones."""
+    return {
+        f"{fusion}_{kind}": specialize(
+            loop,
+            f"{name}_{fusion}_{kind}",
+            product=KINDS[full]["product"],
+            add=KINDS[full]["add"],
+            rounds_products=fusion == "unfused",
+        )
+        for fusion in ("fused", "unfused")
+        for kind, full in kinds.items()
+    }
 
 
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
-steps = {
-    name: specialize(_sequential, f"sequential_{name}", step=step)
-    for name, step in {
-        "fused_plain": _fused_plain,
-        "fused_odd": _fused_odd,
-        "unfused_plain": _unfused_plain,
-        "unfused_odd": _unfused_odd,
-        "fused_directed": _fused_directed,
-        "unfused_directed": _unfused_directed,
-        "fused_to_odd": _fused_to_odd,
-        "unfused_to_odd": _unfused_to_odd,
-    }.items()
-}
+steps = _loops(_sequential, "sequential", {kind: kind for kind in ("plain", "odd", "directed", "to_odd")})
 steps["native"] = fma_chain
 
-
-@scalar
-def _plain_sum(a, b):
-    return a + b
-
-
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed).
-random_steps = {
-    f"{kind}_{sum}": specialize(
-        _sequential_random, f"sequential_random_{kind}_{sum}", rounds_products=kind == "unfused", add=add
-    )
-    for kind in ("fused", "unfused")
-    for sum, add in {"plain": _plain_sum, "odd": odd_sum}.items()
-}
+random_steps = _loops(_sequential_random, "sequential_random", {kind: f"random_{kind}" for kind in ("plain", "odd")})

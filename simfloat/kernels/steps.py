@@ -7,7 +7,7 @@ exact result rounded once. They differ in what they must take care of:
 * plain: the carrier's sum, rounded again, is right (nearest even);
 * odd: the carrier's sum is moved to odd first (nearest even);
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
-* random and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
+* random_plain and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
   threshold of a random word;
 * wide: any operands, grid and mode, without haste; `draw` is the word, `pair` if it has more bits than float64 shows.
 """
@@ -127,7 +127,7 @@ KINDS = {
     "odd": dict(product=nearest_product, add=odd_add, words=False, thresholds=False),
     "directed": dict(product=directed_product, add=directed_add, words=False, thresholds=False),
     "to_odd": dict(product=to_odd_product, add=to_odd_add, words=False, thresholds=False),
-    "random": dict(product=random_product, add=random_add, words=False, thresholds=True),
+    "random_plain": dict(product=random_product, add=random_add, words=False, thresholds=True),
     "random_odd": dict(product=random_product, add=random_odd_add, words=False, thresholds=True),
     "wide": dict(product=wide_product, add=wide_add, words=True, thresholds=False),
 }
