@@ -46,7 +46,7 @@ class Exact:
 
     def engine(self, operands: Operands) -> Engine:
         """Sums on as many grids as the operands' bits need."""
-        products = operands.a.times(operands.b)
+        products = operands.products
         exact_products = products.precision <= 53
         terms = max(operands.depth, 2) * (1 if exact_products else 2)
         growth = math.ceil(math.log2(terms)) + 1

@@ -83,6 +83,18 @@ def is_normal(x):
 
 
 @scalar
+def _at_the_ends(x):
+    """A logarithm of zero, infinity, NaN or a negative number."""
+    return -np.inf if x == 0.0 else x if x == np.inf else np.nan
+
+
+@scalar
+def _made_normal(x):
+    """A positive number as a normal one times a power of two, and the exponent of that."""
+    return (x * 2.0**54, -54.0) if x < 2.0**-1022 else (x, 0.0)
+
+
+@scalar
 def log_quick(x):
     """log(x) for positive normal numbers."""
     high, low = _log(x if is_normal(x) else 1.0, 0.0)
@@ -93,8 +105,9 @@ def log_quick(x):
 def log_wide(x):
     """log(x)."""
     if not x > 0.0 or x == np.inf:
-        return -np.inf if x == 0.0 else x if x == np.inf else np.nan, 0.0, 0
-    high, low = _log(x * 2.0**54, -54.0) if x < 2.0**-1022 else _log(x, 0.0)
+        return _at_the_ends(x), 0.0, 0
+    normal, shift = _made_normal(x)
+    high, low = _log(normal, shift)
     return high, low, 0
 
 
@@ -109,6 +122,7 @@ def log2_quick(x):
 def log2_wide(x):
     """log2(x)."""
     if not x > 0.0 or x == np.inf:
-        return -np.inf if x == 0.0 else x if x == np.inf else np.nan, 0.0, 0
-    high, low = log2_pair(x * 2.0**54, -54.0) if x < 2.0**-1022 else log2_pair(x, 0.0)
+        return _at_the_ends(x), 0.0, 0
+    normal, shift = _made_normal(x)
+    high, low = log2_pair(normal, shift)
     return high, low, 0
