@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -19,13 +20,27 @@ def reshape(a: Tensor, *shape: Any) -> Tensor:
     return finish(begin("reshape", a), a.data.reshape(target), (a,), lambda unit, g: unit.round(g.reshape(before)))
 
 
-def transpose(a: Tensor, *axes: int) -> Tensor:
-    """The axes in another order, reversed if none is given."""
-    order = axes or tuple(reversed(range(a.ndim)))
+def transpose(a: Tensor, *axes: Any) -> Tensor:
+    """The axes in another order, given one by one or as a tuple; reversed if none is given.
+
+    Raises ValueError unless every axis is named once.
+    """
+    order = _order(axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes, a.ndim)
     inverse = tuple(int(i) for i in np.argsort(order))
     return finish(
         begin("transpose", a), a.data.transpose(order), (a,), lambda unit, g: unit.round(g.transpose(inverse))
     )
+
+
+def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
+    """Axes as numbers from 0 on, in the order given."""
+    if not axes:
+        return tuple(reversed(range(ndim)))
+    integers = all(isinstance(axis, int | np.integer) for axis in axes)
+    order = tuple(int(axis) + ndim if axis < 0 else int(axis) for axis in axes) if integers else ()
+    if sorted(order) != list(range(ndim)):
+        raise ValueError(f"transpose needs each of the {ndim} axes once, got {', '.join(map(str, axes))}.")
+    return order
 
 
 def index(a: Tensor, key: Any) -> Tensor:

@@ -14,7 +14,7 @@ from simfloat.accumulate.contraction import Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import wants
-from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operands import FloatType, check_precision
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.plan import take_draw
 from simfloat.arithmetic.round import carrier_of, round_array
@@ -37,39 +37,46 @@ class Place:
     @cached_property
     def forward(self) -> Unit:
         """The arithmetic of the forward pass."""
-        return self._unit(self.recipe.activations, self.path, "forward")
+        return self._unit("activations", self.path, "forward")
 
     @cached_property
     def to_activation(self) -> Unit:
         """The arithmetic of the backward pass to an activation."""
-        return self._unit(self.recipe.activation_gradients, self.path, "backward")
+        return self._unit("activation_gradients", self.path, "backward")
 
     @cached_property
     def to_weight(self) -> Unit:
         """The arithmetic of the backward pass to a parameter."""
-        return self._unit(self.recipe.weight_gradients, self.path, "backward")
+        return self._unit("weight_gradients", self.path, "backward")
 
     @cached_property
     def to_update(self) -> Unit:
         """The arithmetic of an optimizer before the last addition."""
-        return self._unit(self.recipe.weights, f"{self.path}.update", "update")
+        return self._unit("weights", f"{self.path}.update", "update")
 
     @cached_property
     def to_moment(self) -> Unit:
         """The arithmetic of an optimizer where a moment is made."""
-        return self._unit(self.recipe.optimizer_state, f"{self.path}.moment", "update")
+        return self._unit("optimizer_state", f"{self.path}.moment", "update")
 
     @cached_property
     def to_parameter(self) -> Unit:
         """The arithmetic of the last addition, w + u."""
         rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even
-        return self._unit(self.recipe.weights, self.path, "update")._replace(rounding=rounding)
+        return self._unit("weights", self.path, "update", rounding)
 
-    def _unit(self, format: Format, path: str, phase: str) -> Unit:
+    def _unit(self, role: str, path: str, phase: str, rounding: Rounding | None = None) -> Unit:
         observer = self.simulation.observer
         located = Located(observer, path, phase) if observer and wants(observer, path, phase) else None
-        recipe, stream = self.recipe, self.simulation.stream
-        return Unit(format, recipe.rounding, recipe.accumulate, carrier_of(format), stream, located, self.operation)
+        recipe, stream, format = self.recipe, self.simulation.stream, getattr(self.recipe, role)
+        rounding = recipe.rounding if rounding is None else rounding
+        unit = Unit(format, rounding, recipe.accumulate, carrier_of(format), stream, located, self.operation)
+        try:
+            check_precision(format, rounding)
+        except ValueError as error:
+            where = f"of {self.operation} in layer {self.path!r}" if self.path else f"of {self.operation}"
+            return unit._replace(refusal=f"The role {role} {where} cannot be emulated: {error}")
+        return unit
 
 
 class Located(NamedTuple):
@@ -94,9 +101,12 @@ class Unit(NamedTuple):
     stream: BitStream
     observer: Observer | None
     operation: str
+    refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
 
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
-        """An elementwise operation."""
+        """An elementwise operation; ValueError where its result cannot be proven to be rounded once."""
+        if self.refusal:
+            raise ValueError(self.refusal)
         draw = take_draw(self.stream, self.rounding)
         return compute(operation, list(operands), self.format, self.rounding, self.dtype, draw, self.observer)
 

@@ -21,6 +21,25 @@ LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
 
 
+def doubled(x: NDArray, other: NDArray, factor: float) -> tuple[NDArray, NDArray]:
+    """2x, and `other`, for a product of the two (factor 2) or a quotient by 2x (factor 1/2) that is rounded once.
+
+    Twice a float32 number is a float64 number. Where twice a float64 number is none, `other` takes the factor instead.
+    Should it leave float64 too, product and quotient lie so far beyond every format, or below it, that the factor is
+    idle.
+    """
+    with np.errstate(over="ignore"):
+        twice = x + x
+    if not (np.isinf(twice) & np.isfinite(x)).any():
+        return twice, other
+    x, other = np.broadcast_arrays(x.astype(np.float64), other.astype(np.float64))
+    with np.errstate(over="ignore", under="ignore"):
+        twice, moved = x + x, other * factor
+    beyond = np.isinf(twice) & np.isfinite(x)
+    idle = np.isinf(moved) if factor > 1 else moved / factor != other
+    return np.where(beyond, x, twice), np.where(beyond & ~(idle & np.isfinite(other)), moved, other)
+
+
 def add(a: Operand, b: Operand) -> Tensor:
     """a + b."""
     a, b = as_tensor(a), as_tensor(b)
@@ -88,21 +107,36 @@ def absolute(a: Tensor) -> Tensor:
     """|a|, with derivative 0 at 0."""
     place = begin("abs", a)
     sign = np.sign(a.data)
-    return finish(place, place.forward.round(np.abs(a.data)), (a,), lambda unit, g: unit.round(g * sign))
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        with np.errstate(invalid="ignore"):  # inf * 0
+            return unit.round(g * sign)
+
+    return finish(place, place.forward.round(np.abs(a.data)), (a,), derivative)
 
 
 def square(a: Tensor) -> Tensor:
-    """a * a; the derivative g * 2a is one product, since 2a is exact."""
+    """a * a; the derivative g * 2a is one product."""
     place = begin("multiply", a)
     x = a.data
-    return finish(place, place.forward.apply("multiply", x, x), (a,), lambda unit, g: unit.apply("multiply", g, 2 * x))
+    return finish(
+        place,
+        place.forward.apply("multiply", x, x),
+        (a,),
+        lambda unit, g: unit.apply("multiply", *doubled(x, g, 2.0)),
+    )
 
 
 def sqrt(a: Tensor) -> Tensor:
-    """The square root; the derivative g / 2y is one quotient, since 2y is exact."""
+    """The square root; the derivative g / 2y is one quotient."""
     place = begin("sqrt", a)
     y = place.forward.apply("sqrt", a.data)
-    return finish(place, y, (a,), lambda unit, g: unit.apply("divide", g, 2 * y))
+
+    def derivative(unit: Unit, g: NDArray) -> NDArray:
+        twice, numerator = doubled(y, g, 0.5)
+        return unit.apply("divide", numerator, twice)
+
+    return finish(place, y, (a,), derivative)
 
 
 def exp(a: Tensor) -> Tensor:
@@ -176,13 +210,14 @@ def reciprocal(a: Tensor) -> Tensor:
 
 
 def rsqrt(a: Tensor) -> Tensor:
-    """1 / sqrt(a); the derivative is -g * (y / 2a), where 2a is exact."""
+    """1 / sqrt(a); the derivative is -g * (y / 2a)."""
     place = begin("rsqrt", a)
     x = a.data
     y = place.forward.apply("rsqrt", x)
 
     def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", -g, unit.apply("divide", y, 2 * x))
+        twice, numerator = doubled(x, y, 0.5)
+        return unit.apply("multiply", -g, unit.apply("divide", numerator, twice))
 
     return finish(place, y, (a,), derivative)
 
@@ -232,12 +267,12 @@ def sigmoid(a: Tensor) -> Tensor:
 
 
 def relu(a: Tensor) -> Tensor:
-    """max(a, 0), with derivative 0 at 0."""
+    """max(a, 0), with derivative 0 at 0; a NaN, and the gradient there, go through as in torch."""
     place = begin("relu", a)
     x = a.data
     return finish(
         place,
         place.forward.round(np.where(x <= 0, x.dtype.type(0), x)),
         (a,),
-        lambda unit, g: unit.round(np.where(x > 0, g, g.dtype.type(0))),
+        lambda unit, g: unit.round(np.where(x <= 0, g.dtype.type(0), g)),
     )

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.place import Place, Unit
+from simfloat.autodiff.simulation import current
 
 if TYPE_CHECKING:
     from simfloat.autodiff.tensor import Tensor
@@ -34,7 +35,8 @@ def run_backward(root: Tensor, gradient: NDArray) -> None:
     if root.node is None:
         if not root.requires_grad:
             raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
-        root.grad = gradient
+        unit = current().place("backward", root.path).to_activation
+        root.grad = np.array(gradient) if root.grad is None else unit.apply("add", root.grad, gradient)
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
@@ -43,7 +45,8 @@ def run_backward(root: Tensor, gradient: NDArray) -> None:
         tensor = ready.pop()
         node, incoming = tensor.node, gradients.pop(id(tensor))
         if node is None:
-            tensor.grad = incoming
+            # Broadcast gradients are read-only views.
+            tensor.grad = incoming if incoming.flags.writeable and incoming.base is None else incoming.copy()
             continue
         for parent, derivative in zip(node.parents, node.derivatives, strict=True):
             if derivative is not None and parent.requires_grad:
@@ -95,9 +98,13 @@ def _contribute(
     collected = _Collected()
     if parent.is_weight and (wants(observer, parent.path, "backward") or wants(observer, place.path, "backward")):
         unit = unit._replace(observer=collected)
-    before = gradients.get(id(parent), parent.grad if parent.node is None else None)
-    gradient = derivative(unit, incoming)
-    gradients[id(parent)] = gradient if before is None else unit.apply("add", before, gradient)
+    before, gradient = gradients.get(id(parent)), derivative(unit, incoming)
+    if before is not None:
+        gradient = unit.apply("add", before, gradient)
+    if complete and parent.node is None and parent.grad is not None:
+        # What earlier backward calls left is added to when the new gradient is complete, as in torch.
+        gradient = unit.apply("add", parent.grad, gradient)
+    gradients[id(parent)] = gradient
     if observer and collected.heard:
         # The rounding that finished a parameter's gradient belongs to the parameter, the others to the layer.
         *steps, (events, operation) = collected.heard

@@ -216,8 +216,8 @@ class Tensor:
         """The same numbers in another shape."""
         return autodiff.movement.reshape(self, *shape)
 
-    def transpose(self, *axes: int) -> Tensor:
-        """The axes in another order, reversed if none is given."""
+    def transpose(self, *axes: Any) -> Tensor:
+        """The axes in another order, given one by one or as a tuple; reversed if none is given."""
         return autodiff.movement.transpose(self, *axes)
 
     @property

@@ -124,3 +124,68 @@ def test_training_an_mlp_follows_torch_in_double_precision(momentum, nesterov, d
             optimizer.step(), other.step()
     for a, b in zip(mine.parameters(), theirs.parameters(), strict=True):
         np.testing.assert_allclose(a.data, b.detach().numpy(), rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("axes", [(-1, 0, 1), (2, 0, 1), (0, -1, -2), ((1, 0, 2),), ([-2, -1, 0],), ()], ids=str)
+def test_transposing_back_undoes_any_order_of_axes(axes):
+    with sf.simulate("fp64"):
+        t = sf.Tensor(CUBE, requires_grad=True)
+        moved = t.transpose(*axes)
+        assert_bits(moved.data, CUBE.transpose(*axes))
+        moved.backward(CUBE.transpose(*axes))
+    assert_bits(t.grad, CUBE)
+
+
+@pytest.mark.parametrize("axes", [(0, 0, 1), (0, 1), (0, 1, 3), (0, 1, -4), (0.0, 1, 2), ("a",)], ids=str)
+def test_orders_that_do_not_name_every_axis_once_are_refused(axes):
+    with pytest.raises(ValueError, match="transpose needs each of the 3 axes once, got"), sf.simulate("fp64"):
+        sf.Tensor(CUBE).transpose(*axes)
+
+
+@pytest.mark.parametrize("x, g", [
+    (np.float32(2.0**127), 2.0**-100), (np.float64(2.0**127), 2.0**-100),
+    (np.float64(2.0**1023), 2.0**-1000), (np.float64(-(2.0**1023)), np.float64(2.0**1000)),
+    (np.float64(2.0**1023), np.float64(2.0**1023)), (np.float64(np.inf), 1.0),
+])  # fmt: skip
+def test_the_square_of_the_largest_numbers_has_its_exact_gradient_rounded_once(x, g):
+    from fractions import Fraction
+
+    for format in (sf.BF16, sf.FP32, sf.FP64):
+        with sf.simulate(sf.Policy(compute=format)):
+            t = sf.Tensor(np.array([x]), requires_grad=True)
+            t.square().backward([g])
+        want = np.inf
+        if np.isfinite(x):
+            exact = 2 * Fraction(float(x)) * Fraction(float(g))
+            exact = exact if abs(exact) < Fraction(2) ** 1024 else np.copysign(1e999, float(exact > 0) - 0.5)
+            want = sf.round(float(exact), format)
+        assert_bits(t.grad, [want])
+
+
+def test_the_gradient_of_rsqrt_does_not_vanish_at_the_top_of_float32():
+    for dtype in (np.float32, np.float64):
+        with sf.simulate("fp64"):
+            t = sf.Tensor(np.array([np.float32(2e38)], dtype), requires_grad=True)
+            t.rsqrt().backward([1.0])
+        x = float(np.float32(2e38))
+        assert_bits(t.grad, [-sf.rsqrt(x, sf.FP64) / (2 * x)])
+    with sf.simulate(sf.Policy(compute=sf.FP32, rounding=sf.toward_positive)):
+        t = sf.Tensor([2.0**1023], requires_grad=True)
+        t.rsqrt().backward([-1.0])
+    assert_bits(t.grad, [2.0**-149]), "a positive quotient below every number goes up to the smallest one"
+
+
+def test_a_nan_passes_relu_and_so_does_its_gradient():
+    with sf.simulate("fp32"):
+        t = sf.Tensor([np.nan, -1.0, 0.0, 2.0], requires_grad=True)
+        y = t.relu()
+        y.backward([3.0, 3.0, 3.0, 3.0])
+    assert_bits(y.data, [np.nan, 0.0, 0.0, 2.0])
+    assert t.grad.tolist() == [3.0, 0.0, 0.0, 3.0]
+
+
+def test_infinite_gradients_of_abs_are_torchs():
+    with sf.simulate("fp32"):
+        t = sf.Tensor([0.0, 1.0], requires_grad=True)
+        t.abs().backward([np.inf, np.inf])
+    assert_bits(t.grad, [np.nan, np.inf])

@@ -34,6 +34,69 @@ def test_gradients_add_up_over_uses_and_calls():
     assert w.grad.tolist() == [9.0]
 
 
+@pytest.mark.parametrize("new", [lambda w: w + w, lambda w: w * 2.0])
+def test_a_new_gradient_is_complete_before_it_is_added_to_the_old_one(new):
+    w = sf.Tensor([1.0], requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        (w * 256.0).backward()
+        # 256 + 1 is 256 in BF16, 256 + 2 is 258.
+        new(w).backward()
+    assert w.grad.tolist() == [258.0]
+
+
+def test_backward_on_a_leaf_adds_and_shares_no_memory():
+    w, g = sf.Tensor([1.0, 2.0], requires_grad=True), np.array([1.0, 2.0])
+    with sf.simulate("fp32"):
+        w.backward(g)
+        g[:] = 7
+        assert w.grad.tolist() == [1.0, 2.0]
+        w.backward(g)
+    assert w.grad.tolist() == [8.0, 9.0]
+
+
+def test_the_gradient_of_a_leaf_is_a_writeable_array_of_its_own():
+    w, v = (sf.Tensor([1.0, 2.0], requires_grad=True) for _ in range(2))
+    with sf.simulate("fp32"):
+        w.sum().backward()
+        (w + v).backward(np.ones(2))
+    w.grad[0] = 5.0
+    assert w.grad.tolist() == [5.0, 2.0] and v.grad.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("policy, call", [
+    (sf.Policy(compute=sf.FP64, rounding=sf.toward_zero, accumulate=sf.FP64), lambda t: t + 2.0**-60),
+    (sf.Policy(compute=sf.FP32, activations=sf.Format(8, 51)), lambda t: t * t),
+    (sf.Policy(compute=sf.FP32, activations=sf.Format(8, 51)), lambda t: t.softmax()),
+])  # fmt: skip
+def test_operations_that_would_be_rounded_twice_are_refused_with_their_place(policy, call):
+    class Model(sf.nn.Module):
+        def forward(self, x):
+            return call(x)
+
+    class Outer(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = Model()
+
+        def forward(self, x):
+            return self.inner(x)
+
+    with pytest.raises(ValueError, match="The role activations of .* in layer 'inner' .* at most 50 bits"):
+        with sf.simulate(policy):
+            Outer()(sf.Tensor([1.0]))
+
+
+@pytest.mark.parametrize("role, step", [("activation_gradients", 0), ("weights", 1)])
+def test_backward_and_updates_that_would_be_rounded_twice_are_refused(role, step):
+    w = sf.Parameter([1.0])
+    w.name = "w"
+    with sf.simulate(sf.Policy(**{"compute": sf.FP32, "optimizer_state": sf.FP32, role: sf.Format(8, 51)})):
+        with pytest.raises(ValueError, match=f"The role {role} of (exp|update in layer 'w') cannot be emulated"):
+            (sf.Tensor([1.0], requires_grad=True) * 1.0).exp().sum().backward()
+            (w * 1.0).sum().backward()
+            sf.optim.SGD([w], 0.1, weight_decay=0.1).step()
+
+
 def test_no_grad_and_detach_forget():
     w = sf.Tensor([1.0], requires_grad=True)
     with sf.simulate("fp32"):
