@@ -102,7 +102,10 @@ class Engine(Protocol):
         """Nanoseconds a product, roughly: decides how many threads share the work."""
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
-        """Sum a (m, k) times b (k, n) over k into out (m, n); all C-contiguous in the carrier's type."""
+        """Add a (m, k) times b (k, n) over k to out (m, n); all C-contiguous in the carrier's type.
+
+        What `out` holds before is what the sums start from: zeros, or an addend.
+        """
 
 
 class Accumulator(Protocol):

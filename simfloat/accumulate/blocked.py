@@ -131,14 +131,14 @@ class _Runs(NamedTuple):
             sums = sums.astype(self.outer.carrier, copy=False)
             for first, part in self._parts(sums):
                 width = part.shape[1] * columns
-                totals = np.empty((1, width), self.outer.carrier)
+                totals = np.zeros((1, width), self.outer.carrier)
                 at = here._replace(first=here.first + first * place.row_step, scales=None)
                 self.outer.run(ones, part.reshape(count, width), totals, at)
                 out[top + first : top + first + part.shape[1]] = totals.reshape(part.shape[1:])
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, place: Place) -> NDArray:
         """The results of all runs: (runs, rows, columns)."""
-        sums = np.empty((count, len(a), b.shape[1]), self.inner.carrier)
+        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier)
         # Every run has steps of its own, from a multiple of 4 on.
         steps = -(-self.size // 4) * 4
         for run in range(count):

@@ -76,7 +76,7 @@ def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
         windows = geometry.windows(_padded(x, geometry.padding, engine.carrier))
-    sums = np.empty((len(x), groups, channels, pixels), engine.carrier)
+    sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
     task = _Task(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
@@ -131,9 +131,13 @@ class _Task(NamedTuple):
 
     def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
         """The engine's sums in `out`, wherever that lies in memory."""
-        sums = out if out.flags.c_contiguous else scratch("convolved", out.size, self.engine.carrier).reshape(out.shape)
-        self.engine.run(a, b, sums, Place(first, row_step, column_step, self.draw, not self.swap))
-        if sums is not out:
+        place = Place(first, row_step, column_step, self.draw, not self.swap)
+        if out.flags.c_contiguous:
+            self.engine.run(a, b, out, place)
+        else:
+            sums = scratch("convolved", out.size, self.engine.carrier).reshape(out.shape)
+            sums[:] = out
+            self.engine.run(a, b, sums, place)
             out[:] = sums
 
     def _patches(self, tile: _Tile) -> NDArray:

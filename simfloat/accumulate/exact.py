@@ -87,7 +87,7 @@ class _Bins(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
         bins = np.empty((self.anchors.size, *out.shape))
-        kernels.bins.bin_sums(a, b, bins, self.anchors, self.exact_products)
+        kernels.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         kernels.bins.carry(bins, self.anchors)
         kernels.bins.odd_totals(bins, out)
         if self.to_nearest:

@@ -32,7 +32,7 @@ def sums_of_matrices(
     swap = n < min(m, NARROW)
     rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = np.empty((math.prod(batch), rows, columns), engine.carrier)
+    sums = np.zeros((math.prod(batch), rows, columns), engine.carrier)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
     blocks = scales and [_matrices(x, batch, np.float64, transpose=swap) for x in (scales[::-1] if swap else scales)]

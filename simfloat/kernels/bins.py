@@ -16,13 +16,15 @@ COLUMNS = 256
 
 
 @kernel
-def bin_sums(a, b, bins, anchors, exact_products):
-    """bins (t, m, n) += the pieces of a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to fine."""
+def bin_sums(a, b, start, bins, anchors, exact_products):
+    """bins (t, m, n) = the pieces of start (m, n) plus a (m, k) times b (k, n) on the grids `anchors` (t), coarse to fine."""
     rest, error = np.empty(COLUMNS), np.empty(COLUMNS)
     bins[:] = 0.0
     for left in range(0, bins.shape[2], COLUMNS):
         right = min(left + COLUMNS, bins.shape[2])
         for i in range(bins.shape[1]):
+            rest[: right - left] = start[i, left:right]
+            _spread(rest[: right - left], bins[:, i, left:right], anchors)
             for k in range(a.shape[1]):
                 x, row = a[i, k], b[k, left:right]
                 if exact_products:

@@ -5,7 +5,8 @@ where 2^top is the largest of their exponents, and added without error; the tota
 chunk. (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.)
 
 All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
-`a` is (m, k), `b` is (k, n), `out` is (m, n). The innermost loops run over columns, so LLVM vectorises them.
+`a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums. The innermost loops
+run over columns, so LLVM vectorises them.
 """
 
 from __future__ import annotations
@@ -78,7 +79,6 @@ def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
     unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
     terms = np.int64(unit.terms)
     top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
-    out[:] = 0.0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):
@@ -147,7 +147,6 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
     sets = terms // GROUP
     top, scale, total = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
     dots, used = np.empty((sets, COLUMNS)), np.empty((sets, COLUMNS))
-    out[:] = 0.0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):

@@ -1,7 +1,8 @@
 """Kahan's compensated sums, every operation rounded (Kahan 1965; Higham 2002, section 4.3).
 
-For every k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t. `a` is (m, k), `b` is (k, n), `out` is (m, n), all
-of the carrier's type. t draws from stage 0, p from 1, y from 2, t - s from 3 and c from 4, each at step k.
+For every k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t. `a` is (m, k), `b` is (k, n), both of the
+carrier's type; `out` (m, n) of that type holds what the sums start from, and in the end the sums. t draws from stage 0,
+p from 1, y from 2, t - s from 3 and c from 4, each at step k.
 """
 
 from __future__ import annotations
@@ -21,7 +22,6 @@ def _kahan(a, b, out, numbers, sign, pair, place, seed):
     draws = thresholds or (words and grid.random_step != 0.0)  # noqa: F821
     drawn = np.zeros((STAGES, 4, COLUMNS))
     rests = np.zeros_like(out)
-    out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], DEPTH):

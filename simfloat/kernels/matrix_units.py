@@ -1,7 +1,7 @@
 """The sums of AMD's matrix cores (Xie et al., MMA-Sim, arXiv 2511.10909; facts as of its version 2.1.1).
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n); k is a multiple of a unit's terms, padded with zeros. A plain sum beside
-the unit's own is NaN or infinite just where the unit's is.
+`a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums; k is a multiple of a
+unit's terms, padded with zeros. A plain sum beside the unit's own is NaN or infinite just where the unit's is.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ NOTHING = 2.0**-900
 @kernel
 def exact_chunks(a, b, out, terms):
     """CDNA1: the sum so far and 2 or 4 products, exact, rounded to nearest float32. All arrays are float64."""
-    out[:] = 0.0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):
@@ -72,7 +71,6 @@ def flushed_pairs(a, b, out, terms, least):
     Operands below `least`, subnormal in their own format, and zeros are +0.
     """
     zero = np.float32(0.0)
-    out[:] = zero
     pairs = terms // 2
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
@@ -105,7 +103,6 @@ def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
     With two parts (8-bit operands) a sum so far that lies too far below is dropped. All arrays are float64.
     """
     dot, dot_top, plain = np.empty((2, COLUMNS)), np.empty((2, COLUMNS)), np.empty(COLUMNS)
-    out[:] = 0.0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], terms):

@@ -3,7 +3,7 @@
 That tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is
 complete, as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type. The addition whose right operand starts with
+`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type; no products leave `out` as it is. The addition whose right operand starts with
 product k draws the random word of step k, stage 0; product k that of stage 1.
 """
 
@@ -27,7 +27,6 @@ def _pairwise(a, b, out, numbers, sign, pair, place, seed):
     s, p = np.zeros((GROUP, COLUMNS)), np.zeros((GROUP, COLUMNS))
     terms = a.shape[1]
     grouped = terms - terms % GROUP
-    out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         columns = right - left

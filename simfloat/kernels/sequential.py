@@ -1,8 +1,9 @@
 """Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n), all of one type, the carrier in which the steps compute. The innermost
-loop runs over columns, whose sums are independent, so LLVM vectorises it; a block of `b` is used for every row while
-it stays in the cache. The steps differ, the loop does not.
+`a` is (m, k), `b` is (k, n), both of one type, the carrier in which the steps compute; `out` (m, n) of that type holds
+what the sums start from, and in the end the sums. The innermost loop runs over columns, whose sums are independent, so
+LLVM vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does
+not.
 """
 
 from __future__ import annotations
@@ -23,7 +24,6 @@ U64 = np.uint64
 def _sequential(a, b, out, grid_numbers, product_numbers, sign):
     """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
-    out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         rows = COLUMNS // (right - left)
@@ -42,7 +42,6 @@ def _sequential(a, b, out, grid_numbers, product_numbers, sign):
 @kernel
 def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
     """Steps that are the hardware's fused multiply-add: four at a time, so that a sum is loaded once for all four."""
-    out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], DEPTH):
@@ -64,7 +63,6 @@ def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
     """Stochastic steps; `place` is that of accumulate.Place. Sums draw from its stage, products from the next one."""
     grid, products = unpack(grid_numbers), unpack(product_numbers)
     draws, product_draws = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
-    out[:] = 0
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for i in range(out.shape[0]):
@@ -90,7 +88,8 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             element = u(place[0] + i * place[1] + j * place[2])
-            total, words, product_words = 0.0, (u(0), u(0), u(0), u(0)), (u(0), u(0), u(0), u(0))
+            words, product_words = (u(0), u(0), u(0), u(0)), (u(0), u(0), u(0), u(0))
+            total = out[i, j]
             for k in range(a.shape[1]):
                 if k % 4 == 0 and grid.random_step != 0.0:
                     words = words_at(element, u(place[5] + k), u(place[3]), u(place[4]), seed)
