@@ -1,66 +1,51 @@
-"""How kernels are compiled and cached: the one place for compile flags.
+"""How kernels are compiled: the one place for compile flags.
 
-Three kinds of function are compiled:
+Two kinds of function are compiled:
 
 * ``@scalar``: arithmetic on numbers. Inlined wherever it is called, so it costs nothing and vectorises.
 * ``@kernel``: a loop over arrays. Compiled for the CPU on its first call, kept on disk for the next process.
-* ``specialize(loop, name, step=scalar)``: a kernel made from a plain loop by binding the global names it calls.
+
+Either may be a closure: a loop that differs in the scalar functions it calls is written once, inside a function that
+takes them. A closure is called after what it closes over, as in ``sequential(add=plain_add, ...)``.
 
 fastmath is off everywhere: it would change bits. Kernels release the interpreter lock; threads are the caller's.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numba
 from numba.core import config
-from numba.core.caching import (
-    CompileResultCacheImpl,
-    FunctionCache,
-    InTreeCacheLocator,
-    UserProvidedCacheLocator,
-    UserWideCacheLocator,
-)
 
-#: Arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser.
-scalar = numba.njit(forceinline=True, error_model="numpy")
+from simfloat.kernels.cache import KernelCache
 
 
-def _sources_digest() -> str:
-    digest = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.rglob("*.py")):
-        digest.update(path.read_bytes())
-    return digest.hexdigest()
-
-
-SOURCES = _sources_digest()
-
-
-def _stamped(locator: type) -> Any:
-    # Numba's own stamp covers only the kernel's file; ours covers every scalar function it may have inlined.
-    return type(locator.__name__, (locator,), {"get_source_stamp": lambda self: SOURCES})
-
-
-class _Implementation(CompileResultCacheImpl):
-    _locator_classes = [_stamped(c) for c in (UserProvidedCacheLocator, InTreeCacheLocator, UserWideCacheLocator)]
-
-
-class _Cache(FunctionCache):
-    _impl_class = _Implementation
+def scalar(function: Callable) -> Any:
+    """Compile arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser."""
+    return numba.njit(forceinline=True, error_model="numpy")(_named(function))
 
 
 def kernel(function: Callable) -> Any:
-    """Compile a loop over arrays, cached on disk under a stamp of all kernel sources."""
+    """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(function)
-    dispatcher._cache = _Cache(function)
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(_named(function))
+    dispatcher._cache = KernelCache(dispatcher.py_func)
     return dispatcher
+
+
+def _named(function: Callable) -> Callable:
+    """The function, a closure called after what it closes over: Numba and LLVM tell functions apart by their names."""
+    if isinstance(function, FunctionType) and function.__closure__:
+        maker = function.__qualname__.split(".")[0]
+        cells = zip(function.__code__.co_freevars, function.__closure__, strict=True)
+        values = ((name, cell.cell_contents) for name, cell in cells)
+        bound = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in values)
+        function.__name__ = function.__qualname__ = f"{maker}({bound})"
+    return function
 
 
 def specialize(loop: Callable, name: str, **names: Any) -> Any:

@@ -1,0 +1,154 @@
+"""Compiled kernels on disk: one file for each compiled version, and no index that processes could race for.
+
+A file's name holds a digest of everything that its content follows from, so a file is right or absent, never stale,
+and checkouts that share a directory share what they have in common. It is written under another name and renamed, so
+it is there as a whole or not at all; should it be damaged all the same, its checksum tells, and the kernel is compiled.
+Nothing that goes wrong with files is an error: without a place for them every process compiles for itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from functools import cache
+from importlib import resources
+from importlib.resources.abc import Traversable
+from pathlib import Path
+from typing import Any
+
+import llvmlite
+import numba
+import numpy as np
+from numba.core import config
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
+from numba.core.serialize import dumps
+from numba.misc import appdirs
+
+SUFFIX = ".kernel"
+CHECKSUM = hashlib.sha256().digest_size
+
+#: Files beside the kernels' sources: only those of the sources as they are now belong there.
+BESIDE_SOURCES = Path(__file__).parent / "__pycache__"
+
+
+class KernelCache(NullCache):
+    """What Numba's dispatcher asks for a compiled version of a function, and tells of a new one."""
+
+    def __init__(self, function: Callable) -> None:
+        self.function = function
+
+    @property
+    def cache_path(self) -> str | None:
+        """The directory looked into first."""
+        return next((str(place) for place in places()), None)
+
+    def load_overload(self, signature: Any, target: Any) -> CompileResult | None:
+        """The version for these types on this machine, if one of the places has it."""
+        target.refresh()
+        name = self.file_name(signature, target.codegen())
+        for place in places():
+            content = read(place / name)
+            if content is not None:
+                return CompileResult._rebuild(target, *pickle.loads(content))
+        return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """Keep a new version in the first place that takes it."""
+        if result.library.has_dynamic_globals or not places():
+            return
+        name, content = self.file_name(signature, result.codegen), dumps(result._reduce())
+        any(write(place / name, content) for place in places())
+
+    def file_name(self, signature: Any, codegen: Any) -> str:
+        """The name of a version's file: the function's, the digest of all kernel sources, and that of the rest."""
+        function = f"{self.function.__module__}.{self.function.__qualname__}"
+        parts = (*versions(), function, signature, *codegen.magic_tuple(), setting("OPT"), setting("BOUNDSCHECK"))
+        version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
+        return f"{self.function.__name__.partition('(')[0]}-{SOURCES}-{version[:32]}{SUFFIX}"
+
+
+def setting(name: str) -> Any:
+    """One of Numba's settings, each of which an environment variable NUMBA_... sets."""
+    return getattr(config, name)
+
+
+def versions() -> tuple[str, ...]:
+    """The programs that compile, and those whose objects are in the files."""
+    return sys.version, numba.__version__, llvmlite.__version__, np.__version__
+
+
+def sources(package: Traversable) -> str:
+    """A digest of a package's sources, in a zip file too; empty if they are nowhere to be read."""
+    digest, count = hashlib.sha256(), 0
+    for path, content in _python_files(package, ""):
+        digest.update(f"{path} {len(content)}\n".encode() + content)
+        count += 1
+    return digest.hexdigest()[:16] if count else ""
+
+
+def _python_files(folder: Traversable, prefix: str) -> Iterator[tuple[str, bytes]]:
+    for entry in sorted(folder.iterdir(), key=lambda entry: entry.name):
+        if entry.is_dir():
+            yield from _python_files(entry, f"{prefix}{entry.name}/")
+        elif entry.name.endswith(".py"):
+            yield prefix + entry.name, entry.read_bytes()
+
+
+#: A kernel's code follows from all scalar functions that it inlines, so every file counts for every kernel. Read when
+#: the kernels are imported: what is edited later is not what runs.
+SOURCES = sources(resources.files(__package__))
+
+
+def places() -> list[Path]:
+    """Directories for compiled kernels, in the order in which they are tried; not all need be there, or writable.
+
+    That of the environment variable NUMBA_CACHE_DIR, and no other, if it is set; else one beside the sources, and
+    one in the user's home. None for kernels without sources, whose changes nothing would show.
+    """
+    if not SOURCES:
+        return []
+    if setting("CACHE_DIR"):
+        return [Path(setting("CACHE_DIR")) / "simfloat"]
+    home = Path(appdirs.user_cache_dir("simfloat", appauthor=False))
+    return [BESIDE_SOURCES, home] if home.is_absolute() else [BESIDE_SOURCES]
+
+
+def read(path: Path) -> bytes | None:
+    """The content of a file; None if it is not there, or not whole."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return None
+    content = data[CHECKSUM:]
+    return content if data[:CHECKSUM] == hashlib.sha256(content).digest() else None
+
+
+def write(path: Path, content: bytes) -> bool:
+    """Put a file in its place as a whole; False if that cannot be."""
+    draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draft.write_bytes(hashlib.sha256(content).digest() + content)
+        os.replace(draft, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        return False
+    if path.parent == BESIDE_SOURCES:
+        remove_outdated()
+    return True
+
+
+@cache
+def remove_outdated() -> None:
+    """Once in a process, remove what older sources left beside the sources."""
+    for path in BESIDE_SOURCES.glob(f"*{SUFFIX}*"):
+        if f"-{SOURCES}-" not in path.name:
+            with contextlib.suppress(OSError):
+                path.unlink()

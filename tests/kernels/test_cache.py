@@ -1,0 +1,132 @@
+"""Compiled kernels on disk: whole or absent, whatever processes do at the same time and wherever the package lies."""
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import simfloat
+from simfloat.kernels import cache
+
+# Two kernels that compile quickly, and whose results show that they work.
+CODE = """
+import numpy as np
+from simfloat.kernels import fused, jit, rounding
+x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
+fused.powers_of(x, 0.0, out)
+assert out.tolist() == [[1.0, 2.0]], out
+rounding.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
+assert out.tolist() == [[1.5, -3.0]], out
+print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused.powers_of, rounding.copy)), jit.__file__)
+"""
+SOURCES = Path(simfloat.__file__).parent
+
+
+def start(folder, **environment):
+    """A process that uses the kernels, with warnings as errors, as a user without a home would start it."""
+    paths = {"HOME": "/dev/null", "PYTHONPATH": str(SOURCES.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    inherited = {name: value for name, value in os.environ.items() if name not in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME")}
+    command = [sys.executable, "-W", "error", "-c", CODE]
+    pipes = dict(stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, cwd=folder, env={**inherited, **paths, **environment}, **pipes)
+
+
+def compiled(process):
+    """How many kernels the process had to compile; its output says nothing else."""
+    out, err = process.communicate(timeout=120)
+    assert (process.returncode, err) == (0, ""), err
+    count, path = out.split()
+    return int(count), path
+
+
+def copied_package(folder):
+    """A copy of the package, sources only."""
+    for path in SOURCES.rglob("*.py"):
+        copy = folder / "simfloat" / path.relative_to(SOURCES)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.write_bytes(path.read_bytes())
+    return folder
+
+
+def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(tmp_path):
+    for attempt in range(2):
+        place = str(tmp_path / str(attempt))
+        for process in [start(tmp_path, NUMBA_CACHE_DIR=place) for _ in range(4)]:
+            compiled(process)
+        assert compiled(start(tmp_path, NUMBA_CACHE_DIR=place))[0] == 0
+        names = os.listdir(Path(place) / "simfloat")
+        assert len(names) == 2 and all(name.endswith(cache.SUFFIX) for name in names)
+
+
+def test_checkouts_share_a_directory(tmp_path):
+    place = str(tmp_path / "shared")
+    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=place))[0] == 2
+    count, path = compiled(start(tmp_path, NUMBA_CACHE_DIR=place, PYTHONPATH=str(copied_package(tmp_path))))
+    assert count == 0 and path.startswith(str(tmp_path))
+
+
+def test_a_damaged_file_is_compiled_anew(tmp_path):
+    place = tmp_path / "simfloat"
+    compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))
+    half, flipped = sorted(place.iterdir())
+    half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
+    content = bytearray(flipped.read_bytes())
+    content[-100] ^= 1
+    flipped.write_bytes(content)
+    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 2
+    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))[0] == 0
+
+
+def test_without_a_writable_place_kernels_are_compiled_without_a_message(tmp_path):
+    package = copied_package(tmp_path)
+    (package / "simfloat" / "kernels" / "__pycache__").touch()
+    for environment in ({"NUMBA_CACHE_DIR": "/dev/null"}, {"PYTHONPATH": str(package)}):
+        assert compiled(start(tmp_path, **environment))[0] == 2
+
+
+def test_kernels_are_kept_beside_the_sources_and_outdated_ones_removed(tmp_path):
+    environment = {"PYTHONPATH": str(copied_package(tmp_path))}
+    place = tmp_path / "simfloat" / "kernels" / "__pycache__"
+    assert [compiled(start(tmp_path, **environment))[0] for _ in range(2)] == [2, 0]
+    before = set(os.listdir(place))
+    with (tmp_path / "simfloat" / "kernels" / "facts.py").open("a") as file:
+        file.write("\n# Changed.\n")
+    assert compiled(start(tmp_path, **environment))[0] == 2
+    after = set(os.listdir(place))
+    assert len(before) == len(after) == 2 and not before & after
+
+
+def test_kernels_of_a_zipped_package_are_kept_in_the_home(tmp_path):
+    archive = tmp_path / "simfloat.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        for path in SOURCES.rglob("*.py"):
+            file.write(path, Path("simfloat") / path.relative_to(SOURCES))
+    environment = {"PYTHONPATH": str(archive), "HOME": str(tmp_path)}
+    counts, paths = zip(*[compiled(start(tmp_path, **environment)) for _ in range(2)], strict=True)
+    assert counts == (2, 0) and all(path.startswith(str(archive)) for path in paths)
+
+
+def test_the_digest_of_the_sources_covers_every_kernel_file(tmp_path, monkeypatch):
+    files = dict(cache._python_files(SOURCES / "kernels", ""))
+    assert set(files) == {path.relative_to(SOURCES / "kernels").as_posix() for path in SOURCES.glob("kernels/**/*.py")}
+    assert re.fullmatch("[0-9a-f]{16}", cache.SOURCES)
+    assert cache.sources(tmp_path) == ""
+    monkeypatch.setattr(cache, "SOURCES", "")
+    assert cache.places() == []
+
+
+def test_a_file_that_vanishes_is_compiled_anew(tmp_path):
+    assert cache.read(tmp_path / "absent") is None
+    assert cache.write(tmp_path / "new" / "file", b"content") and cache.read(tmp_path / "new" / "file") == b"content"
+    assert not cache.write(tmp_path / "new" / "file" / "below", b"content")
+    assert os.listdir(tmp_path / "new") == ["file"]
+
+
+@pytest.mark.parametrize("variable, place", [("", 0), ("/somewhere", 1)])
+def test_the_environment_variable_names_the_only_place(monkeypatch, variable, place):
+    monkeypatch.setattr(cache.config, "CACHE_DIR", variable)
+    assert (cache.places() == [Path("/somewhere/simfloat")]) == bool(place)
