@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat import autodiff
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.round import carrier_of, round_array
+from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tape import Node, run_backward
 from simfloat.formats import Format
 
@@ -26,7 +27,6 @@ class Tensor:
     """
 
     is_weight = False  # whether its gradient takes the role of a weight's
-    path = ""  # its place in a model, for parameters
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = False) -> None:
         self.data = data.data if isinstance(data, Tensor) else data
@@ -42,6 +42,11 @@ class Tensor:
     @data.setter
     def data(self, value: ArrayLike) -> None:
         self._data = as_operand(value, "data")
+
+    @property
+    def path(self) -> str:
+        """Its place in a model, for parameters; else empty."""
+        return ""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -235,7 +240,7 @@ class Tensor:
         return len(self._data)
 
 
-class Parameter(Tensor):
+class Parameter(Owned, Tensor):
     """A tensor that a model learns: stored and updated in the policy's `weights`.
 
     A value outside that format is rounded to it, to nearest even, before its first use. `path` is its place in the
@@ -243,11 +248,15 @@ class Parameter(Tensor):
     """
 
     is_weight = True
+    name = ""  # its path as long as no module owns it
 
     def __init__(self, data: ArrayLike | Tensor) -> None:
         super().__init__(data, requires_grad=True)
-        self.owner: Any = None
-        self.name = ""
+
+    @property
+    def path(self) -> str:
+        """The names from the model down to the parameter, joined by dots."""
+        return super().path or self.name
 
     @property
     def data(self) -> NDArray[np.floating]:
@@ -258,12 +267,6 @@ class Parameter(Tensor):
     def data(self, value: ArrayLike) -> None:
         self._data = as_operand(value, "data")
         self._format: Format | None = None
-
-    @property
-    def path(self) -> str:  # type: ignore[override]
-        """The names from the model down to the parameter, joined by dots; empty outside of any model."""
-        above = self.owner.path if self.owner is not None else ""
-        return f"{above}.{self.name}" if above else self.name
 
     def store(self, value: NDArray, format: Format) -> None:
         """Take numbers of `format` as the new value."""

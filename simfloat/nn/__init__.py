@@ -2,8 +2,9 @@
 
 from simfloat.autodiff import Parameter
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
+from simfloat.nn.initial import seed
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import cross_entropy, mse_loss
 from simfloat.nn.module import Module
 
-__all__ = ["MLP", "Linear", "Module", "Parameter", "ReLULinear", "Sequential", "cross_entropy", "mse_loss"]
+__all__ = ["MLP", "Linear", "Module", "Parameter", "ReLULinear", "Sequential", "cross_entropy", "mse_loss", "seed"]

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
+from simfloat.nn.initial import generator_of
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
 
 if TYPE_CHECKING:
-    from simfloat.nn.linear import Seed
+    from simfloat.nn.initial import Seed
 
 
 class Sequential(Module):
@@ -22,6 +21,8 @@ class Sequential(Module):
     def __init__(self, *modules: Module) -> None:
         super().__init__()
         for number, module in enumerate(modules):
+            if not isinstance(module, Module):
+                raise ValueError(f"Sequential takes modules, got a {type(module).__name__} at {number}.")
             setattr(self, str(number), module)
 
     def __len__(self) -> int:
@@ -51,17 +52,17 @@ class ReLULinear(Linear):
 class MLP(Module):
     """A multilayer perceptron: ReLU layers ``hidden.0``, ``hidden.1``, ... and a linear layer ``head``.
 
-    sizes are the numbers of inputs, of units in each hidden layer, and of outputs.
+    sizes are the numbers of inputs, of units in each hidden layer, and of outputs; `rng` as in Linear.
     """
 
-    def __init__(self, sizes: Sequence[int], *, rng: Seed = 0) -> None:
+    def __init__(self, sizes: Sequence[int], *, rng: Seed = None) -> None:
         super().__init__()
         if len(sizes) < 2:
             raise ValueError(f"An MLP needs the sizes of its input and its output at least, got {list(sizes)}.")
-        rng = np.random.default_rng(rng)
+        generator = generator_of(rng)
         *hidden, last = zip(sizes[:-1], sizes[1:], strict=True)
-        self.hidden = Sequential(*(ReLULinear(inputs, outputs, rng=rng) for inputs, outputs in hidden))
-        self.head = Linear(*last, rng=rng)
+        self.hidden = Sequential(*(ReLULinear(inputs, outputs, rng=generator) for inputs, outputs in hidden))
+        self.head = Linear(*last, rng=generator)
 
     def forward(self, x: Operand) -> Tensor:
         """x (..., inputs) -> (..., outputs)."""

@@ -3,34 +3,54 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.contractions import linear
 from simfloat.autodiff.record import Operand
+from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 
-if TYPE_CHECKING:  # numpy.random is imported when it is first used
-    Seed: TypeAlias = np.random.Generator | int
+if TYPE_CHECKING:
+    from simfloat.nn.initial import Seed
 
 
 class Linear(Module):
     """x W^T + b: the contraction and the addition are each rounded.
 
-    weight is (outputs, inputs), bias (outputs) or absent. Both start uniform in +-1 / sqrt(inputs), as in torch.nn,
-    from `rng`, a NumPy generator or a seed.
+    weight is (out_features, in_features), bias (out_features) or absent. Both start uniform in +-1 / sqrt(in_features),
+    as in torch.nn, from `rng`, a NumPy generator or a seed; without one from the generator of `seed`.
+
+    Raises ValueError unless the sizes are positive integers.
     """
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True, *, rng: Seed = 0) -> None:
+    def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:
         super().__init__()
-        rng = np.random.default_rng(rng)
-        bound = 1 / math.sqrt(inputs)
-        self.weight = Parameter(rng.uniform(-bound, bound, (outputs, inputs)))
-        self.bias = Parameter(rng.uniform(-bound, bound, outputs)) if bias else None
+        for name, size in (("in_features", in_features), ("out_features", out_features)):
+            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+                raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        generator = generator_of(rng)
+        bound = 1 / math.sqrt(in_features)
+        self.weight = Parameter(generator.uniform(-bound, bound, (out_features, in_features)))
+        self.bias = Parameter(generator.uniform(-bound, bound, out_features)) if bias else None
+
+    @property
+    def in_features(self) -> int:
+        """The size of an input's last axis."""
+        return self.weight.shape[1]
+
+    @property
+    def out_features(self) -> int:
+        """The size of an output's last axis."""
+        return self.weight.shape[0]
 
     def forward(self, x: Operand) -> Tensor:
-        """x (..., inputs) -> (..., outputs)."""
+        """x (..., in_features) -> (..., out_features)."""
         product = linear(x, self.weight)
         return product if self.bias is None else product + self.bias
+
+    def extra_repr(self) -> str:
+        """Its sizes, and whether it lacks a bias."""
+        return f"{self.in_features}, {self.out_features}{', bias=False' if self.bias is None else ''}"

@@ -2,79 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor, current
+from simfloat.autodiff.owned import Owned
 
 
-class Module:
-    """A part of a model: parameters and modules that are assigned to its attributes belong to it.
+class Module(Owned):
+    """A part of a model: the parameters and modules among its attributes belong to it, in the order of assignment.
 
     Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
-    policies, parameters, gradients and telemetry.
+    policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
+    first of its paths.
     """
 
+    training = True
+
     def __init__(self) -> None:
-        self._parameters: dict[str, Parameter] = {}
-        self._modules: dict[str, Module] = {}
-        self._owner: Module | None = None
-        self._name = ""
         self.training = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if "_modules" in self.__dict__:
-            self._parameters.pop(name, None)
-            self._modules.pop(name, None)
-        if isinstance(value, Parameter):
-            self._parameters[name] = value
-            value.owner, value.name = self, name
-        elif isinstance(value, Module) and name != "_owner":
-            self._modules[name] = value
-            value._owner, value._name = self, name
+        if isinstance(value, Owned):
+            self._check_part(name, value)
+        elif value is not None and isinstance(vars(self).get(name), Owned):
+            kind = "parameter" if isinstance(vars(self)[name], Parameter) else "module"
+            raise ValueError(
+                f"{name!r} is a {kind} of {type(self).__name__}; assign a {kind.capitalize()} or None, "
+                f"not a {type(value).__name__}." + (f" New numbers go to {name}.data." if kind == "parameter" else "")
+            )
         object.__setattr__(self, name, value)
+        if isinstance(value, Owned):
+            value.adopt(self, name)
+
+    def _check_part(self, name: str, part: Owned) -> None:
+        """Raise ValueError unless `part` may be the attribute `name`."""
+        if "training" not in vars(self):
+            raise ValueError(
+                f"{type(self).__name__} holds no parameters or modules yet: call super().__init__() first in __init__."
+            )
+        if not name or "." in name or hasattr(Module, name):
+            reason = "is an attribute of every module" if hasattr(Module, name) else "would be ambiguous in a path"
+            raise ValueError(f"A part of a module cannot be called {name!r}, which {reason}; choose another name.")
+        if isinstance(part, Module) and any(module is self for _, module in part.named_modules()):
+            raise ValueError(
+                f"{type(self).__name__} cannot hold {type(part).__name__} as {name!r}: it would contain itself."
+            )
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        for name, value in state.items():
+            if isinstance(value, Owned):
+                value.adopt(self, name)
 
     @property
-    def path(self) -> str:
-        """The names from the model down to this module, joined by dots; empty for the model itself."""
-        above = self._owner.path if self._owner is not None else ""
-        return f"{above}.{self._name}" if above else self._name
+    def _parameters(self) -> dict[str, Parameter]:
+        """Its own parameters by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Parameter)}
+
+    @property
+    def _modules(self) -> dict[str, Module]:
+        """The modules just inside by name."""
+        return {name: value for name, value in vars(self).items() if isinstance(value, Module)}
 
     @property
     def is_layer(self) -> bool:
         """Whether the module computes something itself: it has parameters of its own, or no modules inside."""
         return bool(self._parameters) or not self._modules
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Any, **options: Any) -> Tensor:
         """What the module computes; each kind of module has its own."""
         raise ValueError(f"{type(self).__name__} has no forward method; define one.")
 
-    def __call__(self, *inputs: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward` as the layer at this module's path."""
         simulation = current()
         simulation.enter_layer(self.path)
         try:
-            return self.forward(*inputs)
+            return self.forward(*inputs, **options)
         finally:
             simulation.leave_layer()
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
-        """Pairs of path and module: this one first, then those inside, in the order they were assigned."""
-        yield path, self
-        for name, child in self._modules.items():
-            yield from child.named_modules(f"{path}.{name}" if path else name)
+        """Pairs of path and module: this one first, then those inside, in the order they were assigned, each once."""
+        seen: set[int] = set()
+        stack = [(path, self)]
+        while stack:
+            where, module = stack.pop()
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield where, module
+                inside = [(_below(where, name), child) for name, child in module._modules.items()]
+                stack += reversed(inside)
 
-    def named_parameters(self) -> Iterator[tuple[str, Parameter]]:
-        """Pairs of path and parameter."""
-        for path, module in self.named_modules():
+    def named_parameters(self, path: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Pairs of path and parameter, each parameter once."""
+        seen: set[int] = set()
+        for where, module in self.named_modules(path):
             for name, parameter in module._parameters.items():
-                yield f"{path}.{name}" if path else name, parameter
+                if id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    yield _below(where, name), parameter
 
     def parameters(self) -> Iterator[Parameter]:
-        """The parameters of this module and of those inside."""
+        """The parameters of this module and of those inside, each once."""
         for _, parameter in self.named_parameters():
             yield parameter
 
@@ -94,21 +127,32 @@ class Module:
         return self.train(False)
 
     def state_dict(self) -> dict[str, NDArray]:
-        """Copies of the parameters' numbers by path."""
+        """Copies of the parameters' numbers by path, each parameter once."""
         return {path: parameter.data.copy() for path, parameter in self.named_parameters()}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take the parameters' numbers from `state`, arrays by path.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Take the parameters' numbers from `state`, arrays by path: all of them, or none if one does not fit.
 
-        Raises ValueError naming the keys that are missing or unknown, and shapes that differ.
+        A parameter that occurs under several paths may be given under each of them, as in torch's state of a model with
+        tied parameters, if the numbers are the same.
+
+        Raises ValueError naming the keys that are missing or unknown, shapes that differ, and what holds no numbers.
         """
-        parameters = dict(self.named_parameters())
-        missing, unknown = [k for k in parameters if k not in state], [k for k in state if k not in parameters]
-        if missing or unknown:
-            raise ValueError(f"The state does not fit the model: missing {missing}, unknown {unknown}.")
-        arrays = {path: np.array(state[path]) for path in parameters}
-        for path, parameter in parameters.items():
-            if arrays[path].shape != parameter.shape:
-                raise ValueError(f"{path} has shape {parameter.shape}, the state {arrays[path].shape}.")
-        for path, parameter in parameters.items():
-            parameter.data = arrays[path]
+        from simfloat.nn.state import fitting_arrays
+
+        for parameter, array in fitting_arrays(self, state):
+            parameter.data = array
+
+    def extra_repr(self) -> str:
+        """What stands between the parentheses of its repr: the arguments that made it."""
+        return ""
+
+    def __repr__(self) -> str:
+        from simfloat.nn.text import describe
+
+        return describe(self)
+
+
+def _below(path: str, name: str) -> str:
+    """The path of the part `name` of what lies at `path`."""
+    return f"{path}.{name}" if path else name

@@ -42,7 +42,7 @@ class Recorder:
         if key in self._events:
             self._events[key] += events
         else:
-            self._events[key] = events
+            self._events[key] = np.array(events)  # a copy: the caller's array stays as it is
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are counted."""

@@ -102,3 +102,22 @@ def test_bad_use_is_refused(call, message):
 def test_a_module_without_forward_says_so():
     with pytest.raises(ValueError, match="Module has no forward method"), sf.simulate("fp32"):
         sf.nn.Module()(1)
+
+
+def test_models_print_as_trees_with_parameter_counts():
+    assert repr(sf.nn.MLP([4, 3, 2])) == (
+        "MLP(\n  (hidden): Sequential(\n    (0): ReLULinear(4, 3)  # 15 parameters\n  )  # 15 parameters\n"
+        "  (head): Linear(3, 2)  # 8 parameters\n)  # 23 parameters"
+    )
+    layer = sf.nn.Linear(3, 3, bias=False)
+    assert repr(sf.nn.Sequential(layer, layer)).endswith(")  # 9 parameters"), "a shared layer counts once"
+    assert repr(sf.nn.Module()) == "Module()"
+
+
+def test_keyword_arguments_reach_forward():
+    class Shifted(sf.nn.Module):
+        def forward(self, x, *, by):
+            return sf.Tensor(x) + by
+
+    with sf.simulate("fp32"):
+        assert Shifted()([1.0], by=2.0).data.tolist() == [3.0]

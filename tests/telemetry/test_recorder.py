@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.observer import EVENTS
 
 KINDS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 
@@ -160,3 +161,13 @@ def test_a_parameter_used_twice_counts_its_gradient_once():
         model(np.ones((2, 3))).sum().backward()
     assert recorder.counts("layer.weight", "backward")["total"] == 9
     assert recorder.counts("layer.bias", "backward")["total"] == 3
+
+
+def test_events_are_copied_not_kept():
+    recorder = sf.Recorder()
+    events = np.arange(EVENTS)
+    for _ in range(2):
+        recorder.observe(events, "add")
+    assert (events == np.arange(EVENTS)).all()
+    events[:] = 0
+    assert recorder.counts()["overflow"] == 2

@@ -1,0 +1,177 @@
+"""Modules as trees: what belongs to them, under which name, and who owns it."""
+
+import copy
+import gc
+import pickle
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+
+def paths(module):
+    return [path for path, _ in module.named_parameters()]
+
+
+class Tied(sf.nn.Module):
+    """Two layers that share a weight, and a third that occurs twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second, self.third = (sf.nn.Linear(2, 2, rng=n) for n in range(3))
+        self.second.weight = self.first.weight
+        self.again = self.third
+
+    def forward(self, x):
+        return self.again(self.third(self.second(self.first(x))))
+
+
+def test_what_occurs_twice_is_listed_once_as_in_torch():
+    model = Tied()
+    assert [path for path, _ in model.named_modules()] == ["", "first", "second", "third"]
+    assert paths(model) == ["first.weight", "first.bias", "second.bias", "third.weight", "third.bias"]
+    assert list(model.state_dict()) == paths(model)
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    theirs = torch.nn.Module()
+    theirs.first, theirs.second, theirs.third = (torch.nn.Linear(2, 2) for _ in range(3))
+    theirs.second.weight, theirs.again = theirs.first.weight, theirs.third
+    assert [path for path, _ in theirs.named_parameters()] == paths(model)
+    assert [path for path, _ in theirs.named_modules()] == [path for path, _ in model.named_modules()]
+
+
+def test_a_shared_parameter_is_updated_once_a_step():
+    model = Tied()
+    before = model.state_dict()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.25)
+    for parameter in model.parameters():
+        parameter.grad = np.ones(parameter.shape)
+    with sf.simulate("fp64"):
+        optimizer.step()
+    for path, array in model.state_dict().items():
+        assert_bits(array, before[path] - 0.25)
+
+
+def test_the_first_owner_names_a_part():
+    model = sf.nn.MLP([2, 2, 2])
+    wrapper = sf.nn.Sequential(model.hidden, model.head)
+    assert model.hidden[0].weight.path == "hidden.0.weight" and model.head.path == "head"
+    assert paths(wrapper) == ["0.0.weight", "0.0.bias", "1.weight", "1.bias"]
+    del model
+    gc.collect()
+    assert wrapper[0][0].weight.path == "0.0.weight", "an owner that is gone does not count"
+
+
+def test_an_owner_that_let_go_does_not_count():
+    layer = sf.nn.Linear(2, 2)
+    first, second = sf.nn.Sequential(layer), sf.nn.Sequential(sf.nn.Sequential(), layer)
+    assert layer.path == "0"
+    setattr(first, "0", sf.nn.Sequential())
+    assert layer.path == "1"
+    delattr(second, "1")
+    assert layer.path == "" and layer.weight.path == "weight"
+
+
+def test_a_module_cannot_contain_itself():
+    outer, inner = sf.nn.Sequential(sf.nn.Sequential()), sf.nn.Module()
+    outer[0].inner = inner
+    for module in (inner, outer[0], outer):
+        with pytest.raises(ValueError, match="cannot hold .* as 'back': it would contain itself"):
+            inner.back = module
+    assert [path for path, _ in outer.named_modules()] == ["", "0", "0.inner"]
+
+
+def test_deleted_parts_are_gone():
+    model = sf.nn.MLP([2, 2, 2])
+    del model.head, model.hidden[0].bias
+    assert paths(model) == ["hidden.0.weight"]
+
+
+def test_reassignment_keeps_the_order_and_what_an_optimizer_remembers():
+    model = sf.nn.MLP([2, 2, 2])
+    order = paths(model)
+    model.hidden = sf.nn.Sequential(sf.nn.Linear(2, 2))
+    model.head.weight = sf.Parameter(np.ones((2, 2)))
+    model.head.bias, bias = None, model.head.bias
+    model.head.bias = bias
+    assert paths(model) == order
+
+
+def test_parameters_and_modules_are_replaced_by_their_like_or_by_none():
+    model = sf.nn.MLP([2, 2, 2])
+    for value in (np.ones((2, 2)), sf.Tensor(np.ones((2, 2))), 1.0):
+        with pytest.raises(ValueError, match="'weight' is a parameter of Linear; .* New numbers go to weight.data"):
+            model.head.weight = value
+    with pytest.raises(ValueError, match="'head' is a module of MLP; assign a Module or None, not a float"):
+        model.head = 1.0
+    model.head = None
+    assert paths(model) == ["hidden.0.weight", "hidden.0.bias"]
+
+
+def test_a_module_without_its_constructor_says_what_to_do():
+    class Forgetful(sf.nn.Module):
+        def __init__(self):
+            self.layer = sf.nn.Linear(2, 2)
+
+    with pytest.raises(ValueError, match=r"Forgetful .* call super\(\).__init__\(\) first"):
+        Forgetful()
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "parameters", "forward", "path"])
+def test_names_that_would_mislead_are_refused(name):
+    with pytest.raises(ValueError, match=f"cannot be called '{name}'"):
+        setattr(sf.nn.Module(), name, sf.nn.Linear(2, 2))
+
+
+def test_a_pickle_of_a_part_carries_the_part_only():
+    model = sf.nn.MLP([64, 64, 2])
+    assert len(pickle.dumps(model.head)) < 64 * 64 * 8 / 4
+    assert len(pickle.dumps(model.head.weight)) < 64 * 64 * 8 / 4
+    alone = copy.deepcopy(model.head)
+    assert alone.path == "" and paths(alone) == ["weight", "bias"]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))], ids=["copy", "pickle"])
+def test_copies_keep_names_sharing_and_an_optimizers_parameters(again):
+    model = Tied()
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    twin, twins_optimizer = again((model, optimizer))
+    assert twin.second.weight is twin.first.weight and twin.again is twin.third
+    assert twin.first.weight is not model.first.weight
+    for m, o in ((model, optimizer), (twin, twins_optimizer)):
+        with sf.simulate("bf16-kahan"):
+            for _ in range(3):
+                o.zero_grad()
+                m(np.ones((1, 2))).sum().backward()
+                o.step()
+    assert [p.path for p in twins_optimizer.params] == paths(model)
+    for path, array in twin.state_dict().items():
+        assert_bits(array, model.state_dict()[path])
+
+
+def test_a_state_is_loaded_whole_or_not_at_all():
+    model = sf.nn.MLP([2, 2, 2])
+    before, good = model.state_dict(), {k: v + 1 for k, v in model.state_dict().items()}
+    for bad, message in (
+        (np.ones(3), r"head.bias has shape \(2,\), the state \(3,\)"),
+        ("ab", "head.bias must"),
+        ([[1.0], [1.0, 2.0]], "head.bias must be a rectangular array"),
+        (np.ones(2, complex), "head.bias must hold real numbers"),
+        (None, "head.bias must"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            model.load_state_dict(good | {"head.bias": bad})
+        for path, array in model.state_dict().items():
+            assert_bits(array, before[path])
+    with pytest.raises(ValueError, match="takes arrays by path, as state_dict gives, got a list"):
+        model.load_state_dict([1.0])
+
+
+def test_a_tied_parameter_may_be_loaded_under_each_of_its_names():
+    model = Tied()
+    state = {k: v + 1 for k, v in model.state_dict().items()}
+    model.load_state_dict(state | {"second.weight": state["first.weight"], "again.bias": state["third.bias"]})
+    assert_bits(model.second.weight.data, state["first.weight"])
+    with pytest.raises(ValueError, match="first.weight and second.weight are one parameter; .* different numbers"):
+        model.load_state_dict(state | {"second.weight": state["first.weight"] + 1})
