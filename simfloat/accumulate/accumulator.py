@@ -123,6 +123,9 @@ class Accumulator(Protocol):
     def stages(self) -> int:
         """How many stages of random bits its steps draw from."""
 
+    def steps(self, terms: int) -> int:
+        """How many steps of each stage so many products may draw at: a multiple of 4."""
+
     @property
     def scales(self) -> tuple[int, Format] | None:
         """Products a block and the format of its scale, where blocks are scaled."""
@@ -151,6 +154,11 @@ def _sequential(format: Format) -> Accumulator:
     from simfloat.accumulate.sequential import Sequential
 
     return Sequential(format)
+
+
+def whole_steps(terms: int) -> int:
+    """The steps of a sum that takes one a product: random words come in fours."""
+    return -(-terms // 4) * 4
 
 
 #: The place of what draws nothing.

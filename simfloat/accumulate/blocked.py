@@ -60,6 +60,11 @@ class Blocked:
         """Those of the outer accumulator, and then those of the inner one."""
         return self.outer.stages + self.inner.stages
 
+    def steps(self, terms: int) -> int:
+        """Every run has steps of its own; so has the sum of run results, at other stages."""
+        runs = -(-terms // self.size)
+        return max(runs * self.inner.steps(self.size), self.outer.steps(runs))
+
     @property
     def scales(self) -> tuple[int, Format] | None:
         """Those of the inner accumulator."""
@@ -79,10 +84,11 @@ class Blocked:
         facts = self.inner.sums(operands.products, self.size)
         sums = Operand(np.empty(0, inner.carrier), facts, within)
         ones = Operand(np.empty(0, np.float32), ONES)
-        outer = self.outer.engine(Operands(ones, sums, runs, outside, nearest_even))
+        outer = self.outer.engine(Operands(sums, ones, runs, outside, nearest_even))
+        # Run results are the left operands, as in simfloat.sum; the tile is of the transposed product.
         linear = not any(rounding.is_stochastic for rounding in self.outer.roundings)
         blocks = self.size // self.inner.scales[0] if self.inner.scales else 0
-        return _Runs(self.size, blocks, inner, outer, self.outer.stages, linear)
+        return _Runs(self.size, blocks, inner, outer, self.outer.stages, self.inner.steps(self.size), linear)
 
     def __repr__(self) -> str:
         return f"blocked({self.size}, inner={self.inner!r}, outer={self.outer!r})"
@@ -106,6 +112,7 @@ class _Runs(NamedTuple):
     inner: Engine
     outer: Engine
     outer_stages: int
+    steps: int  # that a run draws from
     linear: bool  # the outer sums draw nothing, so several rows of the result can be summed as one
 
     @property
@@ -132,18 +139,16 @@ class _Runs(NamedTuple):
             for first, part in self._parts(sums):
                 width = part.shape[1] * columns
                 totals = np.zeros((1, width), self.outer.carrier)
-                at = here._replace(first=here.first + first * place.row_step, scales=None)
+                at = here._replace(first=here.first + first * place.row_step, swapped=True, scales=None)
                 self.outer.run(ones, part.reshape(count, width), totals, at)
                 out[top + first : top + first + part.shape[1]] = totals.reshape(part.shape[1:])
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, place: Place) -> NDArray:
         """The results of all runs: (runs, rows, columns)."""
         sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier)
-        # Every run has steps of its own, from a multiple of 4 on.
-        steps = -(-self.size // 4) * 4
         for run in range(count):
             within = slice(run * self.size, (run + 1) * self.size)
-            at = place._replace(stage=place.stage + self.outer_stages, step=place.step + run * steps)
+            at = place._replace(stage=place.stage + self.outer_stages, step=place.step + run * self.steps)
             if place.scales:
                 blocks = slice(run * self.blocks, (run + 1) * self.blocks)
                 at = at._replace(scales=(np.ascontiguousarray(place.scales[0][:, blocks]), place.scales[1][blocks]))

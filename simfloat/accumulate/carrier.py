@@ -85,13 +85,14 @@ class Step(NamedTuple):
 
 
 def quickest_step(
-    formats: tuple[Format, ...], rounding: Rounding, products: Facts, terms: Facts, sums: Facts
+    formats: tuple[Format, ...], rounding: Rounding, operands: tuple[Facts, Facts], terms: Facts, sums: Facts
 ) -> Step | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
     `formats` are all that sums and products are rounded to. None if only the careful loop will do.
     """
     _, double = CARRIERS
+    products = operands[0].times(operands[1])
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:
@@ -104,7 +105,7 @@ def quickest_step(
     able = [
         carrier
         for carrier in CARRIERS
-        if carrier.holds(products) and all(carrier.has_room(format, sums) for format in formats)
+        if all(map(carrier.holds, (*operands, products))) and all(carrier.has_room(format, sums) for format in formats)
     ]
     for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:

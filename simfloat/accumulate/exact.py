@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place
+from simfloat.accumulate.accumulator import Engine, Operands, Place, whole_steps
 from simfloat.accumulate.facts import Facts
 from simfloat.arithmetic.operands import FloatType, check_precision
 from simfloat.formats import FP64, Format, Rounding
@@ -39,6 +39,10 @@ class Exact:
     def stages(self) -> int:
         """None: nothing is drawn on the way."""
         return 0
+
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operand, Operands, Place
+from simfloat.accumulate.accumulator import Engine, Operand, Operands, Place, whole_steps
 from simfloat.accumulate.facts import Facts
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -63,6 +63,10 @@ class Fused:
     def result(self) -> Format:
         """The format of the sums."""
         return self.output
+
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products: cutting does not make them larger."""

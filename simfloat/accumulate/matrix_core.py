@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place
+from simfloat.accumulate.accumulator import Engine, Operands, Place, whole_steps
 from simfloat.accumulate.contraction import as_pair
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.fused import cut_to_tf32, powers
@@ -80,6 +80,10 @@ class MatrixCore:
     def instruction(self) -> Instruction:
         """The unit's row of the table."""
         return find("matrix_core", UNITS, self.architecture, self.inputs, self.result, None)
+
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products: floors add less than terms do."""

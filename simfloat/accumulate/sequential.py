@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
+from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place, whole_steps
 from simfloat.accumulate.carrier import CARRIERS, quickest_step
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
@@ -64,6 +64,10 @@ class Sequential:
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.products is None else (self.format, self.products)
 
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
+
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
@@ -86,9 +90,8 @@ class Sequential:
         """The fastest loop that is exact for sums of so many products of numbers of `a` and `b`."""
         if self._hardware is np.float32 and CARRIERS[0].holds(a) and CARRIERS[0].holds(b):
             return _loop(self, "native", np.float32)
-        products = a.times(b)
-        terms, sums = terms_and_sums(products, depth, self.format, self.rounding, self.products)
-        step = quickest_step(self._formats, self.rounding, products, terms, sums)
+        terms, sums = terms_and_sums(a.times(b), depth, self.format, self.rounding, self.products)
+        step = quickest_step(self._formats, self.rounding, (a, b), terms, sums)
         if step is None:
             return _Wide(self, *self._grids)
         name = f"{'fused' if self.products is None else 'unfused'}_{step.kind}"

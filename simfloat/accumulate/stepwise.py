@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place
+from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place, whole_steps
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
@@ -50,6 +50,10 @@ class Stepwise:
         """One mode for all operations."""
         return (self.rounding,)
 
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
+
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""
         _, sums = _terms_and_sums(self.format, self.rounding, products, terms)
@@ -60,7 +64,7 @@ class Stepwise:
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or operands.in_float32:
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        return _quickest(self, operands.products, operands.depth)
+        return _quickest(self, operands.a, operands.b, operands.depth)
 
     def _options(self) -> str:
         return "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
@@ -96,10 +100,10 @@ class _Loop(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: Stepwise, products: Facts, depth: int) -> _Loop:
+def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int) -> _Loop:
     """The fastest loop that is exact for sums of so many products."""
-    terms, sums = _terms_and_sums(accumulator.format, accumulator.rounding, products, depth)
-    step = quickest_step((accumulator.format,), accumulator.rounding, products, terms, sums)
+    terms, sums = _terms_and_sums(accumulator.format, accumulator.rounding, a.times(b), depth)
+    step = quickest_step((accumulator.format,), accumulator.rounding, (a, b), terms, sums)
     if step is None:
         return _engine(accumulator, "wide", np.float64, None)
     if accumulator.rounding.is_stochastic:

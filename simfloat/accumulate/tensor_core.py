@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place
+from simfloat.accumulate.accumulator import Engine, Operands, Place, whole_steps
 from simfloat.accumulate.contraction import as_pair
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.fused import E8M13, Fused, FusedEngine, powers
@@ -151,6 +151,10 @@ class TensorCore:
         if self.output == FP16:
             return Fused(terms, bits, FP16, half)
         return Fused(terms, bits, E8M13 if bits == 13 else FP32, wide)
+
+    def steps(self, terms: int) -> int:
+        """One a product."""
+        return whole_steps(terms)
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""

@@ -65,24 +65,37 @@ def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **plac
     return s
 
 
-def blocked_dot(accumulator: Any, a: Numbers, b: Numbers, stage: int = 1, step: int = 0, **place: int) -> float:
+def blocked_dot(
+    accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], stage: int = 1, step: int = 0, **place: int
+) -> float:
     """Runs from zero by the inner accumulator, their results times one by the outer one.
 
-    Run r of the inner sums draws from the stages after the outer ones, from step 4 ceil(size / 4) r on.
+    Run r of the inner sums draws from the stages after the outer ones, from step r * steps(inner, size) on.
     """
     size, stages = accumulator.size, accumulator.outer.stages
     sums = []
     for run, first in enumerate(range(0, len(a), size)):
         within = slice(first, first + size)
-        at = dict(stage=stage + stages, step=step + run * -(-size // 4) * 4)
-        sums.append(dot(accumulator.inner, a[within], b[within], **at, **place))
-    return dot(accumulator.outer, sums, [1.0] * len(sums), stage=stage, step=step, **place)
+        at = dict(stage=stage + stages, step=step + run * steps(accumulator.inner, size))
+        sums.append(dot(accumulator.inner, a[within], b[within], emins, **at, **place))
+    ends = accumulator.inner.result.emin, 0
+    return dot(accumulator.outer, sums, [1.0] * len(sums), ends, stage=stage, step=step, **place)
 
 
-def dot(accumulator: Any, a: Numbers, b: Numbers, **place: int) -> float:
-    """The sum of products of an accumulator that rounds step by step."""
+def steps(accumulator: Any, terms: int) -> int:
+    """How many steps of each stage a sum of so many products reserves: whole fours, and runs do not share them."""
+    if not isinstance(accumulator, type(BLOCKED)):
+        return -(-terms // 4) * 4
+    runs = -(-terms // accumulator.size)
+    return max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
+
+
+def dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int] = (-126, -126), **place: int) -> float:
+    """The sum of products of an accumulator; `emins` are those of the operands' formats, which fused sums read."""
     if isinstance(accumulator, type(BLOCKED)):
-        return blocked_dot(accumulator, a, b, **place)
+        return blocked_dot(accumulator, a, b, emins, **place)
+    if isinstance(accumulator, type(FUSED)):
+        return fused_dot(accumulator, a, b, emins)
     format, rounding = accumulator.format, accumulator.rounding
     if isinstance(accumulator, type(SEQUENTIAL)):
         return sequential_dot(a, b, format, rounding, accumulator.products, **place)
@@ -90,6 +103,7 @@ def dot(accumulator: Any, a: Numbers, b: Numbers, **place: int) -> float:
 
 
 SEQUENTIAL, PAIRWISE, BLOCKED = sf.sequential(sf.FP16), sf.pairwise(sf.FP16), sf.blocked(1, sf.FP16, sf.FP16)
+FUSED = sf.fused(1, 1)
 
 
 def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int]) -> float:

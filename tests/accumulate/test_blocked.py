@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.selftest import orders, reference
 from simfloat.selftest.numbers import hard_operands
 from simfloat.selftest.orders import dot
 from tests.bits import assert_bits
@@ -32,6 +33,37 @@ def test_blocked_sums_follow_the_definition(inner, outer, size, terms, rng):
     assert_bits(got, want)
 
 
+def test_no_run_uses_random_words_of_another(monkeypatch):
+    sums = sf.sequential(sf.FP16, rounding=STOCHASTIC)
+    places = []
+
+    def draw(rounding, element, step, seed, call, stage):
+        places.append((element, step, stage)) if rounding.is_stochastic else None
+        return 0
+
+    monkeypatch.setattr(orders, "step_draw", draw)
+    monkeypatch.setattr(reference, "step_draw", draw)
+    tree = sf.pairwise(sf.FP16, rounding=STOCHASTIC)
+    for accumulate in (
+        sf.blocked(4, sf.blocked(1, sums, sf.FP32), sf.FP32),
+        sf.blocked(6, sf.blocked(2, tree, sums), tree),
+        sf.blocked(5, sums, sf.blocked(1, sums, sf.blocked(2, tree, sums))),
+    ):
+        places.clear()
+        dot(accumulate, [1.0] * 23, [0.1] * 23)
+        assert len(places) == len(set(places)) >= 23
+
+
+def test_nested_runs_err_independently():
+    # 16 sums of one stochastic rounding each: their errors' variances add up.
+    rounding = sf.stochastic()
+    accumulate = sf.blocked(4, sf.blocked(1, sf.sequential(sf.FP16, rounding=rounding), sf.FP32), sf.FP32)
+    x = np.full((4000, 16), 1.0 + 2.0**-11)  # midway between two numbers
+    sums = sf.sum(x, 1, accumulate=accumulate, stream=sf.BitStream(1))
+    errors = (sums - x[0].sum()) * 2.0**11
+    assert abs(errors.var() - 16) < 16 * 0.15
+
+
 def test_tall_products_are_numbered_like_wide_ones(rng):
     accumulate = sf.blocked(4, sf.sequential(sf.FP16, rounding=STOCHASTIC), sf.pairwise(sf.FP16, rounding=STOCHASTIC))
     a, b = hard_operands(rng, sf.FP16, 70, 12, 2)
@@ -51,6 +83,21 @@ def test_chunks_keep_sums_from_stagnating():
     ones = np.ones(4096, np.float32)
     assert sf.sum(ones, accumulate=sf.blocked(64, sf.FP16, sf.FP16)) == 4096
     assert sf.sum(ones, accumulate=sf.FP16) == 2048
+
+
+@pytest.mark.parametrize("columns", [1, 3, 80])
+def test_run_results_are_the_left_operands_of_an_outer_unit(columns, rng):
+    # Exponents of subnormals are read by their own format, and a pair of formats is not the same the other way round.
+    inner = sf.sequential(sf.E5M2)
+    a, b = sf.round(rng.standard_normal((70, 12)), sf.E5M2), sf.round(rng.standard_normal((12, columns)), sf.E5M2)
+    for unit in (sf.tensor_core("blackwell", (sf.E5M2, sf.E2M1)), sf.fused(4, 10, sf.FP16)):
+        got = sf.matmul(a * 2.0**-8, b, accumulate=sf.blocked(2, inner, unit))
+        runs = [sf.matmul(a[:, k : k + 2] * 2.0**-8, b[k : k + 2], accumulate=inner) for k in range(0, 12, 2)]
+        results = np.stack(runs, axis=-1)
+        want = sf.matmul(results, np.ones((6, 1)), inputs=(sf.E5M2, sf.E2M1), accumulate=unit)[..., 0]
+        assert_bits(got, want)
+    with pytest.raises(ValueError, match="takes E2M1 operands"):
+        sf.matmul(a, b, accumulate=sf.blocked(2, inner, sf.tensor_core("blackwell", (sf.E2M1, sf.E5M2))))
 
 
 def test_tensor_cores_are_promoted(rng):

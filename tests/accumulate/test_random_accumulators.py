@@ -83,6 +83,42 @@ def test_random_fused_sums_follow_the_definition(seed):
 CLAMPED = sf.nearest_even.saturating()
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_operands_beyond_float32_follow_the_definition(seed):
+    # Their products lie inside float32's range or not; the sums are made in float32 where nothing is lost by it.
+    rng = np.random.default_rng(100 + seed)
+    for _ in range(60):
+        accumulator = random_accumulator(rng)
+        a, b = random_operands(rng, accumulator)
+        scale = 2.0 ** int(rng.integers(-900, 901))
+        a, b = a * scale, b / scale
+        if not (np.isfinite(a).all() and np.isfinite(b).all()):
+            continue
+        got = sf.matmul(a, b, accumulate=accumulator, output=sf.FP64, stream=sf.BitStream(3))
+        want = matrix(a, b, lambda x, y, element, it=accumulator: dot(it, x, y, element=element, seed=3))
+        assert_bits(got, want)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_sums_of_fused_sums_follow_the_definition(seed):
+    rng = np.random.default_rng(200 + seed)
+    for _ in range(40):
+        parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30))), random_format(rng)]
+        inner, outer = parts if rng.random() < 0.5 else parts[::-1]
+        unit = sf.blocked(int(rng.integers(1, 9)), inner, outer)
+        if rng.random() < 0.3:
+            unit = sf.blocked(int(rng.integers(1, 20)), unit, sf.fused(4, 20, sf.FP16))
+        a, b = sf.round(rng.standard_normal((9, 31)), sf.E4M3), sf.round(rng.standard_normal((31, 4)), sf.E4M3)
+        columns = int(rng.integers(1, 5))  # few of them are computed as rows of the transposed product
+        emins = sf.E4M3.emin, sf.E4M3.emin
+        got = sf.matmul(a, b[:, :columns], inputs=sf.E4M3, accumulate=unit, output=sf.FP64)
+        try:
+            want = matrix(a, b[:, :columns], lambda x, y, _, unit=unit, emins=emins: dot(unit, x, y, emins))
+        except (OverflowError, ValueError):
+            continue  # an infinite run, which the definition of a fused sum does not take
+        assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])
+
+
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2], ids=str)
 @pytest.mark.parametrize("rounding", [CLAMPED, sf.toward_zero.saturating(), sf.stochastic(8).saturating()], ids=repr)
 def test_a_clamped_infinity_is_a_large_part_of_the_sum(format, rounding):
