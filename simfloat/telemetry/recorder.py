@@ -2,94 +2,183 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import EVENTS, KINDS, LOWEST_EXPONENT
 
+#: What `counts` tells; how many results are zero stands in the histogram.
 COUNTED = tuple(kind for kind in KINDS if kind != "zero")
 
+PHASES = ("forward", "backward", "update")
 
-class Recorder:
+
+class Key(NamedTuple):
+    """What events are kept by."""
+
+    path: str
+    operation: str
+    phase: str
+
+
+class Recorder(Observer):
     """An observer that counts the events of every rounding by tensor path, operation and phase.
 
-    Pass it as ``observer=`` to `simulate` or to any function that rounds. Counted are results:
+    Pass it as ``observer=`` to `simulate` or to any function that rounds. Counted are results, not the steps inside an
+    accumulator:
 
     * total: all of them; nan: those that are NaN;
     * overflow: a finite exact result was rounded beyond the format's max, clamped or not;
     * underflow: a nonzero exact result became zero;
     * subnormal: a nonzero result lies below the format's smallest normal number;
-    * unchanged: an addend that was not zero left the other operand as it was, as when an update is cancelled.
+    * unchanged: of two addends, neither zero, one was lost: the result is the other.
+
+    Operands that are rounded before a product count too, as operations ``cast_input``, ``cast_weight`` and
+    ``cast_gradient`` at the path of their layer.
 
     Phases are ``forward``, ``backward`` and ``update``. A parameter's path holds its gradient (backward, each element
-    once) and its update; what else an optimizer computes is found below the parameter's path.
+    once) and its update; what else an optimizer computes is found below the parameter's path. Calls outside of any
+    model have the path ``""``.
 
-    With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed.
+    Of an update w + u only a lost u counts as unchanged. What that means depends on the policy's `update`: under
+    ``nearest`` the update is gone; under ``stochastic`` it was left out this time, as it must be with a probability
+    that makes the mean right; under ``kahan`` the compensation keeps it for the next step.
+
+    With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
+    may share one. A pickle or a copy goes on counting from where it was taken.
+
+    Raises ValueError for an unknown phase.
     """
 
     def __init__(self, path: str | None = None, phase: str | None = None) -> None:
+        _check_phase(phase)
         self._path, self._phase = path, phase
-        self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}
+        self._events: dict[Key, NDArray[np.int64]] = {}
+        self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Take the events of one call."""
+        """Add the events of one call; the array itself is neither kept nor changed."""
         if not self.wants(path, phase):
             return
-        key = (path, operation, phase)
-        if key in self._events:
-            self._events[key] += events
-        else:
-            self._events[key] = np.array(events)  # a copy: the caller's array stays as it is
+        key = Key(path, operation, phase)
+        with self._lock:
+            known = self._events.get(key)
+            if known is None:
+                self._events[key] = np.array(events)
+            else:
+                known += events
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are counted."""
         return self._phase in (None, phase) and (self._path is None or fnmatchcase(path, self._path))
 
-    def counts(self, path: str | None = None, phase: str | None = None) -> dict[str, int]:
-        """The counts of each kind over all calls whose path (a shell pattern) and phase match."""
-        events = self._sum(path, phase)
-        return {kind: int(events[KINDS.index(kind)]) for kind in COUNTED}
+    def counts(
+        self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
+    ) -> dict[str, int]:
+        """The counts of each kind over all calls whose path and operation (shell patterns) and phase match.
 
-    def histogram(self, path: str | None = None, phase: str | None = None) -> dict[int | str, int]:
-        """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros."""
-        events = self._sum(path, phase)
-        exponents = events[len(KINDS) :]
-        counts: dict[int | str, int] = {int(i) + LOWEST_EXPONENT: int(exponents[i]) for i in np.flatnonzero(exponents)}
-        return counts | {"zero": int(events[KINDS.index("zero")])}
+        Zeros where nothing was seen. Raises ValueError for an unknown phase, and for a path or an operation that
+        matches nothing while others were seen.
+        """
+        return counted(self._sum(path, phase, operation))
+
+    def histogram(
+        self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
+    ) -> dict[int | str, int]:
+        """How many finite nonzero results have which exponent, floor(log2|result|), and under "zero" how many zeros.
+
+        What matches, and what is refused, is as in `counts`.
+        """
+        events = self._sum(path, phase, operation)
+        return exponents(events) | {"zero": int(events[KINDS.index("zero")])}
+
+    def reset(self) -> None:
+        """Forget all counts."""
+        with self._lock:
+            self._events.clear()
+
+    def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
+        """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
+        with self._lock:
+            return [(key, np.array(events)) for key, events in self._events.items()]
 
     def table(self) -> str:
         """The counts as text: a line for each path, operation and phase, in the order they were first seen."""
-        rows = [("path", "operation", "phase", *COUNTED)]
-        for (path, operation, phase), events in self._events.items():
-            rows.append((path or "-", operation, phase, *(str(events[KINDS.index(kind)]) for kind in COUNTED)))
-        widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-        return "\n".join(
-            "  ".join(
-                cell.ljust(width) if i < 3 else cell.rjust(width)
-                for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-            )
-            for row in rows
-        )
+        from simfloat.telemetry.text import table
+
+        return table(self.entries())
 
     def to_jsonl(self, path: str | Path) -> None:
-        """Write one JSON object a line for each path, operation and phase: its counts and its histogram."""
-        import json
+        """Write one JSON object a line for each path, operation and phase: its counts and its histogram.
 
-        lines = []
-        for (where, operation, phase), events in self._events.items():
-            counts = {kind: int(events[KINDS.index(kind)]) for kind in KINDS}
-            exponents = events[len(KINDS) :]
-            histogram = {int(i) + LOWEST_EXPONENT: int(exponents[i]) for i in np.flatnonzero(exponents)}
-            entry = {"path": where, "operation": operation, "phase": phase, **counts, "histogram": histogram}
-            lines.append(json.dumps(entry))
-        Path(path).write_text("\n".join(lines) + ("\n" if lines else ""))
+        The file, in UTF-8, is there whole or stays as it was.
+        """
+        from simfloat.telemetry.text import json_lines, write_whole
 
-    def _sum(self, path: str | None, phase: str | None) -> NDArray[np.int64]:
+        write_whole(Path(path), json_lines(self.entries()))
+
+    def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:
+        _check_phase(phase)
+        entries = self.entries()
+        _check_seen("path", path, (key.path for key, _ in entries))
+        _check_seen("operation", operation, (key.operation for key, _ in entries))
         total = np.zeros(EVENTS, np.int64)
-        for (where, _, when), events in self._events.items():
-            if phase in (None, when) and (path is None or fnmatchcase(where, path)):
+        for key, events in entries:
+            if phase in (None, key.phase) and _matches(path, key.path) and _matches(operation, key.operation):
                 total += events
         return total
+
+    def __repr__(self) -> str:
+        if self._events:
+            return self.table()
+        options = {"path": self._path, "phase": self._phase}
+        return f"Recorder({', '.join(f'{name}={value!r}' for name, value in options.items() if value is not None)})"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_events": dict(self.entries()), "_lock": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=Lock())
+
+
+def counted(events: NDArray[np.int64]) -> dict[str, int]:
+    """The counts in an event vector by name."""
+    return {kind: int(events[KINDS.index(kind)]) for kind in COUNTED}
+
+
+def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
+    """The histogram in an event vector: how many results have which exponent."""
+    occurrences = events[len(KINDS) :]
+    return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
+
+
+def _matches(pattern: str | None, name: str) -> bool:
+    return pattern is None or fnmatchcase(name, pattern)
+
+
+def _check_phase(phase: str | None) -> None:
+    if phase is not None and phase not in PHASES:
+        raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{_hint(phase, PHASES)}")
+
+
+def _check_seen(what: str, pattern: str | None, names: Iterable[str]) -> None:
+    """Raise ValueError if there are names and the pattern matches none of them."""
+    seen = list(dict.fromkeys(names))
+    if pattern is None or not seen or any(_matches(pattern, name) for name in seen):
+        return
+    shown = ", ".join(name or "''" for name in seen)
+    raise ValueError(f"{what} {pattern!r} matches nothing that was seen.{_hint(pattern, seen)} Seen: {shown}.")
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(str(name), known, n=3)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

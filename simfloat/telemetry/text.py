@@ -1,0 +1,54 @@
+"""What a recorder counted, as text: a table, and lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.observer import KINDS
+from simfloat.telemetry.recorder import COUNTED, Key, counted, exponents
+
+Entries = list[tuple[Key, NDArray[np.int64]]]
+
+
+def table(entries: Entries) -> str:
+    """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
+    rows = [(*Key._fields, *COUNTED)]
+    for key, events in entries:
+        rows.append((key.path or "-", key.operation, key.phase, *(str(count) for count in counted(events).values())))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    names = len(Key._fields)
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if column < names else cell.rjust(width)
+            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+        )
+        for row in rows
+    )
+
+
+def json_lines(entries: Entries) -> str:
+    """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
+    lines = []
+    for key, events in entries:
+        zeros = int(events[KINDS.index("zero")])
+        entry = {**key._asdict(), **counted(events), "zero": zeros, "histogram": exponents(events)}
+        lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
+    return "".join(lines)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file in UTF-8 so that at no time half of it stands under its name."""
+    if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
+        path.write_text(text, encoding="utf-8", newline="\n")
+        return
+    beside = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        beside.write_text(text, encoding="utf-8", newline="\n")
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)
