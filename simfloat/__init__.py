@@ -25,8 +25,11 @@ from simfloat.accumulate import (
 from simfloat.arithmetic import (
     BitStream,
     BlockScaled,
+    GivenBits,
+    Observer,
     add,
     block_quantize,
+    cast,
     cos,
     decode,
     divide,
@@ -109,12 +112,12 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BF16", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2",
-    "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "TF32", "BitStream", "BlockScaled", "Format", "Parameter", "Policy",
-    "Recorder", "Rounding", "Tensor", "add", "as_format", "block_quantize", "blocked", "conv2d", "cos", "decode",
-    "divide", "dot", "encode", "erf", "exact", "exp", "fma", "fused", "get_threads", "kahan", "log", "log2",
-    "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even", "nn", "no_grad", "optim", "p3109",
-    "pairwise", "policies", "power", "reciprocal", "round", "rsqrt", "sequential", "set_threads", "sigmoid",
-    "simulate", "sin", "sqrt", "stochastic", "subtract", "sum", "tanh", "tensor_core", "to_odd", "toward_negative",
-    "toward_positive", "toward_zero",
+    "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ",
+    "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits", "Observer",
+    "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format", "block_quantize",
+    "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact", "exp", "fma", "fused",
+    "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even",
+    "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "power", "reciprocal", "round", "rsqrt",
+    "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic", "subtract", "sum", "tanh",
+    "tensor_core", "to_odd", "toward_negative", "toward_positive", "toward_zero",
 ]  # fmt: skip

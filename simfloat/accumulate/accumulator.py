@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.plan import Draw
+from simfloat.arithmetic.stream import Draw
 from simfloat.formats import Format, Rounding, as_format
 
 #: Of the left operand's blocks (..., m, k / block), and of the right one's (..., k / block, n).
@@ -169,6 +169,6 @@ def kernel_place(place: Place) -> tuple[NDArray[np.int64], np.uint64]:
     """The place and the seed in the form that kernels take them."""
     if place.draw is None:
         return NOWHERE
-    call, seed = place.draw
+    call = place.draw.call
     where = np.array([place.first, place.row_step, place.column_step, call, place.stage, place.step], np.int64)
-    return where, np.uint64(seed)
+    return where, np.uint64(place.draw.seed)

@@ -8,7 +8,8 @@ import numpy as np
 
 from simfloat import kernels
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.operands import FloatType, odd_suffices
+from simfloat.arithmetic.exactness import odd_suffices
+from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, Rounding
 
 

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from simfloat.accumulate.accumulator import Accumulator, Engine, Operand, Operands, Scales, as_accumulator
 from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.scales import scaled
+from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, check_rounding, result_dtype
-from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
-from simfloat.arithmetic.round import round_array
+from simfloat.arithmetic.plan import round_all
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import BitStream
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format
+from simfloat.arithmetic.stream import Draw, Stream, take_draw
+from simfloat.arithmetic.target import Target, as_target, result_dtype
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
 #: As users give the formats of operands.
 Inputs = Format | str | tuple[Format | str, Format | str] | None
@@ -28,12 +28,7 @@ class Options(NamedTuple):
 
     inputs: tuple[Format, Format] | None
     accumulator: Accumulator
-    output: Format
-    rounding: Rounding
-    dtype: FloatType  # of the array of results
-    stream: BitStream | None
-    observer: Observer | None
-    operation: str  # as which the observer knows it
+    target: Target
 
 
 def options_of(
@@ -42,19 +37,17 @@ def options_of(
     accumulate: Accumulator | Format | str,
     output: Format | str | None,
     rounding: Rounding,
-    stream: BitStream | None,
+    stream: Stream | None,
     observer: Observer | None,
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
-    check_rounding(rounding)
     accumulator = as_accumulator(accumulate)
     format = as_format(output) if output is not None else accumulator.result
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
     pair = None if inputs is None else as_pair(inputs)
-    dtype = result_dtype(operands, format)
-    return Options(pair, accumulator, format, rounding, dtype, stream, observer, operation)
+    return Options(pair, accumulator, as_target(operands, format, rounding, stream, observer, operation))
 
 
 def as_pair(inputs: Format | str | tuple[Format | str, Format | str]) -> tuple[Format, Format]:
@@ -79,19 +72,18 @@ def contract(
 
     `sums_of` computes the sums of the rounded operands with an engine, as one vector in C order.
     """
-    inputs, accumulator, output, rounding, dtype, stream, observer, operation = options
-    draw = take_draw(stream, rounding, *accumulator.roundings)
+    inputs, accumulator, target = options
+    draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
     x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
     if accumulator.scales and not scales:
         block, format = accumulator.scales
         raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
     if scales and not accumulator.scales:
         x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
-    engine = accumulator.engine(Operands(x, y, depth, output, rounding, scales))
+    engine = accumulator.engine(Operands(x, y, depth, target.format, target.rounding, scales))
     sums = sums_of(engine, x.array, y.array, draw)
-    out = np.empty(shape, dtype)
-    plan = plan_for(output, rounding, engine.carrier)
-    round_all(Elements(sums), out, plan, operation=operation, draw=draw, observer=observer)
+    out = np.empty(shape, target.dtype)
+    round_all(Elements(sums), out, target, draw)
     return out
 
 
@@ -99,9 +91,10 @@ def _rounded(x: NDArray, format: Format) -> Operand:
     """An operand rounded to its format."""
     if format == FP64 or (format == FP32 and x.dtype == np.float32):
         return Operand(x, None, format)
-    dtype = np.float32 if x.dtype == np.float32 and format.fits_float32 else np.float64
     # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
     if facts.inside(format):
         return Operand(x, facts, format)
-    return Operand(round_array(x, format, dtype=dtype), facts.rounded(format), format)
+    return Operand(
+        round_array(x, Target(format, nearest_even, result_dtype([x], format))), facts.rounded(format), format
+    )

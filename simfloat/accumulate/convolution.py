@@ -15,8 +15,7 @@ from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
 from simfloat.accumulate.tiles import NARROW, busy_threads
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand
-from simfloat.arithmetic.plan import Draw
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import run_all, scratch
 from simfloat.formats import Format, Rounding, nearest_even
 
@@ -39,7 +38,7 @@ def conv2d(
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
     rounding: Rounding = nearest_even,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The convolution of images `x` (N, C, H, W) with kernels `w` (O, C / groups, h, w): (N, O, rows, columns).

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, whole_steps
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.operands import FloatType, check_precision
+from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP64, Format, Rounding
 
 #: Bits of a total that its round-to-odd keeps at least.

@@ -14,7 +14,7 @@ from simfloat.accumulate.scales import as_scales
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.stream import Stream
 from simfloat.formats import Format, Rounding, nearest_even
 
 
@@ -27,7 +27,7 @@ def matmul(
     output: Format | str | None = None,
     rounding: Rounding = nearest_even,
     scales: tuple[ArrayLike, ArrayLike] | None = None,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
@@ -66,7 +66,7 @@ def dot(
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
     rounding: Rounding = nearest_even,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`."""
@@ -85,7 +85,7 @@ def sum(
     inputs: Format | str | None = None,
     output: Format | str | None = None,
     rounding: Rounding = nearest_even,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.

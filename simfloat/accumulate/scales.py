@@ -7,9 +7,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator, Operand, Scales
 from simfloat.accumulate.facts import facts_of
+from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.round import round_array
-from simfloat.formats import Format
+from simfloat.arithmetic.target import Target
+from simfloat.formats import Format, nearest_even
 
 
 def as_scales(
@@ -47,7 +48,9 @@ def _check(name: str, values: NDArray, format: Format | None) -> None:
     wrong, what = ~np.isfinite(values), "a finite number"
     if format is not None and not wrong.any():
         # A scale's sign is not read.
-        wrong, what = round_array(np.abs(values), format, dtype=np.float64) != np.abs(values), f"an {format} number"
+        magnitudes = np.abs(values)
+        wrong = round_array(magnitudes, Target(format, nearest_even, np.float64)) != magnitudes
+        what = f"an {format} number"
     if wrong.any():
         place = [int(i) for i in np.argwhere(wrong)[0]]
         raise ValueError(

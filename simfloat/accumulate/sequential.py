@@ -14,7 +14,8 @@ from simfloat import kernels
 from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place, whole_steps
 from simfloat.accumulate.carrier import CARRIERS, quickest_step
 from simfloat.accumulate.facts import Facts, terms_and_sums
-from simfloat.arithmetic.operands import FloatType, check_precision, odd_suffices
+from simfloat.arithmetic.exactness import check_precision, odd_suffices
+from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
 

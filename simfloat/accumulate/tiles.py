@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Engine, Place, Scales
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.plan import Draw
+from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import get_threads, run_all
 
 #: Nanoseconds of work below which a second thread costs more than it saves.

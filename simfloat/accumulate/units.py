@@ -10,8 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Operand, Operands
-from simfloat.arithmetic.round import round_array
-from simfloat.formats import FP32, TF32, Format
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.target import Target
+from simfloat.formats import FP32, TF32, Format, nearest_even
 
 Pair = tuple[Format, Format]
 
@@ -74,7 +75,7 @@ def _check_operand(unit: object, name: str, operand: Operand, format: Format) ->
         raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
     wrong = np.isnan(array) & (not format.has_nan)
     if not wrong.any():
-        rounded = round_array(array, format, dtype=array.dtype.type)
+        rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
         wrong = (rounded != array) & ~(np.isnan(array) & np.isnan(rounded))
     if wrong.any():
         place = tuple(int(i) for i in np.argwhere(wrong)[0])

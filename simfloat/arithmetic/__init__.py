@@ -1,20 +1,25 @@
 """One operation, one rounding, on arrays."""
 
+from simfloat.arithmetic._round import round
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
+from simfloat.arithmetic.cast import Cast, as_cast, cast
 from simfloat.arithmetic.codes import decode, encode
 from simfloat.arithmetic.functions import cos, erf, exp, log, log2, power, reciprocal, rsqrt, sigmoid, sin, tanh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
-from simfloat.arithmetic.round import round
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.stream import BitStream, GivenBits
 from simfloat.arithmetic.threads import get_threads, set_threads
 
 __all__ = [
     "BitStream",
     "BlockScaled",
+    "Cast",
+    "GivenBits",
     "Observer",
     "add",
+    "as_cast",
     "block_quantize",
+    "cast",
     "cos",
     "decode",
     "divide",

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.operands import as_operand, check_rounding, result_dtype
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.operations import multiply
-from simfloat.arithmetic.plan import take_draw
-from simfloat.arithmetic.round import round_array
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.stream import Stream, check_stream
+from simfloat.arithmetic.target import Target, check_rounding, result_dtype
 from simfloat.formats import E4M3, E8M0, FP32, Format, Rounding, as_format, nearest_even
 
 LARGEST = np.float32(FP32.max)
@@ -52,7 +52,7 @@ def block_quantize(
     rule: str = "floor",
     axis: int = -1,
     rounding: Rounding = nearest_even,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
 ) -> BlockScaled:
     """The elements, numbers of `format`, and scales, numbers of `scale`, that hardware would store for `x`.
 
@@ -84,6 +84,7 @@ def block_quantize(
     """
     format, scale = as_format(format), as_format(scale)
     check_rounding(rounding)
+    check_stream(stream)
     x = as_operand(x)
     block, axis = _checked(x, format, block, scale, rule, axis)
     if scale == E4M3:
@@ -117,7 +118,7 @@ Rule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
 
 
 def _quantize_powers(
-    x: NDArray, format: Format, block: int, rule: Rule, axis: int, rounding: Rounding, stream: BitStream | None
+    x: NDArray, format: Format, block: int, rule: Rule, axis: int, rounding: Rounding, stream: Stream | None
 ) -> BlockScaled:
     """Scales that are powers of two."""
     amax = _largest(x, block, axis).astype(np.float64)
@@ -131,7 +132,7 @@ def _quantize_powers(
 
 
 def _quantize_two_levels(
-    x: NDArray, format: Format, block: int, axis: int, rounding: Rounding, stream: BitStream | None
+    x: NDArray, format: Format, block: int, axis: int, rounding: Rounding, stream: Stream | None
 ) -> BlockScaled:
     """A scale for all, and E4M3 scales for blocks; every operation is one of float32."""
     one, most, most_scale = np.float32(1), np.float32(format.max), np.float32(E4M3.max)
@@ -143,11 +144,11 @@ def _quantize_two_levels(
         tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
         # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
-        scales = np.where(usable, round_array(exact_scales, E4M3, dtype=np.float32), np.float32(np.nan))
+        scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
         scaled = _without_unusable(single, usable, format, block, axis)
         scaled = np.clip(scaled * _spread(np.where(usable, factors, one), block, axis, x.shape), -most, most)
-    elements = round_array(scaled, format, rounding, result_dtype([x], format), take_draw(stream, rounding))
+    elements = round_array(scaled, Target(format, rounding, result_dtype([x], format), stream))
     return BlockScaled(elements, scales.astype(result_dtype([x], E4M3)), block, axis, float(tensor_scale))
 
 

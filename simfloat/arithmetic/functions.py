@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.stream import Stream
 from simfloat.formats import Format, Rounding, nearest_even
 
 
@@ -22,7 +22,7 @@ class Function(Protocol):
         format: Format | str,
         rounding: Rounding = nearest_even,
         *,
-        stream: BitStream | None = None,
+        stream: Stream | None = None,
         observer: Observer | None = None,
     ) -> NDArray[np.floating]:
         """The function of every element of `x`."""
@@ -48,7 +48,7 @@ def _function(name: str, meaning: str, rules: str = _RULES) -> Function:
         format: Format | str,
         rounding: Rounding = nearest_even,
         *,
-        stream: BitStream | None = None,
+        stream: Stream | None = None,
         observer: Observer | None = None,
     ) -> NDArray[np.floating]:
         return operate(name, (x,), format, rounding, stream, observer)
@@ -76,7 +76,7 @@ def power(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """`a` to the power `b`; operands broadcast. NaN for a negative finite `a` and a finite `b` that is no integer.

@@ -1,36 +1,46 @@
-"""What roundings did, as counts that an observer receives."""
+"""Who is told what roundings did."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from abc import ABC, abstractmethod
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: The first entries of an event vector; the rest is the histogram of floor(log2|result|) from LOWEST_EXPONENT on.
-KINDS = ("total", "overflow", "underflow", "subnormal", "nan", "unchanged", "zero")
-LOWEST_EXPONENT = -1074
-EVENTS = len(KINDS) + 1024 - LOWEST_EXPONENT
 
-UNCHANGED = KINDS.index("unchanged")
+class Observer(ABC):
+    """Receives the events of every rounding it is passed to; anything with its method `observe` serves.
 
+    Events come as a vector of counts, laid out as `simfloat.kernels.events` says.
+    """
 
-class Observer(Protocol):
-    """Receives the events of every rounding it is passed to."""
+    def wants(self, path: str, phase: str) -> bool:
+        """Whether events of this path and phase are of use; the roundings of others then run at full speed."""
+        return True
 
+    @abstractmethod
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Take the event vector of one call: `operation` on the tensor at `path` during `phase`."""
+        """Take the events of one call: `operation` on the tensor at `path` during `phase`.
+
+        The array belongs to the observer from then on.
+        """
+
+
+def check_observer(observer: Any) -> None:
+    """Raise ValueError unless `observer` is None or has the method `observe`."""
+    if observer is not None and not callable(getattr(observer, "observe", None)):
+        raise ValueError(
+            f"observer must be an object with a method observe, for example simfloat.Recorder(); got {observer!r}."
+        )
 
 
 def wants(observer: Observer | None, path: str, phase: str) -> bool:
-    """Whether there is an observer that has use for events of this path and phase; one may have a method to say so."""
-    return observer is not None and getattr(observer, "wants", _everything)(path, phase)
+    """Whether there is an observer that has use for events of this path and phase."""
+    if observer is None:
+        return False
+    return bool(getattr(observer, "wants", _everything)(path, phase))
 
 
 def _everything(path: str, phase: str) -> bool:
     return True
-
-
-def no_events() -> NDArray[np.int64]:
-    """An event vector of zeros."""
-    return np.zeros(EVENTS, np.int64)

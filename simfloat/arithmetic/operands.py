@@ -7,13 +7,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.formats import FP64, Format, Rounding
-
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
-
-#: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
-MOST_PRECISION = 50
 
 
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
@@ -69,44 +64,3 @@ def spread(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
     if operand.shape == shape or operand.size == 1:
         return flat(operand)
     return flat(np.broadcast_to(operand, shape))
-
-
-def check_rounding(rounding: Any) -> None:
-    """Raise ValueError unless `rounding` is a Rounding."""
-    if not isinstance(rounding, Rounding):
-        raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {rounding!r}.")
-
-
-def check_precision(format: Format, rounding: Rounding) -> None:
-    """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
-    if format.precision > MOST_PRECISION and not (format == FP64 and rounding.mode == "nearest_even"):
-        raise ValueError(
-            f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
-            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
-        )
-
-
-def check_no_nan(out: NDArray, format: Format) -> None:
-    """Raise ValueError if there is a NaN among results in a format that has none."""
-    if not np.isnan(out).any():
-        return
-    place = tuple(int(i) for i in np.argwhere(np.isnan(out))[0])
-    what = "NaN" if format.signed else "NaN or negative"
-    raise ValueError(f"{format} has no NaN, but the result at index {place} is {what}.")
-
-
-def odd_suffices(format: Format, rounding: Rounding) -> bool:
-    """Whether round-to-odd in float64 holds all that a draw reads, at every magnitude of the format."""
-    bits = rounding.bits + 2
-    inside = format.emin - format.mantissa_bits - bits >= -1074 and format.emax < 1023
-    return inside and format.precision + bits <= 53
-
-
-def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
-    """float32 if all operands are float32 and the format fits, else float64."""
-    if not format.fits_float32:
-        return np.float64
-    for operand in operands:
-        if operand.dtype != np.float32:
-            return np.float64
-    return np.float32

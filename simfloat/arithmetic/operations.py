@@ -5,20 +5,14 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import (
-    FloatType,
-    as_operand,
-    check_precision,
-    check_rounding,
-    common_shape,
-    result_dtype,
-    spread,
-)
-from simfloat.arithmetic.plan import Draw, round_all, take_draw
-from simfloat.arithmetic.sources import route
-from simfloat.arithmetic.stream import BitStream
-from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
+from simfloat.arithmetic.operands import as_operand, common_shape, spread
+from simfloat.arithmetic.plan import round_all
+from simfloat.arithmetic.sources import source_for
+from simfloat.arithmetic.stream import Stream, take_draw
+from simfloat.arithmetic.target import Target, as_target, result_dtype
+from simfloat.formats import FP32, Format, Rounding, nearest_even
 
 
 def add(
@@ -27,7 +21,7 @@ def add(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """a + b, the exact sum rounded once to `format`; operands broadcast.
@@ -48,7 +42,7 @@ def subtract(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """a - b, the exact difference rounded once to `format`; otherwise as :func:`simfloat.add`."""
@@ -61,7 +55,7 @@ def multiply(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """a * b, the exact product rounded once to `format`; 0 * inf is NaN; otherwise as :func:`simfloat.add`."""
@@ -74,7 +68,7 @@ def divide(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """a / b, the exact quotient rounded once to `format`; 0 / 0 is NaN, x / 0 infinite; otherwise as `add`."""
@@ -88,7 +82,7 @@ def fma(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """a * b + c, the exact result rounded once to `format`; otherwise as :func:`simfloat.add`."""
@@ -100,7 +94,7 @@ def sqrt(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The square root of x, rounded once to `format`; of -0 it is -0, of other negative numbers NaN."""
@@ -112,31 +106,22 @@ def operate(
     operands: tuple[ArrayLike, ...],
     format: Format | str,
     rounding: Rounding,
-    stream: BitStream | None,
+    stream: Stream | None,
     observer: Observer | None,
 ) -> NDArray[np.floating]:
     """Any of the operations above by name."""
-    format = as_format(format)
-    check_rounding(rounding)
-    check_precision(format, rounding)
     arrays = [as_operand(x, name) for x, name in zip(operands, "abc", strict=False)]
-    draw = take_draw(stream, rounding)
-    return compute(operation, arrays, format, rounding, result_dtype(arrays, format), draw, observer)
+    target = as_target(arrays, format, rounding, stream, observer, operation)
+    check_precision(target.format, rounding)
+    return compute(operation, arrays, target)
 
 
-def compute(
-    operation: str,
-    arrays: list[NDArray],
-    format: Format,
-    rounding: Rounding,
-    dtype: FloatType,
-    draw: Draw | None,
-    observer: Observer | None,
-) -> NDArray[np.floating]:
-    """An operation on float arrays, in an array of type `dtype`; nothing is checked but the shapes."""
+def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
+    """An operation on float arrays; nothing is checked but the shapes. The observer is told of the operation."""
     shape = common_shape(arrays)
-    out = np.empty(shape, dtype)
-    make_source, plan = route(operation, format, rounding, result_dtype(arrays, FP32) is np.float32)
-    source = make_source(operation, [spread(a, shape) for a in arrays], rounding)
-    round_all(source, out, plan, operation=operation, draw=draw, observer=observer)
+    draw = take_draw(target.stream, target.rounding)
+    make_source = source_for(operation, target.format, target.rounding, result_dtype(arrays, FP32) is np.float32)
+    out = np.empty(shape, target.dtype)
+    source = make_source(operation, [spread(a, shape) for a in arrays], target.rounding)
+    round_all(source, out, target._replace(operation=operation), draw)
     return out

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.observer import UNCHANGED, Observer, no_events
-from simfloat.arithmetic.operands import FloatType, check_no_nan
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
+from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import get_threads, run_all, scratch
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+from simfloat.kernels.events import UNCHANGED, no_events
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
@@ -25,18 +26,16 @@ BLOCK = 1 << 16
 #: Elements below which a second thread costs more than it saves: waking one takes as long as rounding 10^5 of them.
 LEAST_PIECE = 1 << 18
 
-NO_WORDS = np.zeros(1, np.uint32)
+#: (start, stop) -> the random words of those elements.
+Words = Callable[[int, int], NDArray[np.uint32]]
 
 
 class Plan(NamedTuple):
     """How to round to a format in a mode: a loop over a block, and the numbers of the grid that it reads."""
 
-    format: Format
-    rounding: Rounding
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
     numbers: NDArray[np.float64]
     unbounded: NDArray[np.float64]  # the same without a largest number
-    has_nan: bool
 
 
 @cache
@@ -58,67 +57,50 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
         loop = quick.get(rounding.mode, loops.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    return Plan(format, rounding, loop, grid.numbers(format, rounding), unbounded, format.has_nan)
+    return Plan(loop, grid.numbers(format, rounding), unbounded)
 
 
-class Draw(NamedTuple):
-    """Where a stochastic call finds its random words."""
-
-    call: int
-    seed: int
-
-
-def take_draw(stream: BitStream | None, *roundings: Rounding) -> Draw | None:
-    """The draw of the stream's next call if any of the roundings is stochastic, else None.
-
-    Raises ValueError if one is and there is no stream.
-    """
-    for rounding in roundings:
-        if rounding.mode == "stochastic":
-            if stream is None:
-                raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
-            return Draw(stream.take_call(), stream.seed)
-    return None
-
-
-def round_all(
-    source: Source,
-    out: NDArray,
-    plan: Plan,
-    *,
-    operation: str,
-    draw: Draw | None,
-    observer: Observer | None,
-) -> None:
-    """Round the source's numbers into the array `out`, in C order, and tell the observer."""
-    results = out.reshape(-1)
-    if plan.rounding.mode != "stochastic":
+def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -> None:
+    """Round the source's numbers into the array `out`, in C order, and tell the target's observer."""
+    results, observer = out.reshape(-1), target.observer
+    plan = plan_for(target.format, target.rounding, source.carrier)
+    if target.rounding.mode != "stochastic":
         draw = None
     if results.size <= BLOCK and draw is None and observer is None:
         source.round_block(plan, 0, results.size, NO_WORDS, results)
     else:
-        parts = run_all(lambda piece: _round_piece(source, piece, results, plan, draw, observer), pieces(results.size))
-        if observer:
-            for events in parts[1:]:
-                parts[0] += events
-            observer.observe(parts[0], operation)
-    if not plan.has_nan:
-        check_no_nan(out, plan.format)
+        words = _words_of(draw, results.size, target.rounding)
+        work = partial(_round_piece, source, results, plan, words, observer is not None)
+        parts = run_all(work, pieces(results.size))
+        if observer is not None:
+            observer.observe(np.sum(parts, axis=0), target.operation)
+    if not target.format.has_nan:
+        check_no_nan(out, target.format)
+
+
+def _words_of(draw: Draw | None, size: int, rounding: Rounding) -> Words | None:
+    """A function that finds the words of a block of elements, None if there are no draws."""
+    if draw is None:
+        return None
+    if draw.given is None:
+        return partial(random_words, draw)
+    given = draw.given.take_words(size, rounding.bits)
+    return lambda start, stop: given[start:stop]
 
 
 def _round_piece(
-    source: Source, piece: tuple[int, int], results: NDArray, plan: Plan, draw: Draw | None, observer: Observer | None
+    source: Source, results: NDArray, plan: Plan, words_of: Words | None, observed: bool, piece: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
     events, unbounded = no_events(), plan._replace(numbers=plan.unbounded)
     # Without random words and intermediate results there is nothing to keep in the cache.
-    block = BLOCK if draw or observer or source.makes_blocks else max(piece[1] - piece[0], 1)
+    block = BLOCK if words_of or observed or source.makes_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
         stop = min(start + block, piece[1])
-        words = random_words(start, stop, draw) if draw else NO_WORDS
+        words = words_of(start, stop) if words_of else NO_WORDS
         out = results[start:stop]
         source.round_block(plan, start, stop, words, out)
-        if observer:
+        if observed:
             chosen = scratch("chosen", stop - start, np.float64)
             source.round_block(unbounded, start, stop, words, chosen)
             kernels.rounding.count_events(source.exact(start, stop), chosen, out, plan.numbers, events)
@@ -126,12 +108,13 @@ def _round_piece(
     return events
 
 
-def random_words(start: int, stop: int, draw: Draw) -> NDArray[np.uint32]:
-    """The words of the elements from start to stop, where start is a multiple of 4."""
-    # Words come in fours; a short last block leaves some of them unused.
-    words = scratch("words", (stop - start + 3) // 4 * 4, np.uint32)
-    kernels.random.fill_words(words, start, draw.call, 0, np.uint64(draw.seed))
-    return words[: stop - start]
+def check_no_nan(out: NDArray, format: Format) -> None:
+    """Raise ValueError if there is a NaN among results in a format that has none."""
+    if not np.isnan(out).any():
+        return
+    place = tuple(int(i) for i in np.argwhere(np.isnan(out))[0])
+    what = "NaN" if format.signed else "NaN or negative"
+    raise ValueError(f"{format} has no NaN, but the result at index {place} is {what}.")
 
 
 def pieces(size: int) -> list[tuple[int, int]]:

@@ -10,8 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.operands import FloatType, odd_suffices
-from simfloat.arithmetic.plan import Plan, plan_for
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.exactness import odd_suffices
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.plan import Plan
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP32, FP64, Format, Rounding
 
@@ -36,7 +38,7 @@ class Source(Protocol):
         """Write the rounded results of those elements to `out`."""
 
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
-        """How many of those results equal the first operand though the second was not zero."""
+        """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
 
 
 class Elements(NamedTuple):
@@ -68,6 +70,7 @@ class Computed:
 
     def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding) -> None:
         self.operation = operation
+        self.kernel = OPERATIONS[operation].computes or operation
         self.vectors = [*vectors, ZERO, ZERO][:3]
         self.size = max([vector.size for vector in vectors])
         # Under toward_negative an exact zero sum of unlike signs is -0.
@@ -81,24 +84,28 @@ class Computed:
 
     def exact(self, start: int, stop: int) -> NDArray:
         exact = scratch("exact", stop - start, np.float64)
-        kernels.elementwise.exact_results[self.operation](*self.block(start, stop), self.sign, exact)
+        kernels.elementwise.exact_results[self.kernel](*self.block(start, stop), self.sign, exact)
         return exact
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         plan.loop(self.exact(start, stop), words, out, plan.numbers)
 
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
-        if self.operation not in ("add", "subtract"):
+        if self.kernel not in ("add", "subtract"):
             return 0
         a, b, _ = self.block(start, stop)
-        return int(np.count_nonzero((b != 0) & (out == a)))
+        other = -b if self.kernel == "subtract" else b
+        lost = (b != 0) & (out == a)
+        if self.operation != "update":
+            lost |= (a != 0) & (out == other)
+        return int(np.count_nonzero(lost & np.isfinite(out)))
 
 
 class Drawn(Computed):
     """The same, rounded at random from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = kernels.elementwise.drawn_results[self.operation]
+        loop = kernels.elementwise.drawn_results[self.kernel]
         loop(*self.block(start, stop), self.sign, words, out, plan.numbers)
 
 
@@ -107,7 +114,7 @@ class Double(Computed):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        kernels.elementwise.double_results[self.operation](*self.block(start, stop), self.sign, result)
+        kernels.elementwise.double_results[self.kernel](*self.block(start, stop), self.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -116,7 +123,7 @@ class Native(Computed):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        operation, count = NATIVE[self.operation]
+        operation, count = NATIVE[self.kernel]
         with np.errstate(all="ignore"):
             operation(*self.block(start, stop)[:count], out=result)
         plan.loop(result, words, out, plan.numbers)
@@ -141,13 +148,9 @@ NATIVE: dict[str, tuple[Callable, int]] = {
 
 
 @cache
-def route(operation: str, format: Format, rounding: Rounding, single: bool) -> tuple[type[Computed], Plan]:
-    """How an operation's exact results are made, and how they are rounded; `single` if all operands are float32."""
-    source = _source_for(operation, format, rounding, single)
-    return source, plan_for(format, rounding, source.carrier)
-
-
-def _source_for(operation: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
+def source_for(operation: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
+    """How an operation's exact results are made and rounded; `single` if all operands are float32."""
+    operation = OPERATIONS[operation].computes or operation
     if rounding.mode == "nearest_even" and format == FP64:
         return Native if operation in NATIVE else Double
     if rounding.mode == "nearest_even" and format == FP32 and single and operation in NATIVE:

@@ -3,7 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat import kernels
+from simfloat.arithmetic.threads import scratch
+from simfloat.formats import Rounding
+
+NO_WORDS = np.zeros(1, np.uint32)
 
 
 class BitStream:
@@ -15,13 +24,7 @@ class BitStream:
     """
 
     def __init__(self, seed: int) -> None:
-        try:
-            number = operator.index(seed)
-        except TypeError:
-            number = -1
-        if not 0 <= number < 2**64:
-            raise ValueError(f"A seed is an integer from 0 below 2**64, got {seed!r}.")
-        self.seed = number
+        self.seed = _integer_below(2**64, seed, "A seed")
         self.calls = 0
 
     def take_call(self) -> int:
@@ -36,12 +39,116 @@ class BitStream:
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> BitStream:
-        """The stream that had this `state`."""
+        """The stream that had this `state`; ValueError for what cannot be one."""
         if not isinstance(state, dict) or set(state) != {"seed", "calls"}:
             raise ValueError(f"A stream's state has the keys 'seed' and 'calls', got {state!r}.")
         stream = cls(state["seed"])
-        stream.calls = operator.index(state["calls"])
+        # The counter of the generator has room for so many calls.
+        stream.calls = _integer_below(2**44, state["calls"], "A stream's number of calls")
         return stream
 
     def __repr__(self) -> str:
         return f"BitStream.from_state({self.state!r})" if self.calls else f"BitStream({self.seed})"
+
+
+class GivenBits:
+    """A stream of the user's own draws: `integers`, each below 2^bits of the stochastic mode that takes it.
+
+    Every element of a result takes one, in C order, zeros and NaN too; the next call goes on where the last one
+    stopped. For comparing with hardware or a paper draw by draw.
+
+    Raises ValueError for what is no array of integers from 0 below 2^32; where it is used, for a draw of 2^bits or
+    more, for fewer draws than there are elements, and for sums whose steps draw too.
+    """
+
+    def __init__(self, integers: ArrayLike) -> None:
+        draws = np.asarray(integers)
+        if draws.size == 0 or draws.dtype.kind not in "iu":
+            raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {integers!r}.")
+        if int(draws.min()) < 0 or int(draws.max()) >= 2**32:
+            wrong = int(draws.min()) if int(draws.min()) < 0 else int(draws.max())
+            raise ValueError(f"Draws are integers from 0 below 2^bits, bits being at most 32; got {wrong}.")
+        self._draws = draws.astype(np.uint32).reshape(-1)
+        self._taken = 0
+
+    def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
+        """The next `count` draws of so many bits, as the upper bits of words."""
+        draws = self._draws[self._taken : self._taken + count]
+        if draws.size < count:
+            raise ValueError(
+                f"A result of {count} elements takes {count} draws, and GivenBits has {draws.size} of its "
+                f"{self._draws.size} left; give it one integer for each element."
+            )
+        if count and int(draws.max()) >> bits:
+            raise ValueError(f"A draw of {bits} bits lies below {1 << bits}, got {int(draws.max())}.")
+        self._taken += count
+        return draws << np.uint32(32 - bits)
+
+    def __repr__(self) -> str:
+        return f"GivenBits({self._draws[self._taken :].tolist()})"
+
+
+#: Where stochastic calls get their random bits from.
+Stream = BitStream | GivenBits
+
+
+class Draw(NamedTuple):
+    """Where a stochastic call finds its random words.
+
+    Stage 0 is the result's rounding, 1 and following are an accumulator's steps, 255 is the cast of the first operand
+    and 254 that of the second. With `given` the words are the user's.
+    """
+
+    call: int
+    seed: int
+    stage: int = 0
+    given: GivenBits | None = None
+
+
+def check_stream(stream: Any) -> None:
+    """Raise ValueError unless `stream` is None, a BitStream or GivenBits."""
+    if stream is not None and not isinstance(stream, BitStream | GivenBits):
+        raise ValueError(
+            f"stream must be a simfloat.BitStream, for example simfloat.BitStream(0), or simfloat.GivenBits; "
+            f"got {stream!r}."
+        )
+
+
+def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
+    """The draw of the stream's next call if any of the roundings is stochastic, else None.
+
+    The first rounding is that of the result. Raises ValueError if one is stochastic and there is no stream, and if
+    GivenBits would have to serve any but the first.
+    """
+    random = [rounding.mode == "stochastic" for rounding in roundings]
+    if True not in random:
+        return None
+    if stream is None:
+        raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
+    if isinstance(stream, BitStream):
+        return Draw(stream.take_call(), stream.seed)
+    if True in random[1:]:
+        raise ValueError(
+            "GivenBits holds one draw for each element of the result, and the roundings inside a sum take more; "
+            "pass stream=simfloat.BitStream(seed)."
+        )
+    return Draw(0, 0, given=stream)
+
+
+def random_words(draw: Draw, start: int, stop: int) -> NDArray[np.uint32]:
+    """The words of the elements from start to stop, where start is a multiple of 4."""
+    # Words come in fours; a short last block leaves some of them unused.
+    words = scratch("words", (stop - start + 3) // 4 * 4, np.uint32)
+    kernels.random.fill_words(words, start, draw.call, draw.stage, np.uint64(draw.seed))
+    return words[: stop - start]
+
+
+def _integer_below(limit: int, value: Any, what: str) -> int:
+    """`value` as an int, if it is an integer from 0 below `limit`."""
+    try:
+        number = operator.index(value) if not isinstance(value, bool) else -1
+    except TypeError:
+        number = -1
+    if not 0 <= number < limit:
+        raise ValueError(f"{what} is an integer from 0 below 2**{limit.bit_length() - 1}, got {value!r}.")
+    return number

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -13,12 +14,13 @@ from simfloat.accumulate import Accumulator
 from simfloat.accumulate.contraction import Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import wants
-from simfloat.arithmetic.operands import FloatType, check_precision
+from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
-from simfloat.arithmetic.plan import take_draw
-from simfloat.arithmetic.round import carrier_of, round_array
 from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 
 if TYPE_CHECKING:
@@ -67,7 +69,7 @@ class Place:
 
     def _unit(self, role: str, path: str, phase: str, rounding: Rounding | None = None) -> Unit:
         observer = self.simulation.observer
-        located = Located(observer, path, phase) if observer and wants(observer, path, phase) else None
+        located = Located(observer, path, phase) if observer is not None and wants(observer, path, phase) else None
         recipe, stream, format = self.recipe, self.simulation.stream, getattr(self.recipe, role)
         rounding = recipe.rounding if rounding is None else rounding
         unit = Unit(format, rounding, recipe.accumulate, carrier_of(format), stream, located, self.operation)
@@ -79,7 +81,8 @@ class Place:
         return unit
 
 
-class Located(NamedTuple):
+@dataclass(frozen=True)
+class Located(Observer):
     """An observer that hears of one layer and one phase."""
 
     observer: Observer
@@ -103,17 +106,20 @@ class Unit(NamedTuple):
     operation: str
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
 
+    @property
+    def target(self) -> Target:
+        """Where its results go."""
+        return Target(self.format, self.rounding, self.dtype, self.stream, self.observer, self.operation)
+
     def apply(self, operation: str, *operands: NDArray) -> NDArray:
         """An elementwise operation; ValueError where its result cannot be proven to be rounded once."""
         if self.refusal:
             raise ValueError(self.refusal)
-        draw = take_draw(self.stream, self.rounding)
-        return compute(operation, list(operands), self.format, self.rounding, self.dtype, draw, self.observer)
+        return compute(operation, list(operands), self.target)
 
     def round(self, x: NDArray) -> NDArray:
         """The numbers themselves, rounded."""
-        draw = take_draw(self.stream, self.rounding)
-        return round_array(x, self.format, self.rounding, self.dtype, draw, self.observer, self.operation)
+        return round_array(x, self.target)
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, in row-major order; the axes are dropped."""
@@ -129,7 +135,4 @@ class Unit(NamedTuple):
 
     def matmul(self, a: NDArray, b: NDArray, inputs: tuple[Format, Format] | None = None) -> NDArray:
         """The products of matrices (..., m, k) and (..., k, n), operands rounded to `inputs` first."""
-        options = Options(
-            inputs, self.accumulate, self.format, self.rounding, self.dtype, self.stream, self.observer, self.operation
-        )
-        return multiply_matrices(a, b, options)
+        return multiply_matrices(a, b, Options(inputs, self.accumulate, self.target))

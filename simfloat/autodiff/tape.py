@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.observer import Observer, wants
 from simfloat.autodiff.place import Place, Unit
 from simfloat.autodiff.simulation import current
 
@@ -74,7 +74,7 @@ def _uses(root: Tensor) -> dict[int, int]:
     return uses
 
 
-class _Collected:
+class _Collected(Observer):
     """An observer that keeps what it hears, to be passed on later."""
 
     def __init__(self) -> None:
@@ -105,7 +105,7 @@ def _contribute(
         # What earlier backward calls left is added to when the new gradient is complete, as in torch.
         gradient = unit.apply("add", parent.grad, gradient)
     gradients[id(parent)] = gradient
-    if observer and collected.heard:
+    if observer is not None and collected.heard:
         # The rounding that finished a parameter's gradient belongs to the parameter, the others to the layer.
         *steps, (events, operation) = collected.heard
         for step_events, step_operation in steps:

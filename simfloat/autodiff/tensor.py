@@ -8,11 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat import autodiff
+from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.round import carrier_of, round_array
+from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tape import Node, run_backward
-from simfloat.formats import Format
+from simfloat.formats import Format, nearest_even
 
 if TYPE_CHECKING:
     from simfloat.autodiff.record import Operand
@@ -276,7 +277,7 @@ class Parameter(Owned, Tensor):
     def conform(self, format: Format) -> None:
         """Round the value to `format` unless it is known to be in it."""
         if self._format != format:
-            self.store(round_array(self._data, format, dtype=carrier_of(format)), format)
+            self.store(round_array(self._data, Target(format, nearest_even, carrier_of(format))), format)
 
 
 def as_tensor(x: Tensor | ArrayLike) -> Tensor:

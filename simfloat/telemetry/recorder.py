@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.observer import EVENTS, KINDS, LOWEST_EXPONENT
+from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT
 
 #: What `counts` tells; how many results are zero stands in the histogram.
 COUNTED = tuple(kind for kind in KINDS if kind != "zero")

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.observer import KINDS
+from simfloat.kernels.events import KINDS
 from simfloat.telemetry.recorder import COUNTED, Key, counted, exponents
 
 Entries = list[tuple[Key, NDArray[np.int64]]]

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.formats.definition import round_value
 from tests.bits import assert_bits
+from tests.reference import operate
 
 X = np.linspace(0.1, 1, 100)
 
@@ -40,3 +42,80 @@ def test_seeds_out_of_range_are_refused(seed):
 def test_malformed_states_are_refused(state):
     with pytest.raises(ValueError, match="has the keys 'seed' and 'calls'"):
         sf.BitStream.from_state(state)
+
+
+def test_given_bits_are_taken_one_an_element_in_c_order_zeros_and_nan_too():
+    draws = sf.GivenBits([[0, 7, 7], [7, 0, 7]])
+    x = np.array([[1 + 2.0**-11, 0.0, np.nan], [1 + 2.0**-11, 1 + 2.0**-11, 1.0]])
+    got = sf.round(x.T.copy().T, sf.FP16, sf.stochastic(3), stream=draws)
+    up = 1 + 2.0**-10
+    assert_bits(got, [[1.0, 0.0, np.nan], [up, 1.0, 1.0]])
+
+
+def test_given_bits_go_on_where_the_last_call_stopped_and_deterministic_calls_take_none():
+    draws = sf.GivenBits(np.array([0, 7, 0], np.int8))
+    half = [1 + 2.0**-11]
+    sf.round(half, sf.FP16, stream=draws)
+    assert [float(sf.round(half, sf.FP16, sf.stochastic(3), stream=draws)[0]) for _ in range(3)] == [
+        1.0,
+        1 + 2.0**-10,
+        1.0,
+    ]
+
+
+@pytest.mark.parametrize("variant", ["A", "B", "C"])
+def test_given_bits_decide_as_the_definition_does(variant, rng):
+    x, integers = rng.standard_normal(300), rng.integers(0, 2**5, 300)
+    rounding = sf.stochastic(5, variant)
+    want = [round_value(float(v), sf.E4M3, rounding, int(r)) for v, r in zip(x, integers, strict=True)]
+    assert_bits(sf.round(x, sf.E4M3, rounding, stream=sf.GivenBits(integers)), want)
+    sums = [operate("add", sf.E4M3, rounding, float(v), 0.3, random=int(r)) for v, r in zip(x, integers, strict=True)]
+    assert_bits(sf.add(x, 0.3, sf.E4M3, rounding, stream=sf.GivenBits(integers)), sums)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.GivenBits([0.5]), "takes an array of integers"),
+        (lambda: sf.GivenBits([True]), "takes an array of integers"),
+        (lambda: sf.GivenBits([]), "takes an array of integers"),
+        (lambda: sf.GivenBits([1, -1]), "integers from 0 below 2\\^bits, bits being at most 32; got -1"),
+        (lambda: sf.GivenBits([2**32]), "got 4294967296"),
+        (lambda: use(sf.GivenBits([8, 0])), "A draw of 3 bits lies below 8, got 8"),
+        (lambda: use(sf.GivenBits([1])), "A result of 2 elements takes 2 draws, and GivenBits has 1 of its 1 left"),
+        (
+            lambda: sf.sum([1, 2], accumulate=sf.sequential("fp16", rounding=sf.stochastic(3)), stream=given()),
+            "the roundings inside a sum take more",
+        ),
+    ],
+)
+def test_draws_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def given():
+    return sf.GivenBits([1, 2])
+
+
+def use(draws):
+    return sf.round([1.0, 2.0], sf.FP16, sf.stochastic(3), stream=draws)
+
+
+def test_a_refused_call_takes_no_draws():
+    draws = given()
+    with pytest.raises(ValueError):
+        sf.round([1.0, 2.0, 3.0], sf.FP16, sf.stochastic(3), stream=draws)
+    assert repr(draws) == "GivenBits([1, 2])"
+
+
+@pytest.mark.parametrize("stream", [0, np.random.default_rng(0), "0"])
+def test_what_is_no_stream_is_refused_with_what_to_pass(stream):
+    with pytest.raises(ValueError, match=r"stream must be a simfloat.BitStream, for example simfloat.BitStream\(0\)"):
+        sf.round(1.0, sf.FP16, stream=stream)
+
+
+@pytest.mark.parametrize("calls", [-1, 1.5, True, 2**44, None])
+def test_a_state_with_an_impossible_number_of_calls_is_refused(calls):
+    with pytest.raises(ValueError, match="number of calls"):
+        sf.BitStream.from_state({"seed": 0, "calls": calls})

@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, as_operand, check_rounding, flat, result_dtype
-from simfloat.arithmetic.plan import Draw, plan_for, round_all, take_draw
+from simfloat.arithmetic.operands import as_operand, flat
+from simfloat.arithmetic.plan import round_all
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import BitStream
-from simfloat.formats import Format, Rounding, as_format, nearest_even
+from simfloat.arithmetic.stream import Draw, Stream, take_draw
+from simfloat.arithmetic.target import Target, as_target
+from simfloat.formats import Format, Rounding, nearest_even
 
 
 def round(
@@ -18,7 +19,7 @@ def round(
     format: Format | str,
     rounding: Rounding = nearest_even,
     *,
-    stream: BitStream | None = None,
+    stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
@@ -33,29 +34,17 @@ def round(
     Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, and input that float64
     cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
     """
-    format = as_format(format)
-    check_rounding(rounding)
     x = as_operand(x)
-    return round_array(x, format, rounding, result_dtype([x], format), take_draw(stream, rounding), observer)
+    return round_array(x, as_target([x], format, rounding, stream, observer, "round"))
 
 
-def round_array(
-    x: NDArray,
-    format: Format,
-    rounding: Rounding = nearest_even,
-    dtype: FloatType = np.float64,
-    draw: Draw | None = None,
-    observer: Observer | None = None,
-    operation: str = "round",
-) -> NDArray[np.floating]:
-    """The numbers of a float array rounded, in an array of type `dtype`; nothing is checked."""
-    out = np.empty(x.shape, dtype)
-    source = Elements(flat(x))
-    plan = plan_for(format, rounding, source.carrier)
-    round_all(source, out, plan, operation=operation, draw=draw, observer=observer)
+def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
+    """The numbers of a float array rounded; nothing is checked."""
+    return round_drawn(x, target, take_draw(target.stream, target.rounding))
+
+
+def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
+    """The same for a call whose draw is already taken."""
+    out = np.empty(x.shape, target.dtype)
+    round_all(Elements(flat(x)), out, target, draw)
     return out
-
-
-def carrier_of(format: Format) -> FloatType:
-    """The array type that numbers of a format travel as: float32 if they fit."""
-    return np.float32 if format.fits_float32 else np.float64

@@ -1,0 +1,98 @@
+"""Every operation that has a name, once: what is derived from it are functions, classes, methods, tests and documents.
+
+A row is what a policy can name and an observer hears of. Rows with an accuracy are computed by a kernel of their own
+(`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
+
+#: exact: the exact result rounded once, in every mode, for all operands. elementary: correctly rounded in every
+#: deterministic mode for 16-bit operands and results, below 0.5 + 2^-20 units in the last place for others.
+Accuracy = Literal["exact", "elementary", ""]
+
+
+class Operation(NamedTuple):
+    """One operation: its name, its operands' names, what it is and how near its result is to the exact one.
+
+    Classes of arithmetic, Micikevicius et al. 2018, section 3.3: vector dot products (contraction), large reductions,
+    and pointwise operations. Movement rounds nothing; a composite is made of others.
+    """
+
+    name: str
+    operands: tuple[str, ...]
+    kind: Kind
+    meaning: str
+    accuracy: Accuracy = ""
+    computes: str = ""  # the operation whose kernel it uses, where that has another name
+
+    @property
+    def is_function(self) -> bool:
+        """Whether it is a public function that rounds exact results once."""
+        return bool(self.accuracy) and not self.computes
+
+
+#: (name, operands, meaning, accuracy)
+_POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
+    ("add", "a b", "a + b: inf - inf is NaN; a zero sum of unlike signs is +0, and -0 under toward_negative.", "exact"),
+    ("subtract", "a b", "a - b, as the sum of a and -b.", "exact"),
+    ("multiply", "a b", "a * b: 0 * inf is NaN.", "exact"),
+    ("divide", "a b", "a / b: 0 / 0 and inf / inf are NaN, other quotients by 0 infinite.", "exact"),
+    ("fma", "a b c", "a * b + c, the product exact.", "exact"),
+    ("sqrt", "x", "The square root of x: of -0 it is -0, of other negative numbers NaN.", "exact"),
+    ("exp", "x", "e to the power x.", "elementary"),
+    ("log", "x", "The natural logarithm of x: -inf at +-0, NaN below zero.", "elementary"),
+    ("log2", "x", "The logarithm to base 2: exact at powers of two, -inf at +-0, NaN below zero.", "elementary"),
+    ("tanh", "x", "The hyperbolic tangent of x.", "elementary"),
+    ("sin", "x", "The sine of x in radians, however large: NaN at infinities.", "elementary"),
+    ("cos", "x", "The cosine of x in radians, however large: NaN at infinities.", "elementary"),
+    ("erf", "x", "The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.", "elementary"),
+    ("sigmoid", "x", "1 / (1 + exp(-x)).", "elementary"),
+    ("reciprocal", "x", "1 / x: infinite with the sign of x at +-0.", "exact"),
+    ("rsqrt", "x", "1 / sqrt(x): infinite with the sign of x at +-0, NaN below zero.", "exact"),
+    ("power", "a b", "a to the power b; specials as of pow in IEEE 754-2019, section 9.2.1.", "elementary"),
+    ("negative", "x", "-x.", ""),
+    ("abs", "x", "|x|.", ""),
+    ("relu", "x", "The larger of x and 0.", ""),
+)
+
+_OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
+    ("matmul", "a b", "contraction", "The product of matrices."),
+    ("linear", "x weight", "contraction", "x times the transposed weight."),
+    ("conv2d", "x weight", "contraction", "The convolution of images with kernels."),
+    ("sum", "x", "reduction", "The sum of elements."),
+    ("mean", "x", "reduction", "The sum of elements, divided by their number."),
+    ("max", "x", "reduction", "The largest of elements."),
+    ("reshape", "x", "movement", "The same elements in another shape."),
+    ("transpose", "x", "movement", "The same elements with the axes in another order."),
+    ("index", "x", "movement", "Some of the elements."),
+    ("softmax", "x", "composite", "exp(d) / sum(exp(d)) with d = x - max(x)."),
+    ("log_softmax", "x", "composite", "d - log(sum(exp(d))) with d = x - max(x)."),
+    ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
+    ("cross_entropy", "input target", "composite", "The mean of -log_softmax(input) at the targets."),
+)
+
+_ROWS = (
+    *(Operation(name, tuple(xs.split()), "pointwise", meaning, grade) for name, xs, meaning, grade in _POINTWISE),
+    Operation(
+        "update",
+        ("w", "u"),
+        "pointwise",
+        "w + u, the last addition of an optimizer; unchanged only if u was lost.",
+        "exact",
+        computes="add",
+    ),
+    *(Operation(name, tuple(xs.split()), kind, meaning) for name, xs, kind, meaning in _OTHERS),
+)
+
+#: Every operation by its name.
+OPERATIONS: dict[str, Operation] = {row.name: row for row in _ROWS}
+
+#: The kind of every operation by its name.
+CLASS_OF: dict[str, Kind] = {row.name: row.kind for row in _ROWS}
+
+#: Those that are public functions: the exact result, rounded once.
+FUNCTIONS: dict[str, Operation] = {row.name: row for row in _ROWS if row.is_function}

@@ -1,0 +1,64 @@
+"""Where results go: the one value that travels with numbers to be rounded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.observer import Observer, check_observer
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.stream import Stream, check_stream
+from simfloat.formats import Format, Rounding, as_format
+
+
+class Target(NamedTuple):
+    """The format that results are rounded to, how, in an array of which type, and who is told.
+
+    Nothing here is checked: `as_target` is for what users hand over.
+    """
+
+    format: Format
+    rounding: Rounding
+    dtype: FloatType  # of the array of results
+    stream: Stream | None = None
+    observer: Observer | None = None
+    operation: str = ""  # as which the observer knows it
+
+
+def as_target(
+    operands: list[NDArray],
+    format: Format | str,
+    rounding: Rounding,
+    stream: Stream | None,
+    observer: Observer | None,
+    operation: str,
+) -> Target:
+    """The target that users ask for; ValueError for what is no format, rounding mode, stream or observer."""
+    format = as_format(format)
+    check_rounding(rounding)
+    check_stream(stream)
+    check_observer(observer)
+    return Target(format, rounding, result_dtype(operands, format), stream, observer, operation)
+
+
+def check_rounding(rounding: Any) -> None:
+    """Raise ValueError unless `rounding` is a Rounding."""
+    if not isinstance(rounding, Rounding):
+        raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {rounding!r}.")
+
+
+def carrier_of(format: Format) -> FloatType:
+    """The array type that numbers of a format travel as: float32 if they fit."""
+    return np.float32 if format.fits_float32 else np.float64
+
+
+def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
+    """float32 if all operands are float32 and the format fits, else float64."""
+    if not format.fits_float32:
+        return np.float64
+    for operand in operands:
+        if operand.dtype != np.float32:
+            return np.float64
+    return np.float32

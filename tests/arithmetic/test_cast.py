@@ -1,0 +1,53 @@
+"""Casts: how operands are taken to a format."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic import as_cast
+from simfloat.arithmetic.stream import Draw
+from tests.bits import assert_bits
+
+
+def test_a_cast_rounds_as_round_does(rng):
+    x = rng.standard_normal(99).astype(np.float32) * 300
+    for rounding in (sf.nearest_even, sf.toward_zero, sf.nearest_even.saturating()):
+        q, scale = sf.cast(sf.E4M3, rounding).apply(x)
+        assert scale is None and q.dtype == np.float32
+        assert_bits(q, sf.round(x, sf.E4M3, rounding))
+    q, _ = sf.cast(sf.E4M3, sf.stochastic()).apply(x, Draw(0, 7))
+    assert_bits(q, sf.round(x, sf.E4M3, sf.stochastic(), stream=sf.BitStream(7)))
+
+
+def test_stages_of_a_draw_have_bits_of_their_own():
+    x = np.full(64, 1 + 2.0**-11)
+    results = [sf.cast(sf.FP16, sf.stochastic()).apply(x, Draw(0, 7, stage))[0].tolist() for stage in (0, 254, 255)]
+    assert results[0] != results[1] != results[2] != results[0]
+
+
+def test_casts_are_values_and_print_as_their_call():
+    plain, clamped = sf.cast("e4m3"), sf.cast(sf.E4M3, sf.nearest_even.saturating())
+    names = {**vars(sf), "Format": sf.Format}
+    for cast in (plain, clamped, sf.cast(sf.Format(4, 4), sf.stochastic(8))):
+        assert eval(repr(cast), names) == cast == pickle.loads(pickle.dumps(cast))
+        assert hash(cast) == hash(pickle.loads(pickle.dumps(cast)))
+    assert plain.is_plain and not clamped.is_plain
+    assert str(plain) == "E4M3" and str(clamped) == "cast(E4M3, nearest_even.saturating())"
+
+
+def test_a_format_or_its_name_stands_for_its_plain_cast():
+    assert as_cast("bf16") == as_cast(sf.BF16) == as_cast(sf.cast(sf.BF16)) == sf.cast("bf16")
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.cast("e4m"), "Unknown format"),
+        (lambda: sf.cast(sf.BF16, "up"), "rounding must be a simfloat.Rounding"),
+    ],
+)
+def test_what_is_no_cast_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
