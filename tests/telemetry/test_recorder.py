@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic.observer import EVENTS
+from simfloat.kernels.events import EVENTS
 
 KINDS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 
