@@ -1,29 +1,37 @@
-"""What optimizers share: parameters, state, and the arithmetic of a step."""
+"""What optimizers share: parameters, options, state, and the loop of a step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from inspect import signature
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Parameter, current
+from simfloat.arithmetic.operands import as_operand
+from simfloat.autodiff import Parameter, Tensor, current
+from simfloat.optim.options import Check, number_from_zero
+from simfloat.optim.step import COMPENSATION, Step
 
 
 class Optimizer:
-    """An optimizer of `params` with learning rate `lr`; each kind defines its `direction`."""
+    """An optimizer of `params` with learning rate `lr`; each kind defines its options and its `direction`.
 
-    def __init__(self, params: Iterable[Parameter], lr: float) -> None:
-        self.params = list(params)
-        if not self.params:
-            raise ValueError("An optimizer needs parameters; got none.")
-        for parameter in self.params:
-            if not isinstance(parameter, Parameter):
-                raise ValueError(f"An optimizer takes model.parameters(), got a {type(parameter).__name__} among them.")
-        if not lr >= 0:
-            raise ValueError(f"lr must not be negative, got {lr!r}.")
-        self.lr = lr
+    Options are attributes and may be changed between steps; they are checked when they are used.
+    """
+
+    #: What each option may be; the options are attributes of these names.
+    options: ClassVar[dict[str, Check]] = {"lr": number_from_zero}
+
+    #: Names of the moments that it keeps for a parameter.
+    moments: ClassVar[tuple[str, ...]] = ()
+
+    lr: float
+
+    def __init__(self, params: Iterable[Parameter], lr: float, **options: Any) -> None:
+        self.params = _distinct_parameters(params)
+        self._take({"lr": lr, **options})
         self.state: list[dict[str, NDArray]] = [{} for _ in self.params]
 
     def zero_grad(self) -> None:
@@ -32,72 +40,104 @@ class Optimizer:
             parameter.grad = None
 
     def step(self) -> None:
-        """Update every parameter that has a gradient; inside a `simulate` block."""
-        for parameter, state in zip(self.params, self.state, strict=True):
-            if parameter.grad is not None:
-                step = Step(parameter, state)
-                step.finish(step.multiply(-self.lr, self.direction(step, parameter.grad)))
+        """Update every parameter that has a gradient; inside a `simulate` block.
+
+        Raises ValueError, before anything is updated, for an option that cannot be used and for a gradient that is not
+        an array of the parameter's shape.
+        """
+        simulation = current()
+        self.check({name: getattr(self, name) for name in self.options})
+        gradients = [_gradient(number, parameter) for number, parameter in enumerate(self.params)]
+        for parameter, gradient, state in zip(self.params, gradients, self.state, strict=True):
+            if gradient is not None:
+                step = Step(simulation, parameter, state)
+                step.finish(step.multiply(-self.lr, self.direction(step, gradient)))
 
     def direction(self, step: Step, gradient: NDArray) -> NDArray:
         """What is subtracted from the parameter, before it is multiplied by lr."""
         raise ValueError(f"{type(self).__name__} has no direction method; define one.")
 
-    def state_dict(self) -> dict[str, Any]:
-        """Copies of the state of every parameter, in their order, and lr."""
-        return {"lr": self.lr, "state": [{key: value.copy() for key, value in state.items()} for state in self.state]}
+    def check(self, options: Mapping[str, Any]) -> None:
+        """Raise ValueError, naming the option, unless all of these may be used together."""
+        for name, value in options.items():
+            self.options[name](name, value)
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on from what `state_dict` gave. Raises ValueError if it is of another number of parameters."""
+    def _take(self, options: Mapping[str, Any]) -> None:
+        self.check(options)
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The options, and under ``state`` copies of the arrays kept for every parameter, in their order."""
+        kept = [{name: array.copy() for name, array in state.items()} for state in self.state]
+        return {**{name: getattr(self, name) for name in self.options}, "state": kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave: all of it is taken, or nothing if a part does not fit.
+
+        Raises ValueError for the state of another optimizer: other keys, another number of parameters, other shapes.
+        """
+        if not isinstance(state, Mapping) or not isinstance(state.get("state"), list):
+            raise ValueError("load_state_dict takes what state_dict gives: options, and a list under 'state'.")
         if len(state["state"]) != len(self.params):
             raise ValueError(f"The state is of {len(state['state'])} parameters, the optimizer has {len(self.params)}.")
-        self.lr = state["lr"]
-        self.state = [{key: np.array(value) for key, value in entry.items()} for entry in state["state"]]
+        keys = {*self.options, "state"}
+        missing, unknown = [key for key in keys if key not in state], [key for key in state if key not in keys]
+        if missing or unknown:
+            kind = type(self).__name__
+            raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
+        kept = [self._fitting(number, entry) for number, entry in enumerate(state["state"])]
+        self._take({name: state[name] for name in self.options})
+        self.state = kept
+
+    def _fitting(self, number: int, entry: Any) -> dict[str, NDArray]:
+        """Copies of the arrays in a state's entry for one parameter; ValueError unless they are ones that it has."""
+        name, known = _name(number, self.params[number]), (*self.moments, COMPENSATION)
+        if not isinstance(entry, Mapping) or any(key not in known for key in entry):
+            raise ValueError(f"The state of {name} must hold arrays under {' or '.join(known)}, got {entry!r}.")
+        what = {key: f"{key} of {name}" for key in entry}
+        return {key: _like(self.params[number], entry[key], what[key]).copy() for key in entry}
+
+    def __repr__(self) -> str:
+        defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
+        given = {name: getattr(self, name) for name in self.options}
+        shown = [f"{k}={value!r}" for k, value in given.items() if k == "lr" or value != defaults.get(k)]
+        count = f"{len(self.params)} parameter{'s' if len(self.params) > 1 else ''}"
+        return f"{type(self).__name__}({', '.join([*shown, count])})"
 
 
-class Step:
-    """The update of one parameter under the policy in force: its arithmetic and its state.
+def _distinct_parameters(params: Any) -> list[Parameter]:
+    """The parameters as a list; ValueError for anything else, for none, and for one that comes twice."""
+    if isinstance(params, Tensor | set | frozenset) or not isinstance(params, Iterable):
+        kind = type(params).__name__
+        raise ValueError(f"An optimizer takes model.parameters() or a list of parameters in their order, got a {kind}.")
+    found = list(params)
+    if not found:
+        raise ValueError("An optimizer needs parameters; got none.")
+    seen: set[int] = set()
+    for number, parameter in enumerate(found):
+        if not isinstance(parameter, Parameter):
+            raise ValueError(f"An optimizer takes model.parameters(), got a {type(parameter).__name__} among them.")
+        if id(parameter) in seen:
+            raise ValueError(f"{_name(number, parameter)} was given twice; it would be updated twice a step.")
+        seen.add(id(parameter))
+    return found
 
-    Results are rounded to `weights`, moments to `optimizer_state`. An observer hears of the last addition at the
-    parameter's own path, and of everything else at names below it.
-    """
 
-    def __init__(self, parameter: Parameter, state: dict[str, NDArray]) -> None:
-        self.parameter, self.state = parameter, state
-        self._place = current().place("update", parameter.path)
-        parameter.conform(self._place.recipe.weights)
+def _name(number: int, parameter: Parameter) -> str:
+    return parameter.path or f"parameter {number}"
 
-    @property
-    def weight(self) -> NDArray:
-        """The parameter's numbers."""
-        return self.parameter.data
 
-    def add(self, a: NDArray, b: NDArray) -> NDArray:
-        """a + b, rounded to `weights`."""
-        return self._place.to_update.apply("add", a, b)
+def _gradient(number: int, parameter: Parameter) -> NDArray | None:
+    """The parameter's gradient as its numbers are read everywhere, exactly; None if it has none."""
+    if parameter.grad is None:
+        return None
+    return _like(parameter, parameter.grad, f"the gradient of {_name(number, parameter)}")
 
-    def subtract(self, a: NDArray, b: NDArray) -> NDArray:
-        """a - b, rounded to `weights`."""
-        return self._place.to_update.apply("subtract", a, b)
 
-    def multiply(self, scalar: float, b: NDArray) -> NDArray:
-        """An exact number times b, rounded to `weights`."""
-        return self._place.to_update.apply("multiply", np.array(scalar), b)
-
-    def moment(self, name: str, a: NDArray, b: NDArray | None = None) -> NDArray:
-        """a, or a + b, rounded to `optimizer_state` and kept under `name`."""
-        unit = self._place.to_moment
-        self.state[name] = unit.round(a) if b is None else unit.apply("add", a, b)
-        return self.state[name]
-
-    def finish(self, u: NDArray) -> None:
-        """Add the update u to the parameter, in the way that the policy's `update` says."""
-        recipe, unit, w = self._place.recipe, self._place.to_parameter, self.parameter.data
-        if recipe.update == "kahan":
-            # Kahan 1965, as algorithm 1 of arXiv 2010.06192; `compensation` is what the sum has lost so far, negated.
-            lost = self.state.get("compensation")
-            y = u if lost is None else self.subtract(u, lost)
-            s = unit.apply("add", w, y)
-            self.state["compensation"] = self.subtract(self.subtract(s, w), y)
-        else:
-            s = unit.apply("add", w, u)
-        self.parameter.store(s, recipe.weights)
+def _like(parameter: Parameter, value: Any, what: str) -> NDArray[np.floating]:
+    """An array of the parameter's shape, or ValueError."""
+    array = as_operand(value, what)
+    if array.shape != parameter.shape:
+        raise ValueError(f"{what} must have the parameter's shape {parameter.shape}, got {array.shape}.")
+    return array

@@ -74,6 +74,101 @@ def test_moments_are_kept_in_their_format():
     assert_bits(m, sf.round(m, sf.E5M2))
 
 
+def test_gradients_of_any_float_type_are_read_exactly():
+    values = np.array([0.1, -3.0, 2.0**-24], np.float16)
+    results = []
+    for gradient in (values, values.astype(np.float64), values.tolist()):
+        w = parameter(np.ones(3))
+        w.grad = gradient
+        with sf.simulate("fp64"):
+            sf.optim.SGD([w], 0.5).step()
+        results.append(w.data)
+    assert_bits(results[0], 1.0 - 0.5 * values.astype(np.float64))
+    assert_bits(results[1], results[0])
+    assert_bits(results[2], results[0])
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (np.ones(1), r"the gradient of second must have the parameter's shape \(2,\), got \(1,\)"),
+        (np.ones((3, 2)), r"shape \(2,\), got \(3, 2\)"),
+        (1.0, r"shape \(2,\), got \(\)"),
+        (np.ones(2, complex), "the gradient of second must hold real numbers"),
+        ([[1.0], [1.0, 2.0]], "the gradient of second must be a rectangular array"),
+        (["a", "b"], "the gradient of second must"),
+    ],
+)
+def test_a_gradient_that_does_not_fit_is_refused_before_anything_is_updated(bad, message):
+    model = sf.nn.Module()
+    model.first, model.second = parameter([1.0, 2.0]), parameter([3.0, 4.0])
+    model.first.grad, model.second.grad = np.ones(2), bad
+    optimizer = sf.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    with sf.simulate("fp32"), pytest.raises(ValueError, match=message):
+        optimizer.step()
+    assert model.first.data.tolist() == [1.0, 2.0] and optimizer.state == [{}, {}]
+
+
+def test_options_are_checked_when_they_are_used():
+    w = parameter([1.0])
+    w.grad = np.ones(1)
+    optimizer = sf.optim.SGD([w], np.float32(0.25))
+    with sf.simulate("fp64"):
+        optimizer.step()
+        assert w.data[0] == 0.75
+        for option, value in (("lr", np.nan), ("momentum", "0.9"), ("weight_decay", -1), ("nesterov", 1)):
+            before = getattr(optimizer, option)
+            setattr(optimizer, option, value)
+            with pytest.raises(ValueError, match=f"{option} must"):
+                optimizer.step()
+            setattr(optimizer, option, before)
+        optimizer.nesterov = True
+        with pytest.raises(ValueError, match="Nesterov momentum needs"):
+            optimizer.step()
+    assert w.data[0] == 0.75
+
+
+@pytest.mark.parametrize("option", ["lr", "momentum", "weight_decay", "dampening"])
+@pytest.mark.parametrize("value", [10**30, 10**400, 2**53 + 1, np.nan, np.inf, -np.inf, 1j, "0.1", True, None, [0.1]])
+def test_numbers_that_cannot_be_operands_are_refused(option, value):
+    with pytest.raises(ValueError, match=f"{option} must be a "):
+        sf.optim.SGD([parameter([1.0])], **{"lr": 0.1, option: value})
+
+
+def test_optimizers_print_as_the_call_that_makes_them_and_their_size():
+    model = sf.nn.MLP([3, 2, 1])
+    assert repr(sf.optim.SGD(model.parameters(), 0.1)) == "SGD(lr=0.1, 4 parameters)"
+    again = sf.optim.SGD([model.head.bias], lr=0.5, momentum=0.9, nesterov=True)
+    assert repr(again) == "SGD(lr=0.5, momentum=0.9, nesterov=True, 1 parameter)"
+
+
+def test_a_state_is_taken_whole_or_not_at_all():
+    w, optimizer = run("bf16-kahan", [1.0, 3.0], [0.3, -0.7], 0.01, 3, momentum=0.9)
+    state = optimizer.state_dict()
+    assert state["momentum"] == 0.9
+    other = sf.optim.SGD([w], 1.0)
+    for change, message in (
+        ({"lr": -1.0}, "lr must not be negative"),
+        ({"nesterov": True, "dampening": 0.5}, "Nesterov"),
+        ({"beta": 1}, r"not SGD's: missing \[\], unknown \['beta'\]"),
+        ({"state": [{"exp_avg": np.ones(2)}]}, "state of parameter 0 must hold arrays under momentum_buffer or comp"),
+        ({"state": [{"momentum_buffer": np.ones(3)}]}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
+        ({"state": [{"momentum_buffer": "ab"}]}, "momentum_buffer of parameter 0 must"),
+        ({"state": [None]}, "state of parameter 0 must hold arrays"),
+        ({"state": None}, "takes what state_dict gives"),
+        ({"state": [{}, {}]}, "of 2 parameters, the optimizer has 1"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            other.load_state_dict(state | change)
+        assert (other.lr, other.momentum, other.state) == (1.0, 0.0, [{}])
+    with pytest.raises(ValueError, match=r"missing \['lr'\]"):
+        other.load_state_dict({key: value for key, value in state.items() if key != "lr"})
+    other.load_state_dict(state)
+    assert (other.lr, other.momentum) == (0.01, 0.9)
+    other.state[0]["momentum_buffer"][:] = 0
+    assert state["state"][0]["momentum_buffer"].all(), "what was loaded is a copy"
+
+
 def test_parameters_without_a_gradient_stay():
     w = parameter([1.0])
     with sf.simulate("fp32"):
@@ -89,6 +184,11 @@ def test_parameters_without_a_gradient_stay():
     [
         (lambda: sf.optim.SGD([], 0.1), "needs parameters; got none"),
         (lambda: sf.optim.SGD([sf.Tensor([1.0])], 0.1), "takes model.parameters.., got a Tensor among them"),
+        (lambda: sf.optim.SGD(parameter([1.0]), 0.1), "a list of parameters in their order, got a Parameter"),
+        (lambda: sf.optim.SGD({parameter([1.0])}, 0.1), "a list of parameters in their order, got a set"),
+        (lambda: sf.optim.SGD(sf.nn.MLP([2, 2]), 0.1), "takes model.parameters.. or a list .* got a MLP"),
+        (lambda: sf.optim.SGD([parameter([1.0])] * 2, 0.1), "parameter 1 was given twice"),
+        (lambda: sf.optim.SGD(parameter([1.0]) for _ in range(0)), "got none"),
         (lambda: sf.optim.SGD([parameter([1.0])], -0.1), "lr must not be negative, got -0.1"),
         (lambda: sf.optim.SGD([parameter([1.0])], 0.1, momentum=-1), "momentum must not be negative"),
         (lambda: sf.optim.SGD([parameter([1.0])], 0.1, nesterov=True), "Nesterov momentum needs a momentum"),
