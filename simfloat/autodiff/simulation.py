@@ -37,7 +37,7 @@ class Simulation:
         if self._token is not None:
             _current.reset(self._token)
         if kind is None:
-            self.policy.check_paths(self.layers)
+            self.policy.check_matched(self.layers)
 
     @property
     def path(self) -> str:

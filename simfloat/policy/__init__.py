@@ -2,6 +2,6 @@
 
 from simfloat.policy.policy import Policy
 from simfloat.policy.presets import policies
-from simfloat.policy.recipe import Recipe
+from simfloat.policy.roles import Recipe
 
 __all__ = ["Policy", "Recipe", "policies"]

@@ -1,16 +1,16 @@
-"""Policies as text: every value is written as the call that makes it, and read back without running code."""
+"""The values of roles as text: each is written as the call that makes it, and read back without running code."""
 
 from __future__ import annotations
 
 import ast
 import json
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from simfloat import accumulate, formats
-from simfloat.formats import CATALOG
-from simfloat.policy.policy import ROLES, Policy
+from simfloat.formats import CATALOG, Rounding
+from simfloat.policy.roles import ROLES
 
 #: What may be called or named in a policy file.
 CALLS: dict[str, Callable] = {
@@ -32,53 +32,49 @@ NAMES: dict[str, Any] = {
     "exact": accumulate.exact,
 }
 
+#: A role of an override that goes back to the one that it follows.
+BACK = "default"
 
-def policy_to_dict(policy: Policy) -> dict[str, Any]:
-    """See Policy.to_dict."""
-    data: dict[str, Any] = {}
-    for key in ("name", "source"):
-        if getattr(policy, key) is not None:
-            data[key] = getattr(policy, key)
-    data |= _roles_to_dict({role: getattr(policy, role) for role in ROLES})
-    overrides = []
-    for override in policy.overrides:
-        target = {"path": override.path, "operation": override.operation}
-        overrides.append({k: v for k, v in target.items() if v is not None} | _roles_to_dict(dict(override.roles)))
-    return data | ({"overrides": overrides} if overrides else {})
+#: No text of a value is longer and no number in it larger: what is, is a slip, and would take long to refuse.
+LONGEST, LARGEST = 20_000, 2**62
 
 
-def policy_from_dict(data: dict[str, Any]) -> Policy:
-    """See Policy.from_dict."""
-    if not isinstance(data, dict):
-        raise ValueError(f"A policy is described by a dictionary, got {data!r}.")
-    _check_keys(data, ("name", "source", "overrides", *ROLES), "A policy")
-    if "compute" not in data:
-        raise ValueError("A policy needs the key 'compute', the format of the operands of contractions.")
-    roles = {key: _read(key, value) for key, value in data.items() if key in ROLES}
-    policy = Policy(name=data.get("name"), source=data.get("source"), **roles)
-    for entry in data.get("overrides", []):
-        _check_keys(entry, ("path", "operation", *ROLES), "An override")
-        changes = {key: _read(key, value) for key, value in entry.items() if key in ROLES}
-        policy = policy.override(entry.get("path"), operation=entry.get("operation"), **changes)
-    return policy
+def to_texts(roles: Iterable[tuple[str, Any]]) -> dict[str, str]:
+    """The texts of the values of roles. Raises ValueError for a value that no text stands for."""
+    return {role: text_of(role, value) for role, value in roles}
 
 
-def to_toml(data: dict[str, Any]) -> str:
-    """A dictionary of strings, with lists of such dictionaries, as TOML."""
-    # A JSON string is a TOML string.
-    lines = [f"{key} = {json.dumps(value)}" for key, value in data.items() if isinstance(value, str)]
-    for key, tables in data.items():
-        for table in tables if isinstance(tables, list) else ():
-            lines += ["", f"[[{key}]]", *(f"{k} = {json.dumps(v)}" for k, v in table.items())]
-    return "\n".join(lines) + "\n"
+def from_texts(texts: dict[str, Any]) -> dict[str, Any]:
+    """The values of roles in their texts. Raises ValueError naming the role."""
+    return {role: value_of(role, text) for role, text in texts.items()}
 
 
-def from_toml(text: str) -> dict[str, Any]:
-    """The dictionary in a TOML text; ValueError says where it is not TOML."""
+def text_of(role: str, value: Any) -> str:
+    """The shortest text of a role's value that is read back as it; ValueError where there is none."""
+    if value is None:
+        return BACK
+    for text in (str(value), repr(value)):
+        try:
+            if value_of(role, text) == value:
+                return text
+        except ValueError:
+            continue
+    raise ValueError(f"{role}={_short(repr(value))} cannot be written as text: it is too long, or nested too deeply.")
+
+
+def value_of(role: str, text: Any) -> Any:
+    """The value of a role that a text stands for; ValueError where there is none."""
+    if not isinstance(text, str):
+        raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")
+    if text == BACK and ROLES[role].follows:
+        return None
+    if text in ROLES[role].kind.words:
+        return text
     try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"Not a TOML file: {error}.") from None
+        value = parse(text)
+    except ValueError as error:
+        raise ValueError(f"{role}: {error}") from None
+    return ROLES[role].read(value)
 
 
 def parse(text: str) -> Any:
@@ -86,57 +82,63 @@ def parse(text: str) -> Any:
 
     Raises ValueError for anything but the calls and names of formats, roundings and accumulators.
     """
+    if len(text) > LONGEST:
+        raise ValueError(f"Cannot read {_short(text)!r}: it has {len(text)} characters, more than {LONGEST}.")
     try:
-        return _value(ast.parse(text, mode="eval").body)
+        return _value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, TypeError) as error:
-        raise ValueError(f"Cannot read {text!r}: {error}.") from None
+        raise ValueError(f"Cannot read {_short(text)!r}: {error}.") from None
+    except (RecursionError, MemoryError):
+        raise ValueError(f"Cannot read {_short(text)!r}: it is nested too deeply.") from None
 
 
 def _value(node: ast.expr) -> Any:
     match node:
-        case ast.Constant(value=value):
+        case ast.Constant(value=None | bool() | str() as value):
             return value
+        case ast.Constant(value=int(value)) if value <= LARGEST:
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))) if value <= LARGEST:
+            return -value
         case ast.Name(id=name):
             return NAMES[name] if name in NAMES else formats.as_format(name)
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in CALLS:
-            options = {keyword.arg or "": _value(keyword.value) for keyword in keywords}
+            options = {keyword.arg or "**": _value(keyword.value) for keyword in keywords}
             return CALLS[name](*(_value(argument) for argument in arguments), **options)
-        case ast.Call(func=ast.Attribute(value=rounding, attr="saturating"), args=[], keywords=[]):
-            return _value(rounding).saturating()
+        case ast.Call(func=ast.Attribute(value=inner, attr="saturating"), args=[], keywords=[]):
+            if isinstance(rounding := _value(inner), Rounding):
+                return rounding.saturating()
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int(value))):
-            return -value
     known = ", ".join(sorted([*CALLS, *NAMES, *CATALOG]))
-    raise ValueError(f"Cannot read {ast.unparse(node)!r}; known are {known}.")
+    raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {known}.")
 
 
-def _read(role: str, value: Any) -> Any:
-    if not isinstance(value, str):
-        raise ValueError(f"{role} must be a text such as 'BF16', got {value!r}.")
-    if role == "update":
-        return value
+def to_toml(data: dict[str, Any]) -> str:
+    """A dictionary of strings, with lists of such dictionaries, as TOML."""
+    lines = [f"{key} = {_quoted(value)}" for key, value in data.items() if isinstance(value, str)]
+    for key, tables in data.items():
+        for table in tables if isinstance(tables, list) else ():
+            lines += ["", f"[[{key}]]", *(f"{k} = {_quoted(v)}" for k, v in table.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """A TOML string: a JSON string that is written in UTF-8 is one, but for the delete character."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def from_toml(text: str) -> dict[str, Any]:
+    """The dictionary in a TOML text, with or without a byte order mark; ValueError says where it is not TOML."""
+    if not isinstance(text, str):
+        raise ValueError(f"A TOML text is expected, got {text!r} of type {type(text).__name__}.")
     try:
-        return parse(value)
-    except (ValueError, AttributeError) as error:
-        raise ValueError(f"{role}: {error}") from None
+        return tomllib.loads(text.removeprefix("\ufeff"))
+    except tomllib.TOMLDecodeError as error:
+        raise ValueError(f"Not a TOML file: {error}.") from None
+    except RecursionError:
+        raise ValueError("Not a TOML file of a policy: it is nested too deeply.") from None
 
 
-def _roles_to_dict(roles: dict[str, Any]) -> dict[str, str]:
-    defaults = {role: getattr(Policy(compute=CATALOG["FP32"]), role) for role in ("accumulate", "rounding", "update")}
-    given = {k: v for k, v in roles.items() if v is not None and v != defaults.get(k)}
-    return {key: value if key == "update" else text_of(value) for key, value in given.items()}
-
-
-def text_of(value: Any) -> str:
-    """The shorter of the value's two texts that `parse` reads back."""
-    try:
-        return str(value) if parse(str(value)) == value else repr(value)
-    except ValueError:
-        return repr(value)
-
-
-def _check_keys(data: dict[str, Any], known: tuple[str, ...], what: str) -> None:
-    for key in data:
-        if key not in known:
-            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.")
+def _short(text: str) -> str:
+    return text if len(text) <= 100 else f"{text[:100]}..."

@@ -205,7 +205,7 @@ def test_bad_operands_are_refused(call, message):
 def test_an_override_that_matched_no_module_is_refused_at_the_end():
     model = sf.nn.MLP([2, 2, 2])
     policy = sf.policies["fp32"].override("haed", compute=sf.BF16)
-    with pytest.raises(ValueError, match="Override 'haed' matches no layer. Layers: hidden, hidden.0, head"):
+    with pytest.raises(ValueError, match="Override 'haed' matches no layer and no parameter. Paths: hidden"):
         with sf.simulate(policy):
             model(np.ones((1, 2)))
     with pytest.raises(KeyError), sf.simulate(policy):

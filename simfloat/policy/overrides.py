@@ -1,0 +1,102 @@
+"""Overrides: for which layers, parameters and operations which roles differ."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from simfloat.policy.operations import check_operation, nearest, roles_of, with_classes
+from simfloat.policy.roles import PARAMETER, ROLES, UPDATE, led_by
+
+#: Names that an error lists before it says how many more there are.
+LISTED = 12
+
+
+@dataclass(frozen=True)
+class Override:
+    """Roles that differ where a path matches a shell pattern, for an operation, or for both.
+
+    A role that is None goes back to the one that it follows. Raises ValueError for what is no pattern, no operation
+    or no role, and for a role's value that it cannot have.
+    """
+
+    path: str | None
+    operation: str | None
+    roles: tuple[tuple[str, Any], ...]
+
+    def __post_init__(self) -> None:
+        if self.path is None and self.operation is None:
+            raise ValueError("An override is for a path, an operation, or both; got neither.")
+        if self.path is not None:
+            check_text("The path of an override", self.path)
+        if self.operation is not None:
+            check_operation(self.operation)
+        unknown = [role for role, _ in self.roles if role not in ROLES]
+        if unknown or not self.roles:
+            got = f"unknown role {unknown[0]!r}" if unknown else "no role"
+            raise ValueError(f"An override changes roles; got {got}. Roles: {', '.join(ROLES)}.")
+        object.__setattr__(self, "roles", tuple((role, ROLES[role].read(value)) for role, value in self.roles))
+
+    def matches(self, path: str, operations: Collection[str]) -> bool:
+        """Whether it holds for an operation (with its class and the composites around it) in the layer at `path`."""
+        return (self.path is None or path_matches(self.path, path)) and (
+            self.operation is None or self.operation in operations
+        )
+
+    def check_effect(self, given: Collection[str]) -> None:
+        """Raise ValueError for a role that its operation has no use for, in a policy in which roles are `given`."""
+        if self.operation is None:
+            return
+        used, own = roles_of(self.operation), dict(self.roles)
+        fixed = {role for role in {*given, *own} if own.get(role, role) is not None}
+        for role in own:
+            if led_by(role, fixed).isdisjoint(used):
+                hint = f" Parameters are told apart by path: override('*.weight', {role}=...)."
+                raise ValueError(
+                    f"{role} has no effect on the operation {self.operation!r}, which uses {', '.join(used)}."
+                    f"{hint if ROLES[role].concerns == (PARAMETER,) else ''}"
+                )
+
+    def __repr__(self) -> str:
+        target = [] if self.path is None else [repr(self.path)]
+        target += [] if self.operation is None else [f"operation={self.operation!r}"]
+        return f"override({', '.join([*target, *(f'{role}={value!r}' for role, value in self.roles)])})"
+
+
+def check_text(what: str, value: Any) -> None:
+    """Raise ValueError unless `value` is text that a file in UTF-8 can hold."""
+    if not isinstance(value, str):
+        raise ValueError(f"{what} must be text, got {value!r} of type {type(value).__name__}.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{what} must be text without lone surrogates, got {value!r}.") from None
+
+
+def path_matches(pattern: str, path: str) -> bool:
+    """Whether a shell pattern matches the path or one of the modules that contain it, of which the root's is empty."""
+    parts = path.split(".")
+    return fnmatchcase("", pattern) or any(fnmatchcase(".".join(parts[:n]), pattern) for n in range(1, len(parts) + 1))
+
+
+def check_matched(overrides: Iterable[Override], paths: Iterable[str], operations: Iterable[str]) -> None:
+    """Raise ValueError naming the first override that met nothing among `paths` and `operations`; see Policy."""
+    places, names = list(paths), list(operations)
+    # Steps of optimizers alone say nothing about the operations of a model.
+    seen = with_classes(names) if any(name != UPDATE for name in names) else ()
+    for override in overrides:
+        path, operation = override.path, override.operation
+        if path is not None and places and not any(path_matches(path, place) for place in places):
+            what = f"Override {path!r} matches no layer and no parameter."
+            raise ValueError(f"{what} {_listed('Paths', places)}{nearest(path, places)}")
+        if operation not in (None, UPDATE) and seen and operation not in seen:
+            what = f"The override for the operation {operation!r} met none."
+            raise ValueError(f"{what} {_listed('Operations', names)}{nearest(operation, seen)}")
+
+
+def _listed(what: str, names: list[str]) -> str:
+    shown = list(dict.fromkeys(name for name in names if name))
+    more = f" and {len(shown) - LISTED} more" if len(shown) > LISTED else ""
+    return f"{what}: {', '.join(shown[:LISTED]) or 'none'}{more}."

@@ -1,0 +1,231 @@
+"""The roles of a policy as one table: what each takes, what it is where it is left out, what it concerns and means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, fields
+from typing import Any, Generic, NamedTuple, TypeVar, overload
+
+from simfloat.accumulate import Accumulator, sequential
+from simfloat.accumulate.accumulator import as_accumulator
+from simfloat.accumulate.blocked import Blocked
+from simfloat.accumulate.matrix_core import MatrixCore
+from simfloat.accumulate.tensor_core import TensorCore
+from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
+
+Given = TypeVar("Given")
+Value = TypeVar("Value")
+
+#: What the optimizer's last addition may be.
+UPDATES = ("nearest", "stochastic", "kahan")
+
+# What a role can concern: operations of a kind, the optimizer's own, and parameters, whatever operation they are in.
+CONTRACTION, POINTWISE, REDUCTION, MOVEMENT = "contraction", "pointwise", "reduction", "movement"
+UPDATE, PARAMETER = "update", "parameter"
+ROUNDED = (CONTRACTION, POINTWISE, REDUCTION)
+
+
+class Kind(NamedTuple):
+    """What the values of a role are."""
+
+    name: str
+    takes: str  # as the annotation of an argument
+    read: Callable[[Any], Any]  # the value that is meant; ValueError for what is none
+    words: tuple[str, ...] = ()  # values that are words and not calls
+
+
+def _as_rounding(value: Any) -> Rounding:
+    if isinstance(value, Rounding):
+        return value
+    raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {value!r}.")
+
+
+def _as_update(value: Any) -> str:
+    if isinstance(value, str) and value in UPDATES:
+        return value
+    raise ValueError(f"update must be one of {', '.join(UPDATES)}; got {value!r}.")
+
+
+OPERAND = Kind("operand format", "Format | str", as_format)
+RESULT = Kind("result format", "Format | str", as_format)
+STORAGE = Kind("storage format", "Format | str", as_format)
+SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
+MODE = Kind("rounding", "Rounding", _as_rounding)
+ADDITION = Kind("update", "str", _as_update, UPDATES)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def without_matrix_unit(accumulator: Accumulator) -> Accumulator:
+    """The accumulator, or FP32 for a matrix unit, which sums nothing but products of its narrow formats."""
+    return sequential(FP32) if _is_matrix_unit(accumulator) else accumulator
+
+
+def _is_matrix_unit(accumulator: Accumulator) -> bool:
+    if isinstance(accumulator, Blocked):
+        return _is_matrix_unit(accumulator.inner)
+    return isinstance(accumulator, TensorCore | MatrixCore)
+
+
+class _Row:
+    """A row of the table, and the descriptor of its field: what the field is given is checked and read here."""
+
+    follows: str | None = None
+    default: Any = None
+
+    def __init__(self, kind: Kind, meaning: str, concerns: tuple[str, ...]) -> None:
+        self.kind, self.meaning, self.concerns = kind, meaning, concerns
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        default = f" (default {self.follows or self.default})" if self.follows or self.default else ""
+        return self.meaning + default
+
+    @property
+    def takes(self) -> str:
+        """The type of what is given, as an annotation."""
+        return f"{self.kind.takes} | None" if self.follows else self.kind.takes
+
+    @property
+    def standard(self) -> Any:
+        """The value where it is left out; None where it then follows another, or has to be given."""
+        return None if self.default is None else self.read(self.default)
+
+    def __set__(self, roles: Roles, value: Any) -> None:
+        roles.__dict__[self.name] = self.read(value)
+
+    def read(self, value: Any) -> Any:
+        """The value that is meant; None where the role then follows another. Raises ValueError naming the role."""
+        if value is None and self.follows:
+            return None
+        if value is None and self.default is None:
+            raise ValueError(f"A policy needs {self.name}=, {self.meaning}: it has no default, got None.")
+        try:
+            return self.kind.read(value)
+        except ValueError as error:
+            message = str(error)
+            raise ValueError(message if message.startswith(self.name) else f"{self.name}: {message}") from None
+
+
+class Role(_Row, Generic[Given, Value]):
+    """A role with a default of its own or, if that is None, with none: then it is always given."""
+
+    def __init__(self, kind: Kind, meaning: str, concerns: tuple[str, ...], default: Any = None) -> None:
+        super().__init__(kind, meaning, concerns)
+        self.default = default
+
+    def __get__(self, roles: Roles | None, owner: type) -> Value:
+        if roles is not None:
+            return roles.__dict__[self.name]
+        if self.default is None:
+            raise AttributeError(f"{self.name} has no default.")
+        return self.default
+
+    def __set__(self, roles: Roles, value: Given) -> None:
+        super().__set__(roles, value)
+
+
+class Following(_Row, Generic[Given, Value]):
+    """A role that follows another one where it is None: it is then that one's value, or `derive` of it."""
+
+    follows: str
+
+    def __init__(
+        self, follows: str, kind: Kind, meaning: str, concerns: tuple[str, ...], derive: Callable[[Any], Any] = _itself
+    ) -> None:
+        super().__init__(kind, meaning, concerns)
+        self.follows, self.derive = follows, derive
+
+    @overload
+    def __get__(self, roles: Recipe, owner: type) -> Value: ...
+    @overload
+    def __get__(self, roles: Roles | None, owner: type) -> Value | None: ...
+    def __get__(self, roles: Roles | None, owner: type) -> Value | None:
+        return None if roles is None else roles.__dict__[self.name]
+
+    def __set__(self, roles: Roles, value: Given | None) -> None:
+        super().__set__(roles, value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Roles:
+    """The table. A row: what the field takes and holds, the role that it follows, its kind, meaning and concern."""
+
+    compute: Role[Format | str, Format] = Role(
+        OPERAND,
+        "the format of operands of forward contractions, and of backward ones but for gradients",
+        (CONTRACTION,),
+    )
+    compute_gradients: Following[Format | str, Format] = Following(
+        "compute", OPERAND, "gradient operands of backward contractions", (CONTRACTION,)
+    )
+    weights: Following[Format | str, Format] = Following(
+        "compute", STORAGE, "what parameters are stored and updated in; FP32 with a narrow compute is the master copy",
+        (PARAMETER,),
+    )  # fmt: skip
+    activations: Following[Format | str, Format] = Following(
+        "compute", RESULT, "the result of every forward operation", ROUNDED
+    )
+    activation_gradients: Following[Format | str, Format] = Following(
+        "gradients", RESULT, "results of backward operations that reach an activation", (*ROUNDED, MOVEMENT)
+    )
+    weight_gradients: Following[Format | str, Format] = Following(
+        "gradients", RESULT, "results of backward operations that reach a parameter", (*ROUNDED, MOVEMENT, PARAMETER)
+    )
+    gradients: Following[Format | str, Format] = Following(
+        "activations", RESULT, "the results of backward operations", (*ROUNDED, MOVEMENT)
+    )
+    accumulate: Role[Accumulator | Format | str, Accumulator] = Role(
+        SUM, "the accumulator of forward contractions (a format means sequential)", (CONTRACTION,), FP32
+    )
+    accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
+        "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION,)
+    )
+    reduce: Following[Accumulator | Format | str, Accumulator] = Following(
+        "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit", ROUNDED,
+        without_matrix_unit,
+    )  # fmt: skip
+    rounding: Role[Rounding, Rounding] = Role(
+        MODE, "the mode of every rounding but that of operands and stored weights",
+        (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), nearest_even,
+    )  # fmt: skip
+    update: Role[str, str] = Role(
+        ADDITION,
+        'the last addition of an optimizer, w + u: "nearest", "stochastic" or "kahan"',
+        (PARAMETER,),
+        "nearest",
+    )
+    optimizer_state: Following[Format | str, Format] = Following(
+        "weights", STORAGE, "the moments of an optimizer", (PARAMETER,)
+    )
+
+
+#: Every role by its name, in the order of the table.
+ROLES: dict[str, Role | Following] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
+
+
+class Recipe(Roles):
+    """What one operation in one layer uses: every role, filled in by the one that it follows where it is left out."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        for name, value in [(name, self._filled(name)) for name in ROLES]:
+            self.__dict__[name] = value
+
+    def _filled(self, name: str) -> Any:
+        """The value of a role: as given, or as it follows from another."""
+        role, value = ROLES[name], self.__dict__[name]
+        return role.derive(self._filled(role.follows)) if value is None and isinstance(role, Following) else value
+
+
+def led_by(name: str, given: Collection[str] = ()) -> set[str]:
+    """The role and all that follow it, directly or through others, none of them among those that are `given`."""
+    led = {name}
+    for follower, role in ROLES.items():
+        if role.follows == name and follower not in given:
+            led |= led_by(follower, given)
+    return led

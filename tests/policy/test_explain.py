@@ -1,0 +1,75 @@
+"""The table of what runs where."""
+
+import re
+
+import pytest
+
+import simfloat as sf
+
+MODEL = sf.nn.MLP([4, 3, 3, 2])
+
+
+def rows(policy, model=MODEL):
+    """The table's rows, each a dictionary by column."""
+    header, *lines = policy.explain(model).splitlines()
+    starts = [match.start() for match in re.finditer(r"\S+", header)]
+    cells = [[line[i:j].strip() for i, j in zip(starts, [*starts[1:], None], strict=True)] for line in lines]
+    return [dict(zip(header.split(), row, strict=True)) for row in cells]
+
+
+def places(table):
+    return [(row["layer"], row["kind"]) for row in table]
+
+
+def test_every_layer_has_a_row_and_what_runs_in_none_of_them_too():
+    table = rows(sf.policies["fp32"].override("hidden.1", compute=sf.BF16, update="kahan"))
+    assert places(table) == [
+        ("hidden.0", "ReLULinear"), ("hidden.1", "ReLULinear"), ("head", "Linear"), ("elsewhere", "-"),
+    ]  # fmt: skip
+    assert [row["compute"] for row in table] == ["FP32", "BF16", "FP32", "FP32"]
+    assert [row["update"] for row in table] == ["nearest", "kahan", "nearest", "-"], "parameters are in layers"
+    assert {row["reduce"] for row in table} == {"sequential(FP32)"}
+    assert places(rows(sf.policies["fp32"], sf.nn.Linear(2, 2))) == [("(model)", "Linear")]
+
+
+def test_an_operation_that_differs_everywhere_alike_has_one_row():
+    table = rows(sf.policies["fp32"].override(operation="softmax", activations=sf.FP16))
+    assert places(table)[-1] == ("everywhere", "softmax") and len(table) == 5
+    assert table[-1]["activations"] == table[-1]["gradients"] == "FP16"
+    assert table[-1]["compute"] == table[-1]["weights"] == "-", "no softmax has contractions or parameters"
+
+
+def test_an_operation_has_the_recipe_that_applies_in_each_layer():
+    policy = sf.policies["fp32"].override(operation="sum", reduce=sf.FP16).override("head", rounding=sf.toward_zero)
+    table = [row for row in rows(policy) if row["kind"] == "sum"]
+    assert [row["layer"] for row in table] == ["hidden.0", "hidden.1", "head", "elsewhere"]
+    assert [row["rounding"] for row in table] == ["nearest_even", "nearest_even", "toward_zero", "nearest_even"]
+    policy = policy.override("hidden.*", reduce=sf.FP32)
+    assert ("hidden.0", "sum") not in places(rows(policy)), "a later override by path wins"
+
+
+def test_a_pattern_for_a_path_stands_for_the_layers_that_it_matches():
+    policy = sf.policies["fp32"].override("hidden.1", rounding=sf.toward_zero)
+    table = rows(policy.override("hid*", operation="relu", activations=sf.BF16))
+    assert [(row["layer"], row["rounding"]) for row in table if row["kind"] == "relu"] == [
+        ("hidden.0", "nearest_even"), ("hidden.1", "toward_zero"),
+    ]  # fmt: skip
+    assert [row for row in table if "*" in row["layer"]] == []
+
+
+def test_an_override_that_changes_nothing_has_no_row():
+    table = rows(sf.policies["bf16-standard"].override(operation="softmax", activations=sf.BF16))
+    assert "softmax" not in dict(map(reversed, places(table)))
+
+
+def test_a_parameter_that_differs_from_its_layer_has_a_row():
+    table = rows(sf.policies["bf16-standard"].override("*.bias", weights=sf.FP32).override("head", weights=sf.FP32))
+    assert [(row["layer"], row["weights"], row["compute"]) for row in table if row["kind"] == "parameter"] == [
+        ("hidden.0.bias", "FP32", "-"), ("hidden.1.bias", "FP32", "-"),
+    ]  # fmt: skip
+
+
+def test_a_path_that_matches_nothing_is_refused():
+    with pytest.raises(ValueError, match=r"matches no layer and no parameter.*Did you mean 'head.bias'\?"):
+        sf.policies["fp32"].override("head.bais", weights=sf.BF16).explain(MODEL)
+    assert rows(sf.policies["fp32"].override(operation="matmul", compute=sf.BF16)), "operations are seen when they run"
