@@ -55,8 +55,8 @@ class Step:
             # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
             lost = self.state.get(COMPENSATION)
             u = u if lost is None else self.subtract(u, lost)
-            s = last.apply("add", w, u)
+            s = last.apply("update", w, u)
             self.state[COMPENSATION] = self.subtract(self.subtract(s, w), u)
         else:
-            s = last.apply("add", w, u)
+            s = last.apply("update", w, u)
         self.parameter.store(s, self._place.recipe.weights)

@@ -247,4 +247,13 @@ def test_unchanged_of_an_update_counts_lost_updates_in_this_step(update):
     w.grad = np.full(1000, -1.0)
     with sf.simulate(sf.Policy(compute=sf.BF16, update=update), observer=recorder):
         sf.optim.SGD([w], lr=u).step()
-    assert recorder.counts("w")["unchanged"] == int((w.data == 1).sum()) > 0
+    assert recorder.counts("w", operation="update")["unchanged"] == int((w.data == 1).sum()) > 0
+
+
+def test_an_update_that_replaces_a_tiny_weight_is_not_lost():
+    recorder = sf.Recorder()
+    w = sf.Parameter(np.float32([2.0**-60]))
+    w.name, w.grad = "w", np.array([-1.0])
+    with sf.simulate("bf16-standard", observer=recorder):
+        sf.optim.SGD([w], lr=1.0).step()
+    assert w.data[0] == 1 and recorder.counts("w")["unchanged"] == 0
