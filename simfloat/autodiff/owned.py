@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from weakref import ref
 
@@ -9,8 +10,8 @@ from weakref import ref
 class Owned:
     """What modules hold as attributes: modules and parameters.
 
-    A thing may have several owners, as a shared layer has. They are held weakly, so that neither a copy nor a pickle of
-    a part carries the whole; those that have let go of it, or are gone, no longer count.
+    A thing may have several owners, as a shared layer has; the first is the one that came first of those that hold it
+    now. They are known weakly, so that neither a copy nor a pickle of a part carries the whole.
     """
 
     _owners: tuple[tuple[ref[Any], str], ...] = ()
@@ -27,15 +28,17 @@ class Owned:
 
     def adopt(self, owner: Any, name: str) -> None:
         """Note that `owner` holds this as its attribute `name`."""
-        holders = self._holders()
-        if not any(holder is owner and known == name for holder, known in holders):
-            holders.append((owner, name))
-        self._owners = tuple((ref(holder), known) for holder, known in holders)
+        alive = tuple((holder, known) for holder, known in self._owners if holder() is not None)
+        if not any(holder() is owner and known == name for holder, known in alive):
+            alive += ((ref(owner), name),)
+        self._owners = alive
 
-    def _holders(self) -> list[tuple[Any, str]]:
-        """The owners that still hold this, and under which name, the first one first."""
-        owners = ((owner(), name) for owner, name in self._owners)
-        return [(owner, name) for owner, name in owners if owner is not None and vars(owner).get(name) is self]
+    def _holders(self) -> Iterator[tuple[Any, str]]:
+        """The owners that hold this now, and under which name, the first one first."""
+        for holder, name in self._owners:
+            owner = holder()
+            if owner is not None and vars(owner).get(name) is self:
+                yield owner, name
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_owners"}

@@ -11,24 +11,26 @@ from simfloat.autodiff.record import Operand, composite
 from simfloat.autodiff.tensor import as_tensor
 
 
-def mse_loss(input: Tensor, target: Operand) -> Tensor:
+def mse_loss(input: Operand, target: Operand) -> Tensor:
     """The mean of (input - target)^2.
 
     Raises ValueError if the shapes differ: broadcasting here is a mistake more often than an intention.
     """
-    target = as_tensor(target)
+    input, target = as_tensor(input), as_tensor(target)
     if input.shape != target.shape:
         raise ValueError(f"mse_loss needs input and target of one shape, got {input.shape} and {target.shape}.")
     with composite("mse_loss"):
         return (input - target).square().mean()
 
 
-def cross_entropy(input: Tensor, target: ArrayLike) -> Tensor:
+def cross_entropy(input: Operand, target: ArrayLike) -> Tensor:
     """The mean of -log_softmax(input)[target] over the rows of input (..., classes); target (...) holds class numbers.
 
     Raises ValueError if the shapes do not fit or a target is no class.
     """
-    labels = np.asarray(target)
+    input, labels = as_tensor(input), np.asarray(target)
+    if input.ndim == 0:
+        raise ValueError("cross_entropy needs an input of shape (..., classes), got a single number.")
     if labels.dtype.kind not in "iu":
         raise ValueError(f"cross_entropy takes class numbers as integers, got dtype {labels.dtype}.")
     if labels.shape != input.shape[:-1]:

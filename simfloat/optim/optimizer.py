@@ -130,9 +130,13 @@ def _name(number: int, parameter: Parameter) -> str:
 
 def _gradient(number: int, parameter: Parameter) -> NDArray | None:
     """The parameter's gradient as its numbers are read everywhere, exactly; None if it has none."""
-    if parameter.grad is None:
+    gradient = parameter.grad
+    if gradient is None:
         return None
-    return _like(parameter, parameter.grad, f"the gradient of {_name(number, parameter)}")
+    data = parameter.data
+    if type(gradient) is np.ndarray and gradient.dtype == data.dtype and gradient.shape == data.shape:
+        return gradient  # the usual one, before its name is found out for nothing
+    return _like(parameter, gradient, f"the gradient of {_name(number, parameter)}")
 
 
 def _like(parameter: Parameter, value: Any, what: str) -> NDArray[np.floating]:

@@ -62,6 +62,9 @@ def test_losses_agree_with_their_formulas(rng):
         entropy = sf.nn.cross_entropy(sf.Tensor(x), labels).item()
     want = np.mean([np.log(np.exp(row).sum()) - row[label] for row, label in zip(x, labels, strict=True)])
     assert abs(entropy - want) < 1e-14
+    with sf.simulate("fp64"):
+        assert sf.nn.cross_entropy(x, labels).item() == entropy, "arrays are as welcome as tensors"
+        assert sf.nn.mse_loss(x, y).item() == sf.nn.mse_loss(sf.Tensor(x), y).item()
 
 
 def test_train_and_eval_reach_everything():
@@ -90,6 +93,8 @@ def test_replaced_attributes_leave_the_model():
         ),
         (lambda: sf.nn.mse_loss(sf.Tensor([1.0, 2.0]), [[1.0], [2.0]]), r"of one shape, got \(2,\) and \(2, 1\)"),
         (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [2]), "go from 0 to 1; 2 to 2 came"),
+        (lambda: sf.nn.cross_entropy(1.0, 0), r"of shape \(..., classes\), got a single number"),
+        (lambda: sf.nn.cross_entropy([1.0, 2.0], 0.0), "class numbers as integers, got dtype float64"),
         (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0.0]), "class numbers as integers"),
         (lambda: sf.nn.cross_entropy(sf.Tensor([[1.0, 2.0]]), [0, 1]), r"target of shape \(1,\), got \(2,\)"),
     ],
