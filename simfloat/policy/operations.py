@@ -5,43 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from simfloat.policy.roles import MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
+from simfloat.arithmetic.catalog import CLASS_OF, OPERATIONS
+from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
 
-#: Micikevicius et al. 2018, section 3.3: vector dot products, large reductions, and point-wise operations.
-CLASSES = {
-    "contraction": ("matmul", "linear"),
-    "reduction": ("sum", "mean", "max"),
-    "pointwise": (
-        *("add", "subtract", "multiply", "divide", "negative", "abs", "relu"),
-        *("sqrt", "exp", "log", "log2", "tanh", "sigmoid", "sin", "cos", "erf"),
-        *("reciprocal", "rsqrt", "power"),
-    ),
-}
+#: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.
+CLASSES = (CONTRACTION, REDUCTION, POINTWISE, MOVEMENT)
 
-#: Operations that are made of others; an override for one holds for all that happens inside.
-COMPOSITE = ("softmax", "log_softmax", "mse_loss", "cross_entropy")
-
-CLASS_OF = {name: kind for kind, names in CLASSES.items() for name in names}
+#: What composites are made of.
+INSIDE = (REDUCTION, POINTWISE, MOVEMENT)
 
 
 def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
-    known = [*CLASS_OF, *COMPOSITE, *CLASSES, UPDATE]
+    known = [*OPERATIONS, *CLASSES]
     if name not in known:
         raise ValueError(f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{nearest(name, known)}")
 
 
 def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
-    """The names of operations, and of the classes that they are of."""
+    """The names of operations, and of the classes that they are of; an optimizer's update is of none."""
     names = tuple(operations)
-    return (*names, *(CLASS_OF[name] for name in names if name in CLASS_OF))
+    return (*names, *(CLASS_OF[name] for name in names if name in CLASS_OF and name != UPDATE))
 
 
 def roles_of(operation: str) -> tuple[str, ...]:
-    """The roles that matter to an operation, or to one of a class or inside a composite."""
-    kind = CLASS_OF.get(operation, operation)
-    kinds = {POINTWISE, REDUCTION, MOVEMENT} if kind in COMPOSITE else {kind}
-    return tuple(name for name, role in ROLES.items() if kinds.intersection(role.concerns))
+    """The roles that matter to an operation, or to those of a class or inside a composite."""
+    kind = UPDATE if operation == UPDATE else CLASS_OF.get(operation, operation)
+    kinds = INSIDE if kind == "composite" else (kind,)
+    return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
 
 
 def nearest(name: object, known: Iterable[str]) -> str:

@@ -4,8 +4,9 @@ from hypothesis import reject
 from hypothesis import strategies as st
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats.format import SPECIALS
-from simfloat.policy.operations import CLASS_OF, CLASSES, COMPOSITE, roles_of
+from simfloat.policy.operations import CLASSES, roles_of
 from simfloat.policy.roles import ROLES, UPDATES, led_by
 
 
@@ -92,7 +93,7 @@ def policies(draw):
     given = {role: draw(values(role)) for role in {"compute": None, **dict.fromkeys(chosen)}}
     policy = sf.Policy(name=draw(st.none() | texts), source=draw(st.none() | texts), **given)
     for _ in range(draw(st.integers(0, 3))):
-        operation = draw(st.none() | st.sampled_from([*CLASSES, *CLASS_OF, *COMPOSITE]))
+        operation = draw(st.none() | st.sampled_from([*CLASSES, *OPERATIONS]))
         path = draw(paths if operation is None else st.none() | paths)
         useful = [
             role for role in ROLES if operation is None or not led_by(role, ROLES).isdisjoint(roles_of(operation))

@@ -6,6 +6,7 @@ import pickle
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.roles import ROLES
 
 E4M3 = sf.Policy(compute="e4m3", compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16)
@@ -139,6 +140,15 @@ def test_what_met_nothing_is_reported_with_the_nearest_name():
 def test_roles_that_an_operation_has_no_use_for_are_refused(operation, roles, message):
     with pytest.raises(ValueError, match=message):
         sf.policies["bf16-standard"].override(operation=operation, **roles)
+
+
+def test_every_operation_of_the_catalog_can_be_named():
+    for operation in OPERATIONS:
+        policy = sf.policies["fp32"].override(operation=operation, rounding=sf.toward_zero)
+        assert policy.recipe("", operation).rounding == sf.toward_zero
+    policy = sf.policies["fp32"].override(operation="pointwise", rounding=sf.toward_zero)
+    assert policy.recipe("", "update").rounding == sf.nearest_even, "an optimizer's additions are named by themselves"
+    assert policy.override(operation="update", rounding=sf.to_odd).recipe("", "update").rounding == sf.to_odd
 
 
 def test_a_role_that_others_follow_has_an_effect_where_they_have_one():
