@@ -1,19 +1,22 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
-from simfloat.autodiff import composites, contractions, movement, pointwise, reductions
-from simfloat.autodiff.simulation import Simulation, current, no_grad, simulate
-from simfloat.autodiff.tensor import Parameter, Tensor
+from simfloat.autodiff.functions import linear, pick
+from simfloat.autodiff.parameter import Parameter, begin_update
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import Tensor, as_tensor
+from simfloat.simulation import Simulation, composite, current, no_grad, simulate
 
 __all__ = [
+    "Operand",
     "Parameter",
     "Simulation",
     "Tensor",
-    "composites",
-    "contractions",
+    "as_tensor",
+    "begin_update",
+    "composite",
     "current",
-    "movement",
+    "linear",
     "no_grad",
-    "pointwise",
-    "reductions",
+    "pick",
     "simulate",
 ]

@@ -1,4 +1,7 @@
-"""Operations that move numbers. Their results are not rounded; gradients are, to the role of what they reach."""
+"""Operations that move numbers.
+
+Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach.
+"""
 
 from __future__ import annotations
 
@@ -8,28 +11,27 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.place import Unit
-from simfloat.autodiff.record import begin, finish
-from simfloat.autodiff.tensor import Tensor
+from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.variable import Variable
+from simfloat.simulation import Arithmetic
 
 
-def reshape(a: Tensor, *shape: Any) -> Tensor:
+def reshape(a: Variable, *shape: Any) -> Made:
     """The same numbers in another shape."""
     target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
-    before = a.shape
-    return finish(begin("reshape", a), a.data.reshape(target), (a,), lambda unit, g: unit.round(g.reshape(before)))
+    started, before = begin("reshape", a), a.shape
+    return finish(started, a.numbers.reshape(target), a.format, lambda u, g: u.round(g.reshape(before)))
 
 
-def transpose(a: Tensor, *axes: Any) -> Tensor:
+def transpose(a: Variable, *axes: Any) -> Made:
     """The axes in another order, given one by one or as a tuple; reversed if none is given.
 
     Raises ValueError unless every axis is named once.
     """
     order = _order(axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes, a.ndim)
     inverse = tuple(int(i) for i in np.argsort(order))
-    return finish(
-        begin("transpose", a), a.data.transpose(order), (a,), lambda unit, g: unit.round(g.transpose(inverse))
-    )
+    started = begin("transpose", a)
+    return finish(started, a.numbers.transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
 
 
 def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
@@ -43,28 +45,33 @@ def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
     return order
 
 
-def index(a: Tensor, key: Any) -> Tensor:
-    """Elements or slices of a tensor, by integers, slices, None and `...`."""
+def index(a: Variable, key: Any) -> Made:
+    """Elements or slices, by integers, slices, None and `...`."""
     parts = key if isinstance(key, tuple) else (key,)
-    if not all(isinstance(part, int | np.integer | slice) or part is None or part is Ellipsis for part in parts):
+    if not all(_is_index(part) for part in parts):
         raise ValueError(f"Tensors are indexed by integers, slices, None and ...; got {key!r}.")
-    before = a.shape
+    started, before = begin("index", a), a.shape
 
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype)
         full[key] = g
-        return unit.round(full)
+        return u.round(full)
 
-    return finish(begin("index", a), np.asarray(a.data[key]), (a,), derivative)
+    return finish(started, np.asarray(a.numbers[key]), a.format, derivative)
 
 
-def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:
+def _is_index(part: Any) -> bool:
+    integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
+    return integer or isinstance(part, slice) or part is None or part is Ellipsis
+
+
+def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
     """For every row of `a` (..., classes) the element that `labels` (...) names."""
-    places, before = labels[..., np.newaxis], a.shape
+    started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
 
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype)
         np.put_along_axis(full, places, g[..., np.newaxis], -1)
-        return unit.round(full)
+        return u.round(full)
 
-    return finish(begin("index", a), np.take_along_axis(a.data, places, -1)[..., 0], (a,), derivative)
+    return finish(started, np.take_along_axis(a.numbers, places, -1)[..., 0], a.format, derivative)

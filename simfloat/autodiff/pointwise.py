@@ -1,20 +1,21 @@
-"""Pointwise operations on tensors, each with its derivatives beside it.
+"""The pointwise operations as one table: each row holds the derivatives, and is the method of the tensor.
 
-An operation computes its result with the forward arithmetic of its place and hands over, for each operand, the
-function that takes the gradient of the result to that of the operand. Those functions compute with the unit they are
-given, so that every operation of the backward pass is rounded as the policy says.
+In a row, `u` is the arithmetic of the backward pass, whose every operation is rounded as the policy says; `g` is the
+gradient of the result `y`, and `a`, `b`, `c` are the operands. What the operations mean stands in the catalog.
 """
 
 from __future__ import annotations
 
 import math
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.place import Unit
-from simfloat.autodiff.record import Operand, begin, finish, passed_to, summed_to
-from simfloat.autodiff.tensor import Tensor, as_tensor
+from simfloat.autodiff.rule import Binary, Operations, Rule, Ternary, Unary
+from simfloat.simulation import Arithmetic
+
+T = TypeVar("T")
 
 ONE = np.ones((), np.float32)
 LN2 = np.array(math.log(2))
@@ -40,239 +41,74 @@ def doubled(x: NDArray, other: NDArray, factor: float) -> tuple[NDArray, NDArray
     return np.where(beyond, x, twice), np.where(beyond & ~(idle & np.isfinite(other)), moved, other)
 
 
-def add(a: Operand, b: Operand) -> Tensor:
-    """a + b."""
-    a, b = as_tensor(a), as_tensor(b)
-    x, y = a.shape, b.shape
-    place = begin("add", a, b)
-    return finish(
-        place,
-        place.forward.apply("add", a.data, b.data),
-        (a, b),
-        lambda unit, g: passed_to(unit, g, x),
-        lambda unit, g: passed_to(unit, g, y),
+def halved_quotient(u: Arithmetic, a: NDArray, b: NDArray) -> NDArray:
+    """a / 2b, rounded once."""
+    twice, numerator = doubled(b, a, 0.5)
+    return u.divide(numerator, twice)
+
+
+def signed(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g times the sign of a, 0 at 0."""
+    with np.errstate(invalid="ignore"):  # inf * 0
+        return u.round(g * np.sign(a))
+
+
+def bell(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (2 / sqrt(pi) * exp(-(a * a)))."""
+    return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
+
+
+def power_to_base(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    """g * (b * a^(b - 1)), and 0 where b is 0."""
+    slope = u.apply("power", a, u.subtract(b, ONE))
+    return u.multiply(g, u.multiply(b, np.where(b == 0, ONE, slope)))
+
+
+def power_to_exponent(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    """g * (y * log a), and 0 where a is 0 and b is not negative."""
+    logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a))
+    return u.multiply(g, u.multiply(y, logarithm))
+
+
+def clipped(u: Arithmetic, a: NDArray) -> NDArray:
+    """max(a, 0); a NaN stays one."""
+    return u.round(np.where(a <= 0, a.dtype.type(0), a))
+
+
+class Pointwise(Operations[T]):
+    """The pointwise operations of a tensor."""
+
+    add = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g, passes=True)
+    subtract = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g, passes=True)
+    multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a))
+    divide = Binary(lambda u, g, y, a, b: u.divide(g, b), lambda u, g, y, a, b: u.divide(u.multiply(-g, y), b))
+    power = Binary(power_to_base, power_to_exponent)
+    fma = Ternary(
+        lambda u, g, y, a, b, c: u.multiply(g, b),
+        lambda u, g, y, a, b, c: u.multiply(g, a),
+        lambda u, g, y, a, b, c: u.round(g) if g.shape == c.shape else g,
     )
-
-
-def subtract(a: Operand, b: Operand) -> Tensor:
-    """a - b."""
-    a, b = as_tensor(a), as_tensor(b)
-    x, y = a.shape, b.shape
-    place = begin("subtract", a, b)
-    return finish(
-        place,
-        place.forward.apply("subtract", a.data, b.data),
-        (a, b),
-        lambda unit, g: passed_to(unit, g, x),
-        lambda unit, g: passed_to(unit, -g, y),
+    negative = Unary(lambda u, g, y, a: u.round(-g), forward=lambda u, a: u.round(-a))
+    abs = Unary(signed, forward=lambda u, a: u.round(np.abs(a)))
+    relu = Unary(lambda u, g, y, a: u.round(np.where(a <= 0, g.dtype.type(0), g)), forward=clipped)
+    square = Unary(
+        lambda u, g, y, a: u.multiply(*doubled(a, g, 2.0)),
+        forward=lambda u, a: u.multiply(a, a),
+        operation="multiply",
+        meaning="a * a, as one product; the derivative g * 2a is one product too.",
     )
+    sqrt = Unary(lambda u, g, y, a: halved_quotient(u, g, y))
+    rsqrt = Unary(lambda u, g, y, a: u.multiply(-g, halved_quotient(u, y, a)))
+    reciprocal = Unary(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)))
+    exp = Unary(lambda u, g, y, a: u.multiply(g, y))
+    log = Unary(lambda u, g, y, a: u.divide(g, a))
+    log2 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN2)))
+    sin = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cos", a)))
+    cos = Unary(lambda u, g, y, a: u.multiply(-g, u.apply("sin", a)))
+    tanh = Unary(lambda u, g, y, a: u.multiply(g, u.subtract(ONE, u.multiply(y, y))))
+    sigmoid = Unary(lambda u, g, y, a: u.multiply(g, u.multiply(y, u.subtract(ONE, y))))
+    erf = Unary(bell)
 
 
-def multiply(a: Operand, b: Operand) -> Tensor:
-    """a * b."""
-    a, b = as_tensor(a), as_tensor(b)
-    place = begin("multiply", a, b)
-    x, y = a.data, b.data
-    return finish(
-        place,
-        place.forward.apply("multiply", x, y),
-        (a, b),
-        lambda unit, g: summed_to(unit, unit.apply("multiply", g, y), x.shape),
-        lambda unit, g: summed_to(unit, unit.apply("multiply", g, x), y.shape),
-    )
-
-
-def divide(a: Operand, b: Operand) -> Tensor:
-    """a / b; the derivative by b is -(g * (a / b)) / b."""
-    a, b = as_tensor(a), as_tensor(b)
-    place = begin("divide", a, b)
-    x, y = a.data, b.data
-    quotient = place.forward.apply("divide", x, y)
-    return finish(
-        place,
-        quotient,
-        (a, b),
-        lambda unit, g: summed_to(unit, unit.apply("divide", g, y), x.shape),
-        lambda unit, g: summed_to(unit, unit.apply("divide", unit.apply("multiply", -g, quotient), y), y.shape),
-    )
-
-
-def negative(a: Tensor) -> Tensor:
-    """-a."""
-    place = begin("negative", a)
-    return finish(place, place.forward.round(-a.data), (a,), lambda unit, g: unit.round(-g))
-
-
-def absolute(a: Tensor) -> Tensor:
-    """|a|, with derivative 0 at 0."""
-    place = begin("abs", a)
-    sign = np.sign(a.data)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        with np.errstate(invalid="ignore"):  # inf * 0
-            return unit.round(g * sign)
-
-    return finish(place, place.forward.round(np.abs(a.data)), (a,), derivative)
-
-
-def square(a: Tensor) -> Tensor:
-    """a * a; the derivative g * 2a is one product."""
-    place = begin("multiply", a)
-    x = a.data
-    return finish(
-        place,
-        place.forward.apply("multiply", x, x),
-        (a,),
-        lambda unit, g: unit.apply("multiply", *doubled(x, g, 2.0)),
-    )
-
-
-def sqrt(a: Tensor) -> Tensor:
-    """The square root; the derivative g / 2y is one quotient."""
-    place = begin("sqrt", a)
-    y = place.forward.apply("sqrt", a.data)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        twice, numerator = doubled(y, g, 0.5)
-        return unit.apply("divide", numerator, twice)
-
-    return finish(place, y, (a,), derivative)
-
-
-def exp(a: Tensor) -> Tensor:
-    """e to the power a; the derivative is g * y."""
-    place = begin("exp", a)
-    y = place.forward.apply("exp", a.data)
-    return finish(place, y, (a,), lambda unit, g: unit.apply("multiply", g, y))
-
-
-def log(a: Tensor) -> Tensor:
-    """The natural logarithm; the derivative is g / a."""
-    place = begin("log", a)
-    x = a.data
-    return finish(place, place.forward.apply("log", x), (a,), lambda unit, g: unit.apply("divide", g, x))
-
-
-def log2(a: Tensor) -> Tensor:
-    """The logarithm to base 2; the derivative is g / (a * ln 2)."""
-    place = begin("log2", a)
-    x = a.data
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("divide", g, unit.apply("multiply", x, LN2))
-
-    return finish(place, place.forward.apply("log2", x), (a,), derivative)
-
-
-def sin(a: Tensor) -> Tensor:
-    """The sine; the derivative is g * cos(a)."""
-    place = begin("sin", a)
-    x = a.data
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", g, unit.apply("cos", x))
-
-    return finish(place, place.forward.apply("sin", x), (a,), derivative)
-
-
-def cos(a: Tensor) -> Tensor:
-    """The cosine; the derivative is -g * sin(a)."""
-    place = begin("cos", a)
-    x = a.data
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", -g, unit.apply("sin", x))
-
-    return finish(place, place.forward.apply("cos", x), (a,), derivative)
-
-
-def erf(a: Tensor) -> Tensor:
-    """The error function; the derivative is g * (2 / sqrt(pi) * exp(-(a * a)))."""
-    place = begin("erf", a)
-    x = a.data
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        bell = unit.apply("exp", -unit.apply("multiply", x, x))
-        return unit.apply("multiply", g, unit.apply("multiply", ERF_SLOPE, bell))
-
-    return finish(place, place.forward.apply("erf", x), (a,), derivative)
-
-
-def reciprocal(a: Tensor) -> Tensor:
-    """1 / a; the derivative is -g * (y * y)."""
-    place = begin("reciprocal", a)
-    y = place.forward.apply("reciprocal", a.data)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", -g, unit.apply("multiply", y, y))
-
-    return finish(place, y, (a,), derivative)
-
-
-def rsqrt(a: Tensor) -> Tensor:
-    """1 / sqrt(a); the derivative is -g * (y / 2a)."""
-    place = begin("rsqrt", a)
-    x = a.data
-    y = place.forward.apply("rsqrt", x)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        twice, numerator = doubled(x, y, 0.5)
-        return unit.apply("multiply", -g, unit.apply("divide", numerator, twice))
-
-    return finish(place, y, (a,), derivative)
-
-
-def power(a: Operand, b: Operand) -> Tensor:
-    """a to the power b; the derivatives are g * (b * a^(b - 1)) and g * (y * log a).
-
-    The first is 0 where b is 0, the second where a is 0 and b is not negative.
-    """
-    a, b = as_tensor(a), as_tensor(b)
-    place = begin("power", a, b)
-    x, exponent = a.data, b.data
-    y = place.forward.apply("power", x, exponent)
-
-    def to_base(unit: Unit, g: NDArray) -> NDArray:
-        slope = unit.apply("power", x, unit.apply("subtract", exponent, ONE))
-        slope = unit.apply("multiply", exponent, np.where(exponent == 0, ONE, slope))
-        return summed_to(unit, unit.apply("multiply", g, slope), x.shape)
-
-    def to_exponent(unit: Unit, g: NDArray) -> NDArray:
-        logarithm = unit.apply("log", np.where((x == 0) & (exponent >= 0), x.dtype.type(1), x))
-        return summed_to(unit, unit.apply("multiply", g, unit.apply("multiply", y, logarithm)), exponent.shape)
-
-    return finish(place, y, (a, b), to_base, to_exponent)
-
-
-def tanh(a: Tensor) -> Tensor:
-    """The hyperbolic tangent; the derivative is g * (1 - y * y)."""
-    place = begin("tanh", a)
-    y = place.forward.apply("tanh", a.data)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", g, unit.apply("subtract", ONE, unit.apply("multiply", y, y)))
-
-    return finish(place, y, (a,), derivative)
-
-
-def sigmoid(a: Tensor) -> Tensor:
-    """1 / (1 + exp(-a)); the derivative is g * (y * (1 - y))."""
-    place = begin("sigmoid", a)
-    y = place.forward.apply("sigmoid", a.data)
-
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
-        return unit.apply("multiply", g, unit.apply("multiply", y, unit.apply("subtract", ONE, y)))
-
-    return finish(place, y, (a,), derivative)
-
-
-def relu(a: Tensor) -> Tensor:
-    """max(a, 0), with derivative 0 at 0; a NaN, and the gradient there, go through as in torch."""
-    place = begin("relu", a)
-    x = a.data
-    return finish(
-        place,
-        place.forward.round(np.where(x <= 0, x.dtype.type(0), x)),
-        (a,),
-        lambda unit, g: unit.round(np.where(x <= 0, g.dtype.type(0), g)),
-    )
+#: The rows by name.
+RULES: dict[str, Rule] = {name: rule for name, rule in vars(Pointwise).items() if isinstance(rule, Rule)}

@@ -2,60 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import NamedTuple
 
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.autodiff.place import Place, Unit
-from simfloat.autodiff.simulation import current, is_recording
-from simfloat.autodiff.tape import Derivative, Node
-from simfloat.autodiff.tensor import Parameter, Tensor
+from simfloat.autodiff.variable import Derivative, Node, Variable
+from simfloat.formats import Format
+from simfloat.simulation import Arithmetic, Input, Place, current, is_recording, widest
 
-Operand = Tensor | ArrayLike
+Operand = Variable | ArrayLike
 
 
-def begin(operation: str, *operands: Tensor) -> Place:
-    """The place of an operation on these operands, whose parameters are brought into their format first."""
+class Made(NamedTuple):
+    """The result of an operation: what a tensor is made of."""
+
+    numbers: NDArray
+    format: Format | None
+    node: Node | None
+
+
+class Started(NamedTuple):
+    """An operation on these operands, at its place, before it is carried out."""
+
+    place: Place
+    operands: tuple[Variable, ...]
+    paths: tuple[str | None, ...]  # of the operands that are parameters
+
+    @property
+    def forward(self) -> Arithmetic:
+        """The arithmetic of its result."""
+        if not self.place.is_widest:
+            return self.place.forward
+        # As in array promotion, constants without axes do not count beside arrays.
+        counting = [x for x in self.operands if x.format is not None or x.ndim] or self.operands
+        return self.place.forward_in(widest(x.stored_format for x in counting))
+
+    def input(self, number: int) -> Input:
+        """How an operand of a contraction is rounded."""
+        return self.place.input(self.paths[number])
+
+
+def begin(operation: str, *operands: Variable) -> Started:
+    """The start of an operation on these operands, whose parameters are brought into their format first."""
     simulation = current()
-    for operand in operands:
-        if isinstance(operand, Parameter):
-            operand.conform(simulation.place("update", operand.path).recipe.weights)
-    return simulation.place(operation)
+    paths = tuple([operand.conform_in(simulation) for operand in operands])
+    return Started(simulation.place(operation), operands, paths)
 
 
-def finish(place: Place, data: NDArray, parents: tuple[Tensor, ...], *derivatives: Derivative | None) -> Tensor:
-    """The result as a tensor, recorded if one of the parents requires a gradient."""
-    result = Tensor(data)
+def finish(started: Started, numbers: NDArray, format: Format | None, *derivatives: Derivative) -> Made:
+    """The result, recorded if one of the operands requires a gradient."""
+    place, parents, paths = started
     if is_recording():
         for parent in parents:
             if parent.requires_grad:
-                result.requires_grad = True
-                result.node = Node(parents, derivatives, place)
-                break
-    return result
+                follow = place.gradients_follow
+                formats = tuple(x.stored_format if follow else None for x in parents)
+                return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
+    return Made(numbers, format, None)
 
 
-@contextmanager
-def composite(name: str) -> Iterator[None]:
-    """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
-    simulation = current()
-    simulation.enter_composite(name)
-    try:
-        yield
-    finally:
-        simulation.leave_composite()
-
-
-def summed_to(unit: Unit, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The gradient summed over the axes along which an operand of `shape` was broadcast."""
     if gradient.shape == shape:
         return gradient
     added = gradient.ndim - len(shape)
     axes = [i for i in range(gradient.ndim) if i < added or (shape[i - added] == 1 and gradient.shape[i] != 1)]
-    return unit.sum(gradient, tuple(axes)).reshape(shape)
+    return arithmetic.sum(gradient, tuple(axes)).reshape(shape)
 
 
-def passed_to(unit: Unit, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The same for a gradient that is otherwise unchanged: it is rounded to its role either way."""
-    return unit.round(gradient) if gradient.shape == shape else summed_to(unit, gradient, shape)
+    return arithmetic.round(gradient) if gradient.shape == shape else summed_to(arithmetic, gradient, shape)

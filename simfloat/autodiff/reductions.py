@@ -1,4 +1,4 @@
-"""Sums, means and maxima of tensors, each with its derivative beside it."""
+"""Sums, means and maxima, each with its derivative beside it. Sums go through the policy's `reduce`."""
 
 from __future__ import annotations
 
@@ -8,48 +8,52 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.place import Unit
-from simfloat.autodiff.record import begin, finish
-from simfloat.autodiff.tensor import Tensor
+from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.variable import Variable
+from simfloat.simulation import Arithmetic
 
 Axes = int | Sequence[int] | None
 
 
-def sum(a: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
-    """The sum over `axis`, through the policy's accumulator, in row-major order."""
-    place = begin("sum", a)
-    axes, shape = normalized_axes(axis, a.ndim), a.shape
-    total = place.forward.sum(a.data, axes)
-    data = total.reshape(_kept(shape, axes)) if keepdims else total
-    return finish(place, data, (a,), lambda unit, g: _spread(unit.round(g), shape, axes))
+def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
+    """The sum over `axis`, in row-major order."""
+    started = begin("sum", a)
+    axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
+    total = arithmetic.sum(a.numbers, axes)
+    numbers = total.reshape(_kept(shape, axes)) if keepdims else total
+    return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.round(g), shape, axes))
 
 
-def mean(a: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The sum over `axis`, divided by the number of terms: two roundings."""
-    place = begin("mean", a)
-    axes, shape = normalized_axes(axis, a.ndim), a.shape
+    started = begin("mean", a)
+    axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     count = np.array(float(math.prod(shape[i] for i in axes)))
-    average = place.forward.apply("divide", place.forward.sum(a.data, axes), count)
-    data = average.reshape(_kept(shape, axes)) if keepdims else average
-    return finish(place, data, (a,), lambda unit, g: _spread(unit.apply("divide", g, count), shape, axes))
+    average = arithmetic.divide(arithmetic.sum(a.numbers, axes), count)
+    numbers = average.reshape(_kept(shape, axes)) if keepdims else average
+    return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
 
 
-def maximum(a: Tensor, axis: Axes = None, keepdims: bool = False) -> Tensor:
+def maximum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The largest element along `axis`; the gradient goes to the first one that is."""
-    place = begin("max", a)
+    started = begin("max", a)
     axes, shape = normalized_axes(axis, a.ndim), a.shape
     last = range(-len(axes), 0)
-    moved = np.moveaxis(a.data, axes, last)
+    moved = np.moveaxis(a.numbers, axes, last)
     rows = moved.reshape(*moved.shape[: a.ndim - len(axes)], math.prod(shape[i] for i in axes))
+    if not rows.shape[-1]:
+        raise ValueError(f"max needs at least one element along axis {axis!r} of a tensor of shape {shape}.")
     first = rows.argmax(-1)[..., np.newaxis]
 
-    def derivative(unit: Unit, g: NDArray) -> NDArray:
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(rows.shape, g.dtype)
         np.put_along_axis(full, first, g.reshape(first.shape), -1)
-        return unit.round(np.moveaxis(full.reshape(moved.shape), last, axes))
+        return u.round(np.moveaxis(full.reshape(moved.shape), last, axes))
 
-    largest = place.forward.round(np.take_along_axis(rows, first, -1)[..., 0])
-    return finish(place, largest.reshape(_kept(shape, axes)) if keepdims else largest, (a,), derivative)
+    arithmetic = started.forward
+    largest = arithmetic.round(np.take_along_axis(rows, first, -1)[..., 0])
+    numbers = largest.reshape(_kept(shape, axes)) if keepdims else largest
+    return finish(started, numbers, arithmetic.format, derivative)
 
 
 def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:

@@ -1,77 +1,95 @@
-"""The record of operations, and the walk back over it.
+"""The walk back over the record of operations.
 
-Parents stand in lists, and the walk follows them: the order of every addition of gradients is fixed by the program.
+Parents stand in tuples, and the walk follows them: the order of every addition of gradients is fixed by the program.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.observer import Observer, wants
-from simfloat.autodiff.place import Place, Unit
-from simfloat.autodiff.simulation import current
-
-if TYPE_CHECKING:
-    from simfloat.autodiff.tensor import Tensor
-
-#: The gradient of a parent from that of the result, every operation rounded by the unit.
-Derivative = Callable[[Unit, NDArray], NDArray]
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.observer import wants
+from simfloat.autodiff.variable import Node, Variable
+from simfloat.simulation import Arithmetic, Place, current
 
 
-class Node(NamedTuple):
-    """An operation that was carried out: what came in, how to go back, and where it ran."""
-
-    parents: tuple[Tensor, ...]
-    derivatives: tuple[Derivative | None, ...]
-    place: Place
-
-
-def run_backward(root: Tensor, gradient: NDArray) -> None:
+def run_backward(root: Variable, gradient: NDArray) -> None:
     """Give every leaf that requires one the gradient of `root`, in the arithmetic of each operation's own place."""
     if root.node is None:
-        if not root.requires_grad:
-            raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
-        unit = current().place("backward", root.path).to_activation
-        root.grad = np.array(gradient) if root.grad is None else unit.apply("add", root.grad, gradient)
+        _add_to_leaf(root, gradient)
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
     ready = [root]
     while ready:
-        tensor = ready.pop()
-        node, incoming = tensor.node, gradients.pop(id(tensor))
+        variable = ready.pop()
+        node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
-            # Broadcast gradients are read-only views.
-            tensor.grad = incoming if incoming.flags.writeable and incoming.base is None else incoming.copy()
+            # A gradient that was spread is a view of few numbers, and read-only.
+            variable.grad = incoming if incoming.flags.writeable else incoming.copy()
             continue
-        for parent, derivative in zip(node.parents, node.derivatives, strict=True):
-            if derivative is not None and parent.requires_grad:
+        for number, parent in enumerate(node.parents):
+            if parent.requires_grad:
                 uses[id(parent)] -= 1
                 complete = uses[id(parent)] == 0
-                _contribute(parent, derivative, incoming, node.place, gradients, complete)
+                before = gradients.get(id(parent))
+                gradients[id(parent)] = _contribution(node, number, incoming, before, complete)
                 if complete:
                     ready.append(parent)
 
 
-def _uses(root: Tensor) -> dict[int, int]:
-    """How many contributions the gradient of each tensor that leads to `root` will have."""
+def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
+    """What backward does to a tensor that no operation made."""
+    if not root.requires_grad:
+        raise ValueError("backward needs a tensor made, inside `simulate`, from one with requires_grad=True.")
+    if root.grad is None:
+        root.grad = gradient.copy()
+        return
+    place = current().place("add", root.path)
+    arithmetic = place.to_weight(root.path) if root.is_weight else place.to_activation(0, root.stored_format)
+    root.grad = arithmetic.add(root.grad, gradient)
+
+
+def _uses(root: Variable) -> dict[int, int]:
+    """How many contributions the gradient of each variable that leads to `root` will have."""
     uses: dict[int, int] = {}
     stack = [root]
     while stack:
         node = stack.pop().node
         if node is None:
             continue
-        for parent, derivative in zip(node.parents, node.derivatives, strict=True):
-            if derivative is not None and parent.requires_grad:
+        for parent in node.parents:
+            if parent.requires_grad:
                 if id(parent) not in uses:
                     uses[id(parent)] = 0
                     stack.append(parent)
                 uses[id(parent)] += 1
     return uses
+
+
+def _contribution(node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool) -> NDArray:
+    """The gradient of a parent so far, with what this use contributes to it; `complete` if it is the last one."""
+    parent, place, path = node.parents[number], node.place, node.paths[number]
+    arithmetic = node.arithmetic(number)
+    if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
+        return _gradient(node, number, arithmetic, incoming, before, complete)
+    collected = _Collected()
+    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete)
+    collected.tell(place, path if complete and parent.node is None else place.path)
+    return gradient
+
+
+def _gradient(
+    node: Node, number: int, arithmetic: Arithmetic, incoming: NDArray, before: NDArray | None, complete: bool
+) -> NDArray:
+    parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
+    if before is not None:
+        gradient = arithmetic.add(before, gradient)
+    if complete and parent.node is None and parent.grad is not None:
+        # What earlier backward calls left is added to when the new gradient is complete, as in torch.
+        gradient = arithmetic.add(parent.grad, gradient)
+    return gradient
 
 
 class _Collected(Observer):
@@ -81,33 +99,14 @@ class _Collected(Observer):
         self.heard: list[tuple[NDArray[np.int64], str]] = []
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Keep the events of one call."""
         self.heard.append((events, operation))
 
-
-def _contribute(
-    parent: Tensor,
-    derivative: Derivative,
-    incoming: NDArray,
-    place: Place,
-    gradients: dict[int, NDArray],
-    complete: bool,
-) -> None:
-    """Add what one use of `parent` contributes to its gradient; `complete` if it is the last one."""
-    unit = place.to_weight if parent.is_weight else place.to_activation
-    observer = place.simulation.observer
-    collected = _Collected()
-    if parent.is_weight and (wants(observer, parent.path, "backward") or wants(observer, place.path, "backward")):
-        unit = unit._replace(observer=collected)
-    before, gradient = gradients.get(id(parent)), derivative(unit, incoming)
-    if before is not None:
-        gradient = unit.apply("add", before, gradient)
-    if complete and parent.node is None and parent.grad is not None:
-        # What earlier backward calls left is added to when the new gradient is complete, as in torch.
-        gradient = unit.apply("add", parent.grad, gradient)
-    gradients[id(parent)] = gradient
-    if observer is not None and collected.heard:
-        # The rounding that finished a parameter's gradient belongs to the parameter, the others to the layer.
-        *steps, (events, operation) = collected.heard
+    def tell(self, place: Place, path: str) -> None:
+        """Tell the place's observer: of the rounding that finished a gradient at `path`, of others at the layer's."""
+        if place.observer is None or not self.heard:
+            return
+        *steps, (events, operation) = self.heard
         for step_events, step_operation in steps:
-            observer.observe(step_events, step_operation, place.path, "backward")
-        observer.observe(events, operation, parent.path if complete else place.path, "backward")
+            place.observer.observe(step_events, step_operation, place.path, "backward")
+        place.observer.observe(events, operation, path, "backward")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from simfloat.autodiff import Tensor
-from simfloat.autodiff.record import Operand
+from simfloat.autodiff import Operand, Tensor
 from simfloat.nn.initial import generator_of
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.contractions import linear
-from simfloat.autodiff.record import Operand
+from simfloat.autodiff import Operand, Parameter, Tensor, linear
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 

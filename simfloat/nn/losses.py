@@ -5,10 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simfloat.autodiff import Tensor
-from simfloat.autodiff.movement import pick
-from simfloat.autodiff.record import Operand, composite
-from simfloat.autodiff.tensor import as_tensor
+from simfloat.autodiff import Operand, Tensor, as_tensor, composite, pick
 
 
 def mse_loss(input: Operand, target: Operand) -> Tensor:

@@ -7,8 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Parameter, Tensor, current
+from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
+from simfloat.simulation import Names, module_running
 
 
 class Module(Owned):
@@ -78,12 +79,16 @@ class Module(Owned):
 
     def __call__(self, *inputs: Any, **options: Any) -> Tensor:
         """Run `forward` as the layer at this module's path."""
-        simulation = current()
-        simulation.enter_layer(self.path)
-        try:
+        with module_running(self):
             return self.forward(*inputs, **options)
-        finally:
-            simulation.leave_layer()
+
+    def names(self) -> Names:
+        """The paths, from the outermost module on, of this module and of all modules and parameters inside."""
+        path = self.path
+        return Names(
+            {id(module): where for where, module in self.named_modules(path)},
+            {id(parameter): where for where, parameter in self.named_parameters(path)},
+        )
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
         """Pairs of path and module: this one first, then those inside, in the order they were assigned, each once."""

@@ -45,12 +45,12 @@ class Optimizer:
         Raises ValueError, before anything is updated, for an option that cannot be used and for a gradient that is not
         an array of the parameter's shape.
         """
-        simulation = current()
+        current()
         self.check({name: getattr(self, name) for name in self.options})
         gradients = [_gradient(number, parameter) for number, parameter in enumerate(self.params)]
         for parameter, gradient, state in zip(self.params, gradients, self.state, strict=True):
             if gradient is not None:
-                step = Step(simulation, parameter, state)
+                step = Step(parameter, state)
                 step.finish(step.multiply(-self.lr, self.direction(step, gradient)))
 
     def direction(self, step: Step, gradient: NDArray) -> NDArray:

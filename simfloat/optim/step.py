@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Parameter, Simulation
+from simfloat.autodiff import Parameter, begin_update
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"
@@ -20,15 +20,14 @@ class Step:
 
     __slots__ = ("_place", "parameter", "state")
 
-    def __init__(self, simulation: Simulation, parameter: Parameter, state: dict[str, NDArray]) -> None:
+    def __init__(self, parameter: Parameter, state: dict[str, NDArray]) -> None:
         self.parameter, self.state = parameter, state
-        self._place = simulation.place("update", parameter.path)
-        parameter.conform(self._place.recipe.weights)
+        self._place = begin_update(parameter)
 
     @property
     def weight(self) -> NDArray:
         """The parameter's numbers."""
-        return self.parameter.data
+        return self.parameter.numbers
 
     def add(self, a: NDArray, b: NDArray) -> NDArray:
         """a + b, rounded to `weights`."""
@@ -50,7 +49,7 @@ class Step:
 
     def finish(self, u: NDArray) -> None:
         """Add the update u to the parameter, in the way that the policy's `update` says."""
-        w, last = self.parameter.data, self._place.to_parameter
+        w, last = self.parameter.numbers, self._place.to_parameter
         if self._place.recipe.update == "kahan":
             # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
             lost = self.state.get(COMPENSATION)

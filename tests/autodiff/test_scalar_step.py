@@ -4,6 +4,8 @@ The step is a linear layer of one output with bias, mean squared error, and SGD 
 scalar version knows nothing of tensors: it rounds with the definition, in the order that the contract lays down.
 """
 
+from hashlib import blake2b
+
 import numpy as np
 import pytest
 
@@ -117,7 +119,7 @@ def test_steps_equal_a_scalar_computation_bit_for_bit(name):
             assert_bits(model.bias.data, [bias])
 
 
-def test_a_stochastic_update_draws_the_next_call_of_the_stream():
+def test_a_stochastic_update_draws_from_the_stream_of_its_parameter():
     model = sf.nn.Linear(6, 1, bias=False, rng=1)
     x, y = np.random.default_rng(0).standard_normal((4, 6)), np.zeros((4, 1))
     optimizer = sf.optim.SGD(model.parameters(), lr=1e-3)
@@ -125,6 +127,9 @@ def test_a_stochastic_update_draws_the_next_call_of_the_stream():
         sf.nn.mse_loss(model(x), y).backward()
         before, gradient = model.weight.data.copy(), model.weight.grad
         optimizer.step()
-        assert simulation.stream.calls == 1
+    [entry] = simulation.state["streams"]
+    assert entry == {"path": "weight", "phase": "update", "operation": "update", "operand": None, "calls": 1}
+    digest = blake2b(b'[5, "weight", "update", "update", null]', digest_size=8).digest()
+    stream = sf.BitStream(int.from_bytes(digest, "little"))
     u = sf.multiply(-1e-3, gradient, sf.BF16)
-    assert_bits(model.weight.data, sf.add(before, u, sf.BF16, sf.stochastic(), stream=sf.BitStream(5)))
+    assert_bits(model.weight.data, sf.add(before, u, sf.BF16, sf.stochastic(), stream=stream))

@@ -91,19 +91,29 @@ def test_gradients_of_any_float_type_are_read_exactly():
 @pytest.mark.parametrize(
     "bad, message",
     [
-        (np.ones(1), r"the gradient of second must have the parameter's shape \(2,\), got \(1,\)"),
-        (np.ones((3, 2)), r"shape \(2,\), got \(3, 2\)"),
-        (1.0, r"shape \(2,\), got \(\)"),
+        (np.ones(1), r"the gradient of second must have the shape of its data, \(2,\), got \(1,\)"),
+        (np.ones((3, 2)), r"the shape of its data, \(2,\), got \(3, 2\)"),
+        (1.0, r"the shape of its data, \(2,\), got \(\)"),
         (np.ones(2, complex), "the gradient of second must hold real numbers"),
         ([[1.0], [1.0, 2.0]], "the gradient of second must be a rectangular array"),
         (["a", "b"], "the gradient of second must"),
     ],
 )
-def test_a_gradient_that_does_not_fit_is_refused_before_anything_is_updated(bad, message):
+def test_a_gradient_that_does_not_fit_is_refused_where_it_is_assigned(bad, message):
+    model = sf.nn.Module()
+    model.second = parameter([3.0, 4.0])
+    with pytest.raises(ValueError, match=message):
+        model.second.grad = bad
+    assert model.second.grad is None
+
+
+def test_a_gradient_that_no_longer_fits_is_refused_before_anything_is_updated():
     model = sf.nn.Module()
     model.first, model.second = parameter([1.0, 2.0]), parameter([3.0, 4.0])
-    model.first.grad, model.second.grad = np.ones(2), bad
+    model.first.grad, model.second.grad = np.ones(2), np.ones(2)
+    model.second.data = [1.0, 2.0, 3.0]
     optimizer = sf.optim.SGD(model.parameters(), 0.1, momentum=0.9)
+    message = r"the gradient of second must have the parameter's shape \(3,\), got \(2,\)"
     with sf.simulate("fp32"), pytest.raises(ValueError, match=message):
         optimizer.step()
     assert model.first.data.tolist() == [1.0, 2.0] and optimizer.state == [{}, {}]

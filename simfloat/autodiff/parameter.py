@@ -1,0 +1,106 @@
+"""Parameters: tensors that a model learns, stored in the policy's `weights`."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.autodiff.owned import Owned
+from simfloat.autodiff.tensor import Tensor
+from simfloat.formats import Format, nearest_even
+from simfloat.simulation import Place, Simulation, current
+
+
+class Parameter(Owned, Tensor):
+    """A tensor that a model learns: stored and updated in the policy's `weights`.
+
+    A value outside that format is rounded to it, to nearest even, before its next use. `data` may be assigned, and is
+    then copied, or written to: what it hands out is the array that is used, until a step or an assignment replaces it.
+    An array that was replaced is read-only, so that writing to it is an error. `path` is the parameter's place in the
+    model, such as ``hidden.0.weight``.
+    """
+
+    is_weight = True
+    name = ""  # its path as long as no module owns it
+
+    def __init__(self, data: ArrayLike | Tensor) -> None:
+        super().__init__(data, requires_grad=True)
+        self.format = None
+        self.numbers = np.array(self.numbers)
+        self._is_lent = False  # whether others may write to the array
+        self._drawn: tuple[int, int] | None = None  # seed and number of the simulation that updated it at random
+
+    @property
+    def path(self) -> str:
+        """The names from the model down to the parameter, joined by dots."""
+        return super().path or self.name
+
+    @property
+    def data(self) -> NDArray[np.floating]:
+        """The numbers; the next use rounds what is written to them, or assigned, to `weights`."""
+        self._is_lent = True
+        return self.numbers
+
+    @data.setter
+    def data(self, value: ArrayLike) -> None:
+        if value is not self.numbers:  # as after ``p.data -= x``, which has written to it already
+            self._replace(np.array(as_operand(value, "data")))
+        self.format = self._drawn = None
+
+    def store(self, value: NDArray, format: Format) -> None:
+        """Take numbers of `format` as the new value."""
+        self._replace(value)
+        self.format = format
+
+    def conform(self, format: Format) -> None:
+        """Round the value to `format` unless it is known to be in it."""
+        if self.format == format and not self._is_lent:
+            return
+        rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
+        if self._is_lent and self.numbers.dtype == rounded.dtype and self.numbers.flags.writeable:
+            self.numbers[...] = rounded
+            self.format = format
+        else:
+            self.store(rounded, format)
+
+    def conform_in(self, simulation: Simulation) -> str:
+        """Round the value to what the simulation stores it in; returns its path there."""
+        path = simulation.path_of(self)
+        self.conform(simulation.place("update", path).recipe.weights)
+        return path
+
+    def _replace(self, numbers: NDArray) -> None:
+        if self._is_lent:
+            self.numbers.flags.writeable = False
+        self.numbers, self._is_lent = numbers, False
+
+
+def begin_update(parameter: Parameter) -> Place:
+    """The place of a parameter's update, with the parameter brought into its format.
+
+    Warns where a stochastic update would draw the random bits of an earlier simulation again.
+    """
+    simulation = current()
+    place = simulation.place("update", parameter.conform_in(simulation))
+    if place.recipe.update == "stochastic":
+        _note_draws(parameter, simulation)
+    return place
+
+
+def _note_draws(parameter: Parameter, simulation: Simulation) -> None:
+    before, now = parameter._drawn, (simulation.seed, simulation.number)
+    parameter._drawn = now
+    if before is not None and before != now and before[0] == now[0] and not simulation.is_restored:
+        if simulation.warn_once():
+            warnings.warn(
+                f"{parameter.path or 'A parameter'} was updated in another simulation of seed {simulation.seed}, and "
+                "draws the same random bits again. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it "
+                "for every step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state).",
+                UserWarning,
+                stacklevel=5,
+            )

@@ -1,0 +1,113 @@
+"""A rule: how a pointwise operation is carried out and how gradients go back; a row of the table, and a method."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
+
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to, summed_to
+from simfloat.autodiff.variable import Derivative, as_variable
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+#: (arithmetic, gradient of the result, result, *operands) -> gradient of one operand
+Slope = Callable[..., NDArray]
+
+
+class Result(Protocol[T_co]):
+    """What makes a tensor of the result of an operation."""
+
+    def made(self, result: Made) -> T_co:
+        """The tensor."""
+
+
+class Rule:
+    """One pointwise operation.
+
+    slopes: for each operand the gradient with respect to it, computed with the arithmetic that comes first.
+    passes: they hand the gradient on as it is or with its sign changed, to be rounded where it arrives.
+    forward: how the result is computed, by default by the operation of the rule's name.
+    operation: as what it is recorded, where it is a case of another operation.
+    """
+
+    name = ""
+
+    def __init__(
+        self,
+        *slopes: Slope,
+        passes: bool = False,
+        forward: Callable[..., NDArray] | None = None,
+        operation: str = "",
+        meaning: str = "",
+    ) -> None:
+        self.slopes, self.passes, self.forward, self.operation = slopes, passes, forward, operation
+        self.__doc__ = meaning
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+        self.operation = self.operation or name
+        self.__doc__ = self.__doc__ or OPERATIONS[name].meaning
+
+    def carry_out(self, *operands: Operand) -> Made:
+        """The operation on tensors, arrays and numbers."""
+        started = begin(self.operation, *map(as_variable, operands))
+        arrays, arithmetic = [x.numbers for x in started.operands], started.forward
+        result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.name, *arrays)
+        derivatives = [
+            self._derivative(slope, x.shape, result, arrays) for slope, x in zip(self.slopes, arrays, strict=True)
+        ]
+        return finish(started, result, arithmetic.format, *derivatives)
+
+    def _derivative(self, slope: Slope, shape: tuple[int, ...], result: NDArray, arrays: list[NDArray]) -> Derivative:
+        reach = passed_to if self.passes else summed_to
+        return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, result, *arrays), shape)
+
+    def __call__(self, tensor: Result[Any], *others: Operand) -> Any:
+        """The operation as a method of a tensor."""
+        return tensor.made(self.carry_out(tensor, *others))  # type: ignore[arg-type]
+
+
+class Operations(Generic[T]):
+    """A class whose operations give a `T`."""
+
+    def made(self, result: Made) -> T:
+        """The tensor that a result is."""
+        raise TypeError(f"{type(self).__name__} makes no tensors.")
+
+
+class Unary(Rule):
+    """A rule of one operand: a method without arguments."""
+
+    @overload
+    def __get__(self, tensor: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, tensor: Operations[T], owner: type) -> Callable[[], T]: ...
+    def __get__(self, tensor: Operations[T] | None, owner: type) -> Self | Callable[[], T]:
+        return self if tensor is None else MethodType(self, tensor)
+
+
+class Binary(Rule):
+    """A rule of two operands: a method that takes the second."""
+
+    @overload
+    def __get__(self, tensor: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, tensor: Operations[T], owner: type) -> Callable[[Operand], T]: ...
+    def __get__(self, tensor: Operations[T] | None, owner: type) -> Self | Callable[[Operand], T]:
+        return self if tensor is None else MethodType(self, tensor)
+
+
+class Ternary(Rule):
+    """A rule of three operands: a method that takes the second and the third."""
+
+    @overload
+    def __get__(self, tensor: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, tensor: Operations[T], owner: type) -> Callable[[Operand, Operand], T]: ...
+    def __get__(self, tensor: Operations[T] | None, owner: type) -> Self | Callable[[Operand, Operand], T]:
+        return self if tensor is None else MethodType(self, tensor)

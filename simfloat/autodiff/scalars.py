@@ -1,0 +1,69 @@
+"""What a tensor is to Python: a number if it has one element, an array to NumPy, something to compare."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from simfloat.autodiff.variable import Variable
+
+
+class Comparable:
+    """The Python protocol of a tensor's numbers. Nothing here is an operation: no policy is asked, nothing is rounded.
+
+    Comparisons give boolean arrays. Tensors are told apart by identity where Python hashes them.
+    """
+
+    numbers: NDArray[np.floating]
+    __hash__ = object.__hash__
+
+    def item(self) -> float:
+        """The only element as a Python float; ValueError if there is not exactly one."""
+        if self.numbers.size != 1:
+            raise ValueError(f"Only a tensor of one element is a number; this one has the shape {self.numbers.shape}.")
+        return float(self.numbers.item())
+
+    def __float__(self) -> float:
+        return self.item()
+
+    def __int__(self) -> int:
+        return int(self.item())
+
+    def __bool__(self) -> bool:
+        return bool(self.item())
+
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification else str(self)
+
+    def __len__(self) -> int:
+        if not self.numbers.ndim:
+            raise TypeError("A tensor without axes has no length.")
+        return len(self.numbers)
+
+    def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
+
+    def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return np.asarray(self.numbers < _numbers(other))
+
+    def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return np.asarray(self.numbers <= _numbers(other))
+
+    def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return np.asarray(self.numbers > _numbers(other))
+
+    def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
+        return np.asarray(self.numbers >= _numbers(other))
+
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(self.numbers == _numbers(other))
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(self.numbers != _numbers(other))
+
+
+def _numbers(x: Any) -> Any:
+    """What is compared with."""
+    return x.numbers if isinstance(x, Variable) else x

@@ -1,0 +1,118 @@
+"""Variables: arrays that remember how they were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.operands import as_operand
+from simfloat.formats import FP32, FP64, Format
+from simfloat.simulation import Arithmetic, Place, Simulation
+
+#: The gradient of a parent from that of the result, every operation rounded by the arithmetic.
+Derivative = Callable[[Arithmetic, NDArray], NDArray]
+
+
+class Node(NamedTuple):
+    """An operation that was carried out: what came in, how to go back, and where it ran."""
+
+    parents: tuple[Variable, ...]
+    derivatives: tuple[Derivative, ...]
+    place: Place
+    paths: tuple[str | None, ...]  # of the parents that are parameters
+    formats: tuple[Format | None, ...]  # of the parents, where gradients take them
+
+    def arithmetic(self, number: int) -> Arithmetic:
+        """The arithmetic of the backward pass to the parent of this number."""
+        path, format = self.paths[number], self.formats[number]
+        if path is None:
+            return self.place.to_activation(number, format)
+        return self.place.to_weight(path, number, format)
+
+
+class Variable:
+    """An array of numbers, the format they were rounded to, their gradient, and the operation that made them.
+
+    `numbers` is the array itself, for operations to read. `format` is None for data, which enters as it is.
+    """
+
+    is_weight = False  # whether its gradient takes the role of a weight's
+
+    def __init__(
+        self,
+        numbers: NDArray[np.floating],
+        requires_grad: bool = False,
+        format: Format | None = None,
+        node: Node | None = None,
+    ) -> None:
+        self.numbers = numbers
+        self.requires_grad = requires_grad
+        self.format = format
+        self.node = node
+        self._grad: NDArray | None = None
+
+    @property
+    def path(self) -> str:
+        """Its place in a model, for parameters; else empty."""
+        return ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the data."""
+        return self.numbers.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self.numbers.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self.numbers.size
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no recorded operation made it."""
+        return self.node is None
+
+    @property
+    def stored_format(self) -> Format:
+        """What its numbers are numbers of: for data, FP32 or FP64, as its array."""
+        return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
+
+    @property
+    def grad(self) -> NDArray[np.floating] | None:
+        """The gradient, an array of the data's shape; None before `backward`.
+
+        It may be assigned. Raises ValueError for another shape, and for what holds no numbers.
+        """
+        return self._grad
+
+    @grad.setter
+    def grad(self, value: ArrayLike | None) -> None:
+        what = f"the gradient of {self.path or 'a tensor'}"
+        gradient = None if value is None else as_operand(value, what)
+        if gradient is not None and gradient.shape != self.shape:
+            raise ValueError(f"{what} must have the shape of its data, {self.shape}, got {gradient.shape}.")
+        self._grad = gradient
+
+    def conform_in(self, simulation: Simulation) -> str | None:
+        """Bring a parameter into the format that the simulation stores it in; its path there, None for others."""
+        return None
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self.node is not None:
+            raise ValueError(
+                "A tensor that an operation made is neither copied nor pickled with its history; "
+                "use tensor.detach(), or the leaf tensors it was made from."
+            )
+        return dict(vars(self))
+
+
+def as_variable(x: Variable | ArrayLike) -> Variable:
+    """`x` itself if it is a variable, else a constant one."""
+    return x if isinstance(x, Variable) else Variable(as_operand(x, "data"))

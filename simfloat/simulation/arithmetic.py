@@ -1,0 +1,116 @@
+"""The arithmetic of a place: operations on arrays whose every result is rounded once, as the policy says there."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate import Accumulator
+from simfloat.accumulate.contraction import Options
+from simfloat.accumulate.product import multiply_matrices
+from simfloat.arithmetic import Cast, Observer
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.target import Target
+from simfloat.formats import Format
+
+
+class Input(NamedTuple):
+    """How an operand of a contraction is rounded first, and as which operation an observer hears of that."""
+
+    cast: Cast
+    operation: str  # cast_input, cast_weight or cast_gradient
+
+
+class Arithmetic(NamedTuple):
+    """Operations whose results go to one target: a format, a rounding mode, a random stream, an observer."""
+
+    target: Target
+    accumulate: Accumulator  # of contractions
+    reduce: Accumulator  # of all other sums
+    where: str  # the operation and the layer, for messages
+    refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
+
+    @property
+    def format(self) -> Format:
+        """The format of its results."""
+        return self.target.format
+
+    def apply(self, operation: str, *operands: NDArray) -> NDArray:
+        """An elementwise operation; ValueError where its result cannot be proven to be rounded once."""
+        if self.refusal:
+            raise ValueError(self.refusal)
+        try:
+            return compute(operation, list(operands), self.target)
+        except ValueError as error:
+            raise self._located(error) from None
+
+    def add(self, a: NDArray, b: NDArray) -> NDArray:
+        """a + b."""
+        return self.apply("add", a, b)
+
+    def subtract(self, a: NDArray, b: NDArray) -> NDArray:
+        """a - b."""
+        return self.apply("subtract", a, b)
+
+    def multiply(self, a: NDArray, b: NDArray) -> NDArray:
+        """a * b."""
+        return self.apply("multiply", a, b)
+
+    def divide(self, a: NDArray, b: NDArray) -> NDArray:
+        """a / b."""
+        return self.apply("divide", a, b)
+
+    def round(self, x: NDArray) -> NDArray:
+        """The numbers themselves, rounded."""
+        try:
+            return round_array(x, self.target)
+        except ValueError as error:
+            raise self._located(error) from None
+
+    def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
+        """The sums over `axes`, in row-major order; the axes are dropped."""
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        shape = tuple(x.shape[axis] for axis in kept)
+        count = math.prod(x.shape[axis] for axis in axes)
+        if axes == tuple(range(len(axes))):
+            # Leading axes: the rows as they are, times ones from the left.
+            rows = x.reshape(count, math.prod(shape))
+            return self._multiply(np.ones((1, count), x.dtype), rows, self.reduce).reshape(shape)
+        rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
+        return self._multiply(rows, np.ones((count, 1), x.dtype), self.reduce).reshape(shape)
+
+    def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
+        """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""
+        return self._multiply(a, b, self.accumulate, (a_input, b_input))
+
+    def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
+        formats = (inputs[0].cast.format, inputs[1].cast.format) if inputs else None
+        try:
+            return multiply_matrices(a, b, Options(formats, by, self.target))
+        except ValueError as error:
+            raise self._located(error) from None
+
+    def _located(self, error: ValueError) -> ValueError:
+        return ValueError(f"{self.where}: {error}")
+
+    def heard_by(self, observer: Observer) -> Arithmetic:
+        """The same arithmetic with another observer."""
+        return self._replace(target=self.target._replace(observer=observer))
+
+
+@dataclass(frozen=True)
+class Located(Observer):
+    """An observer that hears of one layer and one phase."""
+
+    observer: Observer
+    layer: str
+    stage: str
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Pass the events on with the layer's path and the phase."""
+        self.observer.observe(events, operation, self.layer, self.stage)

@@ -1,0 +1,145 @@
+"""What is under way: one immutable value in one context variable.
+
+It says which blocks are open (`simulate`, `no_grad`), which module runs, under which names, and inside of which
+composite operations. Threads and tasks that start from a copy of the context go on from it without touching each other.
+
+A block that a generator opened is in force while the generator runs, and not for those who consume it: a suspended
+generator is nobody's caller. Generators that a library runs as context managers are the exception; their blocks belong
+to the `with` statement.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextvars import ContextVar
+from inspect import CO_ASYNC_GENERATOR, CO_GENERATOR
+from types import FrameType
+from typing import Any, NamedTuple
+
+#: Modules whose generators are context managers: @contextmanager and @asynccontextmanager, fixtures that yield.
+MANAGERS = ("contextlib", "_pytest.fixtures")
+
+
+class Names(NamedTuple):
+    """The paths of a root module's parts, by identity."""
+
+    modules: Mapping[int, str]
+    parameters: Mapping[int, str]
+
+
+class Block(NamedTuple):
+    """An open ``with`` block."""
+
+    opener: object
+    field: str  # what of UnderWay it decides
+    value: Any
+    holder: FrameType | None  # the generator that opened it
+
+    @property
+    def is_suspended(self) -> bool:
+        """Whether it waits in a generator that does not run."""
+        # A generator's frame has a caller exactly while it runs.
+        return self.holder is not None and self.holder.f_back is None
+
+
+class UnderWay(NamedTuple):
+    """What is in force here and now."""
+
+    blocks: tuple[Block, ...] = ()
+    simulation: Any = None
+    recording: bool = True
+    held: bool = False  # whether a generator holds one of the blocks
+    path: str = ""  # of the module that runs
+    composites: tuple[str, ...] = ()
+    names: Names | None = None  # those of the root module that runs
+
+    def with_blocks(self, blocks: tuple[Block, ...]) -> UnderWay:
+        """The same with these blocks open, the innermost last."""
+        decided = {block.field: block.value for block in blocks if not block.is_suspended}
+        return self._replace(
+            blocks=blocks,
+            simulation=decided.get("simulation"),
+            recording=decided.get("recording", True),
+            held=any(block.holder is not None for block in blocks),
+        )
+
+
+_NOTHING = UnderWay()
+_under_way: ContextVar[UnderWay] = ContextVar("simfloat under way", default=_NOTHING)
+
+
+def under_way() -> UnderWay:
+    """What is in force here and now."""
+    now = _under_way.get()
+    return now.with_blocks(now.blocks) if now.held else now
+
+
+def open_block(opener: object, field: str, value: Any) -> None:
+    """Put `value` in force until the block is closed."""
+    now = _under_way.get()
+    _under_way.set(now.with_blocks((*now.blocks, Block(opener, field, value, _holder()))))
+
+
+def close_block(opener: object, error: type[BaseException] | None) -> bool:
+    """End the innermost block of `opener`; whether it was the outermost of its blocks that are open here.
+
+    Raises ValueError, once the block is ended, if another one that was opened inside is still open; and if there is
+    none to end. While an `error` is on its way it is not covered by another.
+    """
+    now, holder = _under_way.get(), _holder()
+    mine = [i for i, block in enumerate(now.blocks) if block.opener is opener]
+    if not mine:
+        if error is None:
+            raise ValueError(
+                f"{opener!r} ends a block that was not begun here; begin and end it in one thread or task."
+            )
+        return False
+    place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
+    _under_way.set(now.with_blocks(now.blocks[:place] + now.blocks[place + 1 :]))
+    inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
+    if inside and error is None:
+        raise ValueError(
+            f"The block of {opener!r} ends while that of {inside[-1].opener!r}, begun inside, is open: end blocks in "
+            "the reverse order, for example by `with`."
+        )
+    return len(mine) == 1
+
+
+class running:
+    """A ``with`` block in which a module runs, or a composite operation: fields of UnderWay take these values."""
+
+    __slots__ = ("_after", "_before", "_changes")
+
+    def __init__(self, **changes: Any) -> None:
+        self._changes = changes
+
+    def __enter__(self) -> None:
+        self._before = _under_way.get()
+        self._after = self._before._replace(**self._changes)
+        _under_way.set(self._after)
+
+    def __exit__(self, *_: object) -> None:
+        now, before = _under_way.get(), self._before
+        # Blocks that were opened or closed inside, by hand or by a generator, stay so.
+        same = now is self._after
+        _under_way.set(
+            before if same else now._replace(path=before.path, composites=before.composites, names=before.names)
+        )
+
+
+def composite(name: str) -> running:
+    """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
+    return running(composites=(*_under_way.get().composites, name))
+
+
+def _holder() -> FrameType | None:
+    """The innermost generator that the caller of `open_block` or `close_block` runs in, if there is one."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame is not None:
+        if frame.f_code.co_flags & (CO_GENERATOR | CO_ASYNC_GENERATOR):
+            resumer = frame.f_back
+            if resumer is None or resumer.f_globals.get("__name__") not in MANAGERS:
+                return frame
+        frame = frame.f_back
+    return None

@@ -1,0 +1,155 @@
+"""Where an operation runs, and the arithmetic that its policy gives it there."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import NamedTuple
+
+from simfloat.arithmetic import Observer, as_cast
+from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.formats import Format, Rounding, nearest_even, stochastic
+from simfloat.policy import Policy, Recipe
+from simfloat.simulation.arithmetic import Arithmetic, Input, Located
+from simfloat.simulation.streams import Streams
+
+#: As a policy says that a result takes the format of its operands.
+WIDEST = "widest"
+
+
+class InForce(NamedTuple):
+    """What a simulation gives to all of its places."""
+
+    policy: Policy
+    streams: Streams
+    observer: Observer | None
+
+
+class Place:
+    """An operation (with the composites around it) in a layer, or the update of a parameter, under a policy.
+
+    Its arithmetics are made once and kept. Random bits come from the streams of its path, phase and operation.
+    """
+
+    def __init__(self, in_force: InForce, path: str, operations: tuple[str, ...]) -> None:
+        self.path = path
+        self.operations = operations
+        self.recipe = in_force.policy.recipe(path, *operations)
+        self.observer = in_force.observer
+        self._in_force = in_force
+        self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
+        self._forward: dict[Format, Arithmetic] = {}
+        self.recipes: dict[str, Recipe] = {}  # of parameters, by path
+
+    @property
+    def operation(self) -> str:
+        """The operation itself, without the composites around it."""
+        return self.operations[-1]
+
+    @cached_property
+    def is_widest(self) -> bool:
+        """Whether results take the widest format of the operands."""
+        return self.recipe.activations == WIDEST
+
+    @cached_property
+    def gradients_follow(self) -> bool:
+        """Whether gradients take the format of the operand that they are with respect to."""
+        return WIDEST in (self.recipe.activation_gradients, self.recipe.weight_gradients)
+
+    @cached_property
+    def forward(self) -> Arithmetic:
+        """The arithmetic of the forward pass, where results have a format of their own."""
+        return self._arithmetic("activations", self.recipe, "forward")
+
+    def forward_in(self, format: Format) -> Arithmetic:
+        """The arithmetic of a forward pass whose results take the format of its operands."""
+        if format not in self._forward:
+            self._forward[format] = self._arithmetic("activations", self.recipe, "forward", format=format)
+        return self._forward[format]
+
+    def to_activation(self, operand: int = 0, format: Format | None = None) -> Arithmetic:
+        """The arithmetic of the backward pass to an operand, of this `format` where gradients take that of theirs."""
+        key = (operand, None, format)
+        if key not in self._backward:
+            self._backward[key] = self._arithmetic("activation_gradients", self.recipe, "backward", operand, format)
+        return self._backward[key]
+
+    def to_weight(self, parameter: str, operand: int = 0, format: Format | None = None) -> Arithmetic:
+        """The arithmetic of the backward pass to the parameter at this path."""
+        key = (operand, parameter, format)
+        if key not in self._backward:
+            recipe = self.recipe_of(parameter)
+            self._backward[key] = self._arithmetic("weight_gradients", recipe, "backward", operand, format)
+        return self._backward[key]
+
+    @cached_property
+    def to_update(self) -> Arithmetic:
+        """The arithmetic of an optimizer before the last addition."""
+        return self._arithmetic("weights", self.recipe, "update", below=".update")
+
+    @cached_property
+    def to_moment(self) -> Arithmetic:
+        """The arithmetic of an optimizer where a moment is made."""
+        return self._arithmetic("optimizer_state", self.recipe, "update", below=".moment")
+
+    @cached_property
+    def to_parameter(self) -> Arithmetic:
+        """The arithmetic of the last addition, w + u."""
+        rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even
+        return self._arithmetic("weights", self.recipe, "update", rounding=rounding)
+
+    def recipe_of(self, parameter: str) -> Recipe:
+        """The recipe of the operation for the parameter at this path, which overrides may name too.
+
+        A tied parameter, of another layer, has the name here that it would have as this layer's own.
+        """
+        path = parameter or self.path
+        if self.path and not path.startswith(f"{self.path}."):
+            path = f"{self.path}.{path.rpartition('.')[2]}"
+        if path not in self.recipes:
+            self.recipes[path] = self._in_force.policy.recipe(path, *self.operations)
+        return self.recipes[path]
+
+    def input(self, parameter: str | None = None) -> Input:
+        """How an operand of a contraction is rounded: data, an activation, or the parameter at this path."""
+        if parameter is None:
+            return Input(as_cast(self.recipe.compute), "cast_input")
+        return Input(as_cast(self.recipe_of(parameter).compute), "cast_weight")
+
+    @cached_property
+    def gradient(self) -> Input:
+        """How a gradient is rounded as an operand of a contraction."""
+        return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
+
+    def _arithmetic(
+        self,
+        role: str,
+        recipe: Recipe,
+        phase: str,
+        operand: int | None = None,
+        format: Format | None = None,
+        *,
+        below: str = "",
+        rounding: Rounding | None = None,
+    ) -> Arithmetic:
+        """The arithmetic of a role, at the place's path or at a name `below` it."""
+        path, observer = self.path + below, self.observer
+        chosen = getattr(recipe, role)
+        target_format = format if chosen == WIDEST and format is not None else chosen
+        rounding = recipe.rounding if rounding is None else rounding
+        heard = Located(observer, path, phase) if observer is not None and wants(observer, path, phase) else None
+        stream = self._in_force.streams.at(path, phase, self.operation, operand)
+        target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
+        accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
+        where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
+        return Arithmetic(target, accumulate, recipe.reduce, where, _refusal(target_format, rounding, role, where))
+
+
+def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:
+    """Why an elementwise operation cannot be emulated with this format and mode; empty if it can."""
+    try:
+        check_precision(format, rounding)
+    except ValueError as error:
+        return f"The role {role} of {where} cannot be emulated: {error}"
+    return ""

@@ -1,0 +1,78 @@
+"""Random streams that belong to places."""
+
+from __future__ import annotations
+
+import json
+from hashlib import blake2b
+from typing import Any
+
+from simfloat.arithmetic.stream import BitStream
+
+#: (path, phase, operation, number of the operand whose gradient is computed or None)
+Key = tuple[str, str, str, int | None]
+
+FIELDS = ("path", "phase", "operation", "operand", "calls")
+
+
+def seed_of(seed: int, key: Key) -> int:
+    """The seed of a place's stream.
+
+    It is the blake2b digest of 8 bytes, little end first, of the JSON text of the list of the simulation's seed and the
+    parts of the key: ``[0, "head", "forward", "linear", null]``.
+    """
+    return int.from_bytes(blake2b(json.dumps([seed, *key]).encode(), digest_size=8).digest(), "little")
+
+
+class Streams:
+    """The streams of a simulation: one for every path, phase and operation, and operand in the backward pass.
+
+    A place's bits depend on nothing but the seed, these names, and how many stochastic calls the place has made. Adding
+    a layer, an observer or a rounding elsewhere changes none of them.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = BitStream(seed).seed
+        self._streams: dict[Key, BitStream] = {}
+
+    def at(self, path: str, phase: str, operation: str, operand: int | None = None) -> BitStream:
+        """The stream of a place."""
+        key = (path, phase, operation, operand)
+        stream = self._streams.get(key)
+        if stream is None:
+            # Of two threads that come here at once, one stream stays.
+            stream = self._streams.setdefault(key, BitStream(seed_of(self.seed, key)))
+        return stream
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The seed, and how many calls each stream that was drawn from has made; JSON-able."""
+        drawn = [(key, stream.calls) for key, stream in list(self._streams.items()) if stream.calls]
+        return {"seed": self.seed, "streams": [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in drawn]}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
+        if not isinstance(state, dict) or set(state) != {"seed", "streams"}:
+            got = sorted(map(str, state)) if isinstance(state, dict) else state
+            raise ValueError(f"A simulation's state has the keys 'seed' and 'streams', got {got!r}.")
+        if not isinstance(state["streams"], list):
+            raise ValueError(f"The streams of a simulation's state are a list, got {state['streams']!r}.")
+        seed = BitStream(state["seed"]).seed
+        calls = dict(_entry(entry) for entry in state["streams"])
+        # Places keep their streams, so these are changed, not replaced.
+        self.seed = seed
+        for key in {**self._streams, **calls}:
+            stream = self.at(*key)
+            stream.seed, stream.calls = seed_of(seed, key), calls.get(key, 0)
+
+
+def _entry(entry: Any) -> tuple[Key, int]:
+    """A stream's key and number of calls, as its entry in a state tells."""
+    if not isinstance(entry, dict) or set(entry) != set(FIELDS):
+        raise ValueError(f"A stream in a simulation's state has the keys {', '.join(FIELDS)}; got {entry!r}.")
+    path, phase, operation, operand, calls = (entry[field] for field in FIELDS)
+    names = all(isinstance(name, str) for name in (path, phase, operation))
+    if not names or not (operand is None or type(operand) is int):
+        raise ValueError(
+            f"A stream's path, phase and operation are texts, its operand an integer or null; got {entry!r}."
+        )
+    return (path, phase, operation, operand), BitStream.from_state({"seed": 0, "calls": calls}).calls

@@ -1,0 +1,43 @@
+"""The widest of several formats: what an operation that a list of casts leaves alone computes in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+
+from simfloat.formats import CATALOG, FP64, Format
+
+#: What results are stored in: TF32 is a format of operands, and takes the memory of FP32.
+STORED = sorted((format for format in CATALOG.values() if format.bits in (8, 16, 32, 64)), key=lambda f: f.bits)
+
+
+def widest(formats: Iterable[Format]) -> Format:
+    """The format that holds the numbers of all the others.
+
+    If none of them does, the smallest format of the catalog that does: FP32 for FP16 and BF16.
+    """
+    found: Format | None = None
+    for format in formats:
+        found = format if found is None else _wider(found, format)
+    if found is None:
+        raise ValueError("The widest of no formats is asked for: an operation needs an operand.")
+    return found
+
+
+@cache
+def _wider(a: Format, b: Format) -> Format:
+    candidates = (a, b, *STORED)
+    return next((format for format in candidates if holds(format, a) and holds(format, b)), FP64)
+
+
+def holds(wide: Format, narrow: Format) -> bool:
+    """Whether every number of one format is a number of the other."""
+    return (
+        wide.precision >= narrow.precision
+        and wide.max >= narrow.max
+        and wide.smallest_subnormal <= narrow.smallest_subnormal
+        and (wide.signed or not narrow.signed)
+        and (wide.has_infinity or not narrow.has_infinity)
+        and (wide.has_nan or not narrow.has_nan)
+        and (wide.has_negative_zero or not narrow.has_negative_zero)
+    )
