@@ -41,6 +41,7 @@ from simfloat.arithmetic import (
     log,
     log2,
     multiply,
+    nextafter,
     power,
     reciprocal,
     round,
@@ -51,6 +52,7 @@ from simfloat.arithmetic import (
     sqrt,
     subtract,
     tanh,
+    ulp,
 )
 from simfloat.formats import (
     BF16,
@@ -73,6 +75,7 @@ from simfloat.formats import (
     Format,
     Rounding,
     as_format,
+    finfo,
     nearest_away,
     nearest_even,
     p3109,
@@ -115,9 +118,9 @@ __all__ = [
     "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ",
     "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits", "Observer",
     "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format", "block_quantize",
-    "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact", "exp", "fma", "fused",
-    "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even",
-    "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "power", "reciprocal", "round", "rsqrt",
-    "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic", "subtract", "sum", "tanh",
-    "tensor_core", "to_odd", "toward_negative", "toward_positive", "toward_zero",
+    "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact", "exp", "finfo", "fma",
+    "fused", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply", "nearest_away",
+    "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "power", "reciprocal",
+    "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic", "subtract",
+    "sum", "tanh", "tensor_core", "to_odd", "toward_negative", "toward_positive", "toward_zero", "ulp",
 ]  # fmt: skip

@@ -24,6 +24,8 @@ CUSTOM = (
     sf.Format(11, 49),
     sf.Format(10, 51),
     sf.Format(10, 52),
+    sf.Format(2, 1, bias=-970),
+    sf.Format(3, 0, special="fn", bias=-969),
 )
 
 FORMATS = (*sf.CATALOG.values(), *CUSTOM)

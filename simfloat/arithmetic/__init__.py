@@ -7,6 +7,7 @@ from simfloat.arithmetic.codes import decode, encode
 from simfloat.arithmetic.functions import cos, erf, exp, log, log2, power, reciprocal, rsqrt, sigmoid, sin, tanh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
+from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.stream import BitStream, GivenBits
 from simfloat.arithmetic.threads import get_threads, set_threads
 
@@ -31,6 +32,7 @@ __all__ = [
     "log",
     "log2",
     "multiply",
+    "nextafter",
     "power",
     "reciprocal",
     "round",
@@ -41,4 +43,5 @@ __all__ = [
     "sqrt",
     "subtract",
     "tanh",
+    "ulp",
 ]

@@ -22,7 +22,8 @@ LARGEST = np.float32(FP32.max)
 class BlockScaled:
     """Numbers as narrow elements and scales: element * scale / tensor_scale.
 
-    Unpacks as two: ``elements, scales = block_quantize(...)``. Codes of either come from :func:`simfloat.encode`.
+    Unpacks as two, ``elements, scales = block_quantize(...)``, where there is no tensor scale; else ValueError. Codes
+    of either come from :func:`simfloat.encode`.
     """
 
     elements: NDArray[np.floating]  # numbers of the element format, in the shape of what was quantized
@@ -32,6 +33,11 @@ class BlockScaled:
     tensor_scale: float = 1.0
 
     def __iter__(self) -> Iterator[NDArray[np.floating]]:
+        if self.tensor_scale != 1:
+            raise ValueError(
+                f"elements * scales are {self.tensor_scale:.6g} times the numbers, the tensor scale: to unpack as two "
+                "would lose it. Pass the result as a whole, or use its fields elements, scales and tensor_scale."
+            )
         return iter((self.elements, self.scales))
 
     def values(self) -> NDArray[np.float64]:

@@ -22,9 +22,9 @@ def encode(x: ArrayLike, format: Format | str) -> NDArray[np.unsignedinteger]:
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         x = as_operand(x).astype(np.float64)
     magnitude = np.abs(x)
-    codes = _finite_codes(magnitude, format)
+    codes = finite_codes(magnitude, format)
     negative = np.signbit(x) & ((magnitude > 0) | format.has_negative_zero)
-    outside = ~(_magnitudes(codes, format) == magnitude) | (codes > format.max_code) | (negative & (not format.signed))
+    outside = ~(magnitudes(codes, format) == magnitude) | (codes > format.max_code) | (negative & (not format.signed))
     if format.infinity_code is not None:
         infinite = np.isinf(x) & (format.signed | ~negative)
         codes, outside = np.where(infinite, format.infinity_code, codes), outside & ~infinite
@@ -52,9 +52,9 @@ def decode(codes: ArrayLike, format: Format | str) -> NDArray[np.floating]:
         raise ValueError(
             f"Code {codes.reshape(-1)[place]} is not one of {format}, whose codes have {format.bits} bits."
         )
-    if format.bits <= 16:
-        return _table(format)[codes]
-    return _decode(codes.astype(np.uint64), format)
+    flat = codes.reshape(-1)
+    numbers = _table(format)[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
+    return numbers.reshape(codes.shape)
 
 
 @lru_cache(maxsize=64)
@@ -66,7 +66,7 @@ def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
     sign_bit = np.uint64(1 << (format.bits - 1) if format.signed else 0)
     negative = (codes & sign_bit) != 0
     body = codes & ~sign_bit
-    numbers = _magnitudes(body, format)
+    numbers = magnitudes(body, format)
     if format.infinity_code is not None:
         numbers[body == format.infinity_code] = np.inf
     numbers = np.where(negative, -numbers, numbers)
@@ -82,7 +82,7 @@ def _code_dtype(format: Format) -> type:
     return next(t for t in (np.uint8, np.uint16, np.uint32, np.uint64) if np.iinfo(t).bits >= format.bits)
 
 
-def _finite_codes(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.uint64]:
+def finite_codes(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.uint64]:
     """Codes of magnitudes, as far as they have one: what does not decode to the same magnitude has none."""
     finite = np.where(np.isfinite(magnitude), magnitude, 0.0)
     first = 1 if format.has_zero else 0
@@ -92,7 +92,8 @@ def _finite_codes(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.
     return (((field - 1).astype(np.int64) << format.mantissa_bits) + units).astype(np.uint64)
 
 
-def _magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
+def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
+    """The numbers of codes without a sign, read as if they were finite."""
     field = (codes >> format.mantissa_bits).astype(np.int64)
     fraction = (codes & ((1 << format.mantissa_bits) - 1)).astype(np.float64)
     low = (field == 0) & format.has_zero

@@ -7,6 +7,9 @@ from simfloat.formats import FP64, Format, Rounding
 #: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
 MOST_PRECISION = 50
 
+#: log2 of the smallest spacing below which float64 still has two bits: one for the tie, one for what lies beside it.
+LOWEST_SPACING = -1074 + 2
+
 
 def check_precision(format: Format, rounding: Rounding) -> None:
     """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
@@ -14,6 +17,11 @@ def check_precision(format: Format, rounding: Rounding) -> None:
         raise ValueError(
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
             f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
+        )
+    if format.emin - format.mantissa_bits < LOWEST_SPACING and format.precision <= MOST_PRECISION:
+        raise ValueError(
+            f"An operation is rounded once where float64 has two bits below the format's last one; {format} has "
+            f"numbers below 2^{LOWEST_SPACING}. Use a smaller bias."
         )
 
 

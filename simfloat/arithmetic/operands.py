@@ -1,4 +1,4 @@
-"""Reading what users pass: arrays, formats, shapes."""
+"""Reading what users pass: arrays of any kind that hold numbers which float64 has, and shapes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,94 @@ from numpy.typing import ArrayLike, NDArray
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
 
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+
+#: Above it not every integer is a float64 number.
+INTEGERS = 2.0**53
+
 
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
-    Raises ValueError for what float64 cannot hold exactly.
+    Numbers, sequences, NumPy arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU are read
+    exactly. Raises ValueError for what float64 cannot hold exactly, and for masked arrays.
     """
-    if type(x) is np.ndarray and (x.dtype == np.float32 or x.dtype == np.float64):
+    if type(x) is np.ndarray and (x.dtype is FLOAT32 or x.dtype is FLOAT64):
         return x
     if type(x) is float:
         return np.array(x)
-    if hasattr(x, "__cuda_array_interface__"):
-        raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({name}).")
-    try:
-        array = np.asarray(x)
-    except ValueError:
-        raise ValueError(f"{name} must be a rectangular array of numbers.") from None
+    array = _as_array(x, name)
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order
-    if array.dtype.kind not in "fiub" or array.dtype.itemsize > 8:
+    if array.dtype.kind == "O":
+        return _from_objects(array, name)
+    if not _is_real(array.dtype):
         raise ValueError(f"{name} must hold real numbers that float64 can hold, got dtype {array.dtype}.")
-    wide = array.astype(np.float64)
-    if array.dtype.kind in "iu" and array.dtype.itemsize == 8 and not np.array_equal(wide.astype(object), array):
-        raise ValueError(f"{name} holds integers that float64 cannot hold exactly; round them to float64 first.")
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        wide = array.astype(np.float64)
+    large = not isinstance(x, np.ndarray | np.generic) or array.dtype.kind in "iu"
+    if large and wide.size and not (np.abs(wide) < INTEGERS).all():
+        # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
+        _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)
     return wide
+
+
+def _as_array(x: Any, name: str) -> NDArray:
+    """`x` as an array of whatever type it has."""
+    if type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach"):
+        return _from_torch(x, name)
+    if hasattr(x, "__cuda_array_interface__"):
+        raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({name}).")
+    if hasattr(x, "requires_grad"):
+        raise ValueError(f"{name} is a Tensor; pass {name}.data, its numbers, to compute without recording gradients.")
+    if hasattr(x, "mask") and hasattr(x, "filled"):
+        raise ValueError(f"{name} is a masked array, and masked elements have no number; pass {name}.filled(value).")
+    try:
+        return np.asarray(x)
+    except (ValueError, OverflowError):
+        raise ValueError(f"{name} must be a rectangular array of numbers.") from None
+
+
+def _from_torch(x: Any, name: str) -> NDArray:
+    """The numbers of a PyTorch tensor: float64 holds those of all its real types but large integers."""
+    if x.device.type != "cpu":
+        raise ValueError(f"{name} is a tensor on {x.device}; pass {name}.cpu().")
+    try:
+        narrow = x.is_floating_point() and str(x.dtype) != "torch.float32"
+        return (x.detach().double() if narrow else x.detach()).numpy()
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {error}.") from None
+
+
+def _is_real(dtype: np.dtype) -> bool:
+    """Whether an array of this type holds real numbers, all of which but large integers float64 holds."""
+    if dtype.kind in "fiub":
+        return dtype.itemsize <= 8
+    return dtype.type.__module__ == "ml_dtypes" and not dtype.name.startswith(("complex", "bcomplex"))
+
+
+def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
+    """The float64 numbers of Python integers and floats, which NumPy keeps as objects where they are too large."""
+    for element in array.reshape(-1):
+        if not isinstance(element, int | float | np.integer | np.floating):
+            raise ValueError(f"{name} must hold real numbers that float64 can hold, got {type(element).__name__}.")
+    try:
+        wide = array.astype(np.float64)
+    except OverflowError:
+        raise ValueError(f"{name} holds integers beyond float64's range.") from None
+    _check_integers(array, wide, name)
+    return wide
+
+
+def _check_integers(elements: NDArray, wide: NDArray[np.float64], name: str) -> None:
+    """Raise ValueError if an integer among `elements` is not the float64 number that it became."""
+    for element, number in zip(elements.reshape(-1), wide.reshape(-1).tolist(), strict=True):
+        # Python compares integers with floats exactly.
+        if isinstance(element, int | np.integer) and int(element) != number:
+            raise ValueError(
+                f"{name} holds integers that float64 cannot hold exactly, such as {element}; round them to float64 "
+                "first."
+            )
 
 
 def flat(array: NDArray) -> NDArray:

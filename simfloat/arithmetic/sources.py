@@ -125,7 +125,8 @@ class Native(Computed):
         result = scratch("native", stop - start, self.carrier)
         operation, count = NATIVE[self.kernel]
         with np.errstate(all="ignore"):
-            operation(*self.block(start, stop)[:count], out=result)
+            # Without a dtype NumPy would compute float32 operands in float32, whatever `out` is.
+            operation(*self.block(start, stop)[:count], out=result, dtype=self.carrier)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -143,7 +144,7 @@ NATIVE: dict[str, tuple[Callable, int]] = {
     "divide": (np.divide, 2),
     "reciprocal": (np.reciprocal, 1),
     "sqrt": (np.sqrt, 1),
-    "fma": (lambda a, b, c, out: kernels.elementwise.native_fma(a, b, c, out), 3),
+    "fma": (lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out), 3),
 }
 
 

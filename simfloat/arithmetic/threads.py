@@ -21,7 +21,7 @@ _scratch = threading.local()
 def set_threads(count: int) -> None:
     """Let simfloat use `count` threads from now on; by default it uses every core. No result depends on it."""
     global _count
-    if not isinstance(count, int) or count < 1:
+    if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"The number of threads is an integer of at least 1, got {count!r}.")
     _count = count
 
@@ -39,7 +39,8 @@ def _pool(count: int) -> ThreadPoolExecutor:
 
 
 # A forked child has none of its parent's threads: it makes a pool of its own.
-os.register_at_fork(after_in_child=_pool.cache_clear)
+if hasattr(os, "register_at_fork"):  # Windows does not fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:

@@ -18,10 +18,10 @@ from simfloat.formats.catalog import (
     FP32,
     FP64,
     TF32,
-    as_format,
-    p3109,
 )
 from simfloat.formats.format import Format
+from simfloat.formats.limits import FormatInfo, finfo
+from simfloat.formats.names import as_format, p3109
 from simfloat.formats.rounding import (
     Rounding,
     nearest_away,
@@ -52,8 +52,10 @@ __all__ = [
     "FP64",
     "TF32",
     "Format",
+    "FormatInfo",
     "Rounding",
     "as_format",
+    "finfo",
     "nearest_away",
     "nearest_even",
     "p3109",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-
 from simfloat.formats.format import Format
 
 FP64 = Format(11, 52, name="FP64")
@@ -40,36 +38,3 @@ CATALOG: dict[str, Format] = {
     )
     if format.name is not None
 }
-
-
-def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
-    """The IEEE P3109 format Binary{bits}p{precision}, signed or unsigned, extended (with infinities) or finite.
-
-    Source: P3109 interim report 4.0 (2026). Raises ValueError where no exponent bit is left.
-    """
-    exponent_bits = bits - precision + (0 if signed else 1)
-    if precision < 1 or exponent_bits < 1:
-        most = bits - 1 if signed else bits
-        raise ValueError(f"A P3109 format of {bits} bits has a precision from 1 to {most}, got {precision}.")
-    name = f"Binary{bits}p{precision}{'s' if signed else 'u'}{'e' if extended else 'f'}"
-    special = "p3109" if extended else "p3109_finite"
-    return Format(exponent_bits, precision - 1, special=special, signed=signed, name=name)
-
-
-def as_format(x: Format | str) -> Format:
-    """The format that `x` names: a Format itself, a catalog name in any case, or text like ``"e5m10"`` (ieee).
-
-    Raises ValueError with the nearest names if there is no such format.
-    """
-    if isinstance(x, Format):
-        return x
-    if isinstance(x, str):
-        if x.upper() in CATALOG:
-            return CATALOG[x.upper()]
-        if widths := re.fullmatch(r"e(\d+)m(\d+)", x.lower()):
-            return Format(int(widths[1]), int(widths[2]))
-        from difflib import get_close_matches  # only a mistake needs it
-
-        near = get_close_matches(x.upper(), CATALOG, n=3, cutoff=0.0)
-        raise ValueError(f"Unknown format {x!r}. Nearest names: {', '.join(near)}; or write e5m10 for 5 and 10 bits.")
-    raise ValueError(f"A format is a simfloat.Format or its name, got {x!r} of type {type(x).__name__}.")

@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from simfloat.formats.value import hashed_once
 
 
 class Special(NamedTuple):
@@ -34,6 +36,14 @@ SPECIALS = {
 }
 
 
+#: Widths of float64's fields.
+LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
+
+#: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
+LARGEST_SPACING = 1023 - 53
+
+
+@hashed_once
 @dataclass(frozen=True)
 class Format:
     """The numbers (-1)^s * (T / 2^m + [E > 0]) * 2^(max(E, 1) - bias) of a sign, an exponent field E and a fraction T.
@@ -71,15 +81,6 @@ class Format:
         if self.bias is None:
             object.__setattr__(self, "bias", _default_bias(self.exponent_bits, self.special))
         _check_range(self)
-        # Formats are dictionary keys on every call: their hash is computed once.
-        key = (self.exponent_bits, self.mantissa_bits, self.bias, self.special, self.subnormals, self.signed)
-        object.__setattr__(self, "_hash", hash(key))
-
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, tuple(getattr(self, key) for key in _FIELDS)
 
     def __repr__(self) -> str:
         bias = _default_bias(self.exponent_bits, self.special)
@@ -90,10 +91,13 @@ class Format:
         return f"Format({self.exponent_bits}, {self.mantissa_bits}{''.join(options)})"
 
     def __str__(self) -> str:
-        if self.name:
-            return self.name
-        plain = repr(self) == f"Format({self.exponent_bits}, {self.mantissa_bits})"
-        return f"e{self.exponent_bits}m{self.mantissa_bits}" if plain else repr(self)
+        return self._text
+
+    @cached_property
+    def _text(self) -> str:
+        from simfloat.formats.names import text_of  # names are those of formats: they come after
+
+        return text_of(self)
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -176,8 +180,8 @@ class Format:
     @cached_property
     def fits_float32(self) -> bool:
         """Whether every number of the format is a float32 number."""
-        with np.errstate(over="ignore"):
-            return all(float(np.float32(v)) == v for v in (self.max, math.ldexp(1.0, self.emin - self.mantissa_bits)))
+        # All are multiples of the last place of the smallest normal one.
+        return self.precision <= 24 and self.emax <= 127 and self.emin - self.mantissa_bits >= -149
 
     # --- codes -------------------------------------------------------------------------------
 
@@ -229,13 +233,6 @@ class Format:
         return np.array(ascending, np.float32 if self.fits_float32 else np.float64)
 
 
-_FIELDS = ("exponent_bits", "mantissa_bits", "bias", "special", "subnormals", "signed", "name")
-
-
-def _rebuild(exponent_bits: int, mantissa_bits: int, *options: Any) -> Format:
-    return Format(exponent_bits, mantissa_bits, **dict(zip(_FIELDS[2:], options, strict=True)))
-
-
 def _default_bias(exponent_bits: int, special: str) -> int:
     return 2 ** (exponent_bits - 1) - (0 if SPECIALS[special].wide_bias else 1)
 
@@ -245,10 +242,14 @@ def _check_widths(format: Format) -> None:
         width = getattr(format, key)
         if not isinstance(width, int) or isinstance(width, bool) or width < least:
             raise ValueError(f"{key} must be an integer of at least {least}, got {width!r}.")
+        if width > 64:
+            raise ValueError(f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {width}.")
     if format.bias is not None and (not isinstance(format.bias, int) or isinstance(format.bias, bool)):
         raise ValueError(f"bias must be an integer, got {format.bias!r}.")
-    if format.special not in SPECIALS:
+    if not isinstance(format.special, str) or format.special not in SPECIALS:
         raise ValueError(f"special must be one of {', '.join(SPECIALS)}; got {format.special!r}.")
+    if format.name is not None and not isinstance(format.name, str):
+        raise ValueError(f"name must be text or None, got {format.name!r}.")
     for key in ("subnormals", "signed"):
         if not isinstance(getattr(format, key), bool):
             raise ValueError(f"{key} must be True or False, got {getattr(format, key)!r}.")
@@ -271,4 +272,9 @@ def _check_range(format: Format) -> None:
         raise ValueError(
             f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
             f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
+        )
+    if lowest > LARGEST_SPACING:
+        raise ValueError(
+            f"A format with {shape}, bias={format.bias} has a spacing of at least 2^{lowest}; the sums that round to "
+            f"multiples of it leave float64's range above 2^{LARGEST_SPACING}. Give it a larger bias."
         )

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
+
+from simfloat.formats.value import hashed_once
 
 DETERMINISTIC = ("nearest_even", "nearest_away", "toward_zero", "toward_positive", "toward_negative", "to_odd")
 VARIANTS = ("A", "B", "C")
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Rounding:
     """A rounding mode. Use the constants of this module and :func:`stochastic` rather than the constructor.
@@ -29,13 +31,6 @@ class Rounding:
             raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(DETERMINISTIC)}, stochastic.")
         elif self.bits or self.variant:
             raise ValueError(f"{self.mode} takes no random bits and no variant; use stochastic(bits=..., variant=...).")
-        object.__setattr__(self, "_hash", hash((self.mode, self.bits, self.variant, self.saturates)))
-
-    def __hash__(self) -> int:
-        return self._hash  # type: ignore[attr-defined]
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return Rounding, (self.mode, self.bits, self.variant, self.saturates)
 
     @property
     def is_stochastic(self) -> bool:

@@ -297,3 +297,11 @@ def test_bad_input_is_refused(options, message):
     given = dict(x=np.ones(40), format=sf.E4M3) | options
     with pytest.raises(ValueError, match=message):
         sf.block_quantize(given.pop("x"), given.pop("format"), **given)
+
+
+def test_numbers_with_a_tensor_scale_do_not_unpack_as_two():
+    scaled = sf.block_quantize(np.float32([1e-6, 2e-6]), sf.E2M1, scale=sf.E4M3)
+    with pytest.raises(ValueError, match="the tensor scale: to unpack as two would lose it"):
+        _, _ = scaled
+    elements, scales = sf.block_quantize(np.zeros(16), sf.E2M1, scale=sf.E4M3)
+    assert not elements.any() and scales.shape == (1,)

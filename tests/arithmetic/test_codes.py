@@ -59,6 +59,13 @@ def test_particular_codes():
     assert sf.encode([[1.0, 2.0]], "bf16").shape == (1, 2)
 
 
+@pytest.mark.parametrize("format", [sf.E4M3, sf.FP16, sf.TF32, sf.FP32, sf.FP64], ids=str)
+def test_one_code_gives_one_number_in_an_array_of_its_shape(format):
+    code = int(sf.encode(1.0, format))
+    for codes, shape in ((code, ()), (np.uint64(code), ()), ([[code]], (1, 1))):
+        assert sf.decode(codes, format).shape == shape and sf.decode(codes, format) == 1.0
+
+
 def test_dtypes_of_decode():
     assert sf.decode([1], sf.BF16).dtype == np.float32
     assert sf.decode([1], sf.FP64).dtype == np.float64

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.selftest.numbers import operands
 from simfloat.selftest.operations import PAIRS, SIX_BITS, by_fractions, every_pair, near_triples
 from tests.bits import DETERMINISTIC, assert_bits
@@ -109,6 +110,21 @@ def test_fp32_of_float32_is_the_hardware_and_the_kernel_alike(rng):
         assert_bits(wide, want, x, y)
 
 
+@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide", "reciprocal", "sqrt", "fma"])
+def test_fp64_results_of_float32_operands_are_rounded_to_fp64(operation, rng):
+    operands = np.abs(rng.standard_normal((3, 500))).astype(np.float32)[: len(FUNCTIONS[operation].operands)]
+    wide = getattr(sf, operation)(*operands.astype(np.float64), sf.FP64)
+    got = getattr(sf, operation)(*operands, sf.FP64)
+    assert got.dtype == np.float64
+    assert_bits(got, wide, *operands)
+    assert (wide != wide.astype(np.float32)).any()
+
+
+def test_results_of_25_bits_do_not_travel_as_float32():
+    format = sf.Format(7, 24, special="fn")
+    assert sf.add(np.float32(1), np.float32(2.0**-24), format) == 1 + 2.0**-24
+
+
 def test_fp64_after_fp32_keeps_all_its_bits():
     x = np.float32([0.1, 0.2])
     sf.add(x, x, sf.FP32)
@@ -159,6 +175,7 @@ def test_broadcasting_and_dtypes(rng):
         (lambda: sf.multiply(1.0, 1.0, sf.FP16, sf.stochastic()), "pass stream="),
         (lambda: sf.divide(0.0, 0.0, sf.E3M2), "E3M2 has no NaN"),
         (lambda: sf.fma(1.0, "x", 1.0, sf.FP16), "b must hold real numbers"),
+        (lambda: sf.multiply(2.0**-700, 2.0**-700, sf.Format(11, 2, bias=1073)), r"numbers below 2\^-1072"),
     ],
 )
 def test_bad_input_is_refused(call, message):

@@ -19,7 +19,7 @@ def test_the_number_of_threads_can_be_set():
         assert sf.get_threads() == 3
     finally:
         sf.set_threads(before)
-    for nonsense in (0, -1, 1.5):
+    for nonsense in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="integer of at least 1"):
             sf.set_threads(nonsense)
 

@@ -156,6 +156,11 @@ def test_as_format_reads_names():
         (dict(exponent_bits=11, mantissa_bits=53), "Numbers travel as float64"),
         (dict(exponent_bits=12, mantissa_bits=10), "exponents -2056 to 2047"),
         (dict(exponent_bits=5, mantissa_bits=10, bias=2000), "exponents -2009 to -1970"),
+        (dict(exponent_bits=10**9, mantissa_bits=2), "exponent_bits must be at most 11, got 1000000000"),
+        (dict(exponent_bits=2, mantissa_bits=20000), "mantissa_bits must be at most 52, got 20000"),
+        (dict(exponent_bits=2, mantissa_bits=1, bias=-972), "leave float64's range above 2\\^970"),
+        (dict(exponent_bits=5, mantissa_bits=10, name=5), "name must be text or None, got 5"),
+        (dict(exponent_bits=5, mantissa_bits=10, special=["ieee"]), "special must be one of"),
     ],
 )
 def test_nonsense_is_refused_naming_the_value(arguments, message):
@@ -166,3 +171,13 @@ def test_nonsense_is_refused_naming_the_value(arguments, message):
 def test_p3109_refuses_precisions_that_leave_no_exponent():
     with pytest.raises(ValueError, match="8 bits has a precision from 1 to 7, got 8"):
         sf.p3109(8, 8)
+    with pytest.raises(ValueError, match="bits must be an integer, got '8'"):
+        sf.p3109("8", 3)
+
+
+def test_a_format_fits_float32_if_all_its_numbers_do():
+    assert sf.FP32.fits_float32 and sf.Format(8, 22).fits_float32 and sf.E8M0.fits_float32
+    assert not sf.Format(7, 24, special="fn").fits_float32, "25 bits"
+    assert not sf.Format(8, 10, bias=141, subnormals=False).fits_float32, "2^-140 is one, its neighbour is none"
+    assert sf.Format(8, 10, bias=139).fits_float32 and not sf.Format(8, 10, bias=141).fits_float32
+    assert not sf.Format(8, 10, bias=126).fits_float32

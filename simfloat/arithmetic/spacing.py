@@ -1,0 +1,76 @@
+"""The distances between a format's numbers, and the numbers next to one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
+from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.target import result_dtype
+from simfloat.formats import Format, as_format
+
+
+def ulp(x: ArrayLike, format: Any) -> NDArray[np.floating]:
+    """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
+
+    At a power of two it is the spacing above. Below the smallest normal number, at 0 too, it is `smallest_subnormal`;
+    above the largest number it goes on as if the exponent had no bound. NaN for infinities and NaN. An array of x's
+    shape, float32 if x is float32 and the format fits, else float64.
+    """
+    format = as_format(format)
+    x = as_operand(x)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        magnitude = np.abs(x.astype(np.float64))
+    exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
+    spacing = np.ldexp(1.0, np.where(np.isfinite(magnitude), exponent, 0))
+    spacing = np.where(magnitude < format.smallest_normal, format.smallest_subnormal, spacing)
+    return np.asarray(np.where(np.isfinite(magnitude), spacing, np.nan), result_dtype([x], format))
+
+
+def nextafter(x: ArrayLike, y: ArrayLike, format: Any) -> NDArray[np.floating]:
+    """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
+
+    x are numbers of the format, y any numbers. It is y where they are equal, and NaN where one of them is. Beyond the
+    largest number comes infinity, or the largest number again where the format has no infinity; below zero in an
+    unsigned format zero again. From the smallest negative number up comes -0, where there is one.
+
+    Raises ValueError naming the first x that is not a number of the format, and its index.
+    """
+    format = as_format(format)
+    x, y = as_operand(x), as_operand(y, "y")
+    encode(x, format)  # refuses what is not a number of the format
+    dtype = result_dtype([x], format)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        x, y = np.broadcast_arrays(x.astype(np.float64), y.astype(np.float64))
+    place, upward = _places(np.abs(x), format), y > x
+    at_zero = (place == 0) & format.has_zero
+    negative = np.where(at_zero, ~upward, np.signbit(x))
+    number = _number_at(np.where(at_zero | (negative != upward), place + 1, place - 1), format)
+    number = np.where(negative & (format.has_negative_zero | (number > 0)), -number, number)
+    if not format.signed:
+        number = np.maximum(number, format.min)
+    # Adding +0 makes -0 the zero of formats that have only one.
+    number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
+    return np.asarray(np.where(np.isnan(x) | np.isnan(y), np.nan, number), dtype)
+
+
+def _hidden(format: Format) -> int:
+    """Codes between that of zero and the first one of a positive number, which stand for zero too."""
+    return 0 if format.subnormals or not format.has_zero else (1 << format.mantissa_bits) - 1
+
+
+def _places(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.int64]:
+    """The places of magnitudes among those of the format, zero's being 0; infinity follows the largest number."""
+    codes = finite_codes(magnitude, format).astype(np.int64)
+    codes = np.where(np.isinf(magnitude), format.max_code + 1, codes)
+    return np.maximum(codes - _hidden(format), 0)
+
+
+def _number_at(place: NDArray[np.int64], format: Format) -> NDArray[np.float64]:
+    """The magnitude at a place; the first or the last one beyond them."""
+    codes = np.where(place > 0, place + _hidden(format), 0)
+    numbers = magnitudes(np.minimum(codes, format.max_code).astype(np.uint64), format)
+    return np.where((codes > format.max_code) & format.has_infinity, np.inf, numbers)

@@ -1,0 +1,71 @@
+"""The numbers that describe a format's range and precision, under NumPy's names."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from simfloat.formats.definition import round_value
+from simfloat.formats.format import Format
+from simfloat.formats.names import as_format
+from simfloat.formats.rounding import nearest_even
+
+
+class FormatInfo(NamedTuple):
+    """What :func:`simfloat.finfo` tells: the fields of numpy.finfo, as Python numbers."""
+
+    bits: int  # of a code
+    eps: float  # distance from 1 to the next larger number
+    epsneg: float  # distance from 1 to the next smaller number
+    iexp: int  # bits of the exponent
+    machep: int  # log2(eps)
+    max: float  # largest finite number
+    maxexp: int  # the smallest power of two that is too large has this exponent
+    min: float  # most negative number
+    minexp: int  # exponent of the smallest normal number
+    negep: int  # log2(epsneg)
+    nexp: int  # bits of the exponent
+    nmant: int  # bits of the mantissa
+    precision: int  # decimal digits that are always kept, approximately
+    resolution: float  # 10^-precision, as a number of the format
+    tiny: float  # smallest normal number
+    smallest_normal: float
+    smallest_subnormal: float
+
+
+def finfo(format: Any) -> FormatInfo:
+    """The limits of a format (or of what :func:`simfloat.as_format` reads), with the fields of numpy.finfo.
+
+    They are those of numpy.finfo for float16, float32 and float64, and of ml_dtypes.finfo for its types.
+    """
+    return _finfo(as_format(format))
+
+
+@lru_cache(maxsize=64)
+def _finfo(format: Format) -> FormatInfo:
+    # Below one the spacing is half of that above, unless one is the smallest normal number.
+    negep = max(-format.precision, format.emin - format.mantissa_bits if format.has_zero else -format.precision)
+    precision = math.floor(format.mantissa_bits * math.log10(2))
+    if format.bits >= 8:
+        precision = max(precision, 1)  # as ml_dtypes has it
+    return FormatInfo(
+        bits=format.bits,
+        eps=format.eps,
+        epsneg=2.0**negep,
+        iexp=format.exponent_bits,
+        machep=-format.mantissa_bits,
+        max=format.max,
+        maxexp=format.emax + 1,
+        min=format.min,
+        minexp=format.emin,
+        negep=negep,
+        nexp=format.exponent_bits,
+        nmant=format.mantissa_bits,
+        precision=precision,
+        resolution=round_value(Fraction(1, 10**precision), format, nearest_even),
+        tiny=format.smallest_normal,
+        smallest_normal=format.smallest_normal,
+        smallest_subnormal=format.smallest_subnormal,
+    )

@@ -1,0 +1,131 @@
+"""What formats are called: catalog names, P3109's, those of other packages' dtypes, and text that describes one."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+import numpy as np
+
+from simfloat.formats.catalog import (
+    BF16,
+    CATALOG,
+    E2M1,
+    E2M3,
+    E3M2,
+    E3M4,
+    E4M3,
+    E4M3_IEEE,
+    E4M3B11FNUZ,
+    E4M3FNUZ,
+    E5M2,
+    E5M2FNUZ,
+    E8M0,
+    FP16,
+    FP32,
+    FP64,
+)
+from simfloat.formats.format import Format
+
+#: The dtypes of NumPy, ml_dtypes and PyTorch, by their names.
+DTYPES: dict[str, Format] = {
+    **{"float64": FP64, "double": FP64, "float32": FP32, "single": FP32, "float16": FP16, "half": FP16},
+    **{"bfloat16": BF16, "float8_e5m2": E5M2, "float8_e4m3fn": E4M3, "float8_e3m4": E3M4, "float8_e4m3": E4M3_IEEE},
+    **{"float8_e5m2fnuz": E5M2FNUZ, "float8_e4m3fnuz": E4M3FNUZ, "float8_e4m3b11fnuz": E4M3B11FNUZ},
+    **{"float8_e8m0fnu": E8M0, "float6_e3m2fn": E3M2, "float6_e2m3fn": E2M3, "float4_e2m1fn": E2M1},
+    "float4_e2m1fn_x2": E2M1,  # PyTorch's, two to a byte
+}
+
+
+def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
+    """The IEEE P3109 format Binary{bits}p{precision}, signed or unsigned, extended (with infinities) or finite.
+
+    Source: P3109 interim report 4.0 (2026). Raises ValueError where no exponent bit is left.
+    """
+    for key, value in (("bits", bits), ("precision", precision)):
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{key} must be an integer, got {value!r}.")
+    exponent_bits = bits - precision + (0 if signed else 1)
+    if precision < 1 or exponent_bits < 1:
+        most = bits - 1 if signed else bits
+        raise ValueError(f"A P3109 format of {bits} bits has a precision from 1 to {most}, got {precision}.")
+    name = f"Binary{bits}p{precision}{'s' if signed else 'u'}{'e' if extended else 'f'}"
+    special = "p3109" if extended else "p3109_finite"
+    return Format(exponent_bits, precision - 1, special=special, signed=signed, name=name)
+
+
+def as_format(x: Any) -> Format:
+    """The format that `x` names.
+
+    x is a Format; a name of the catalog in any case; a dtype of NumPy, ml_dtypes or PyTorch, or its name (``half``,
+    ``bfloat16``, ``float8_e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or what a Format
+    prints: ``as_format(str(f)) == f``.
+
+    Raises ValueError with the nearest names if there is no such format.
+    """
+    if isinstance(x, Format):
+        return x
+    name = x if isinstance(x, str) else _dtype_name(x)
+    if name is None:
+        raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
+    format = _read(name)
+    if format is None:
+        raise ValueError(f"Unknown format {name!r}. {_nearest(name)}; or write e5m10 for 5 and 10 bits.")
+    return format
+
+
+def text_of(format: Format) -> str:
+    """The shortest text that `as_format` reads back, with the format's name if it has one."""
+    short = format.name or f"e{format.exponent_bits}m{format.mantissa_bits}"
+    try:
+        return short if _read(short) == format else repr(format)
+    except ValueError:  # of a name that reads like a format that cannot be
+        return repr(format)
+
+
+def _dtype_name(x: Any) -> str | None:
+    """The name of a dtype or of an array's element type; None for anything else."""
+    if isinstance(x, np.dtype):
+        return x.name
+    if isinstance(x, type):
+        return x.__name__
+    # A torch.dtype prints as torch.float16; torch itself is not imported for it.
+    return str(x).rpartition(".")[2] if type(x).__name__ == "dtype" else None
+
+
+def _read(name: str) -> Format | None:
+    """The format of that name, None if there is none."""
+    if name.upper() in CATALOG:
+        return CATALOG[name.upper()]
+    if name.lower() in DTYPES:
+        return DTYPES[name.lower()]
+    if widths := re.fullmatch(r"e(\d{1,4})m(\d{1,4})", name.lower()):
+        return Format(int(widths[1]), int(widths[2]))
+    if parts := re.fullmatch(r"binary(\d{1,4})p(\d{1,4})([su])([ef])", name.lower()):
+        return p3109(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
+    return _read_call(name) if name.startswith("Format(") else None
+
+
+def _read_call(text: str) -> Format | None:
+    """The format of a text such as ``Format(4, 3, special='fn')``; arguments are literals, nothing is run."""
+    try:
+        call = ast.parse(text, mode="eval").body
+        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
+            return None
+        arguments = [ast.literal_eval(argument) for argument in call.args]
+        options = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
+        return None
+    try:
+        return Format(*arguments, **options)
+    except TypeError:
+        return None
+
+
+def _nearest(name: str) -> str:
+    from difflib import get_close_matches  # only a mistake needs it
+
+    known = {known.upper(): known for known in [*DTYPES, *CATALOG]}
+    near = get_close_matches(name.upper(), known, n=3, cutoff=0.0)
+    return f"Nearest names: {', '.join(known[match] for match in near)}"

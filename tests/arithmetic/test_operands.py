@@ -1,0 +1,67 @@
+"""What users may pass as numbers: everything that float64 holds, read exactly; the rest is refused."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.operands import as_operand
+from tests.bits import assert_bits
+
+
+@pytest.mark.parametrize("dtype", "float16 bfloat16 float8_e4m3fn float8_e5m2 float8_e8m0fnu float4_e2m1fn".split())
+def test_narrow_dtypes_are_read_exactly(dtype, ml_dtypes):
+    format = sf.as_format(dtype)
+    codes = np.arange(2**format.bits, dtype=np.uint16 if format.bits == 16 else np.uint8)
+    numbers = codes.view(np.dtype(getattr(ml_dtypes, dtype, dtype)))
+    assert as_operand(numbers).dtype == np.float64
+    assert_bits(as_operand(numbers), sf.decode(codes, format))
+    assert_bits(sf.add(numbers[:3], 0.0, sf.FP32), sf.decode(codes[:3], format) + 0.0)
+
+
+@pytest.mark.parametrize("dtype", "float16 bfloat16 float32 float64 float8_e4m3fn float8_e5m2 int64".split())
+def test_tensors_of_pytorch_are_read_exactly(dtype):
+    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
+    x = torch.tensor([[1.5, -2.0], [3.0, 0.0]]).to(getattr(torch, dtype))
+    got = as_operand(x)
+    assert got.dtype == (np.float32 if dtype == "float32" else np.float64)
+    assert_bits(got, x.double().numpy())
+
+
+def test_a_tensor_that_requires_a_gradient_is_read_as_its_numbers():
+    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
+    assert_bits(sf.round(torch.tensor([0.1], requires_grad=True), sf.BF16), [0.10009765625])
+    with pytest.raises(ValueError, match=r"tensor on meta; pass x.cpu\(\)"):
+        sf.round(torch.zeros(2, device="meta"), sf.BF16)
+    with pytest.raises(ValueError, match=r"b must hold real numbers .* complex64"):
+        sf.add(1.0, torch.zeros(2, dtype=torch.complex64), sf.BF16)
+    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
+        sf.round(torch.tensor([2**53 + 1]), sf.BF16)
+
+
+@pytest.mark.parametrize("integers", [[2**53, 2.0], [2**64, -1], [2**70], [-(2**63)], [[2**60, 0.5], [1, 2]]])
+def test_integers_that_float64_has_are_read_exactly(integers):
+    assert as_operand(integers).tolist() == np.array(integers, object).astype(float).tolist()
+
+
+@pytest.mark.parametrize(
+    "integers",
+    [[2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1],
+)
+def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
+    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as"):
+        as_operand(integers)
+
+
+@pytest.mark.parametrize(
+    "x, message",
+    [
+        (np.ma.masked_array([1.0, 2.0], [0, 1]), r"masked array, and masked elements have no number; pass x.filled"),
+        (sf.Tensor([1.0]), "Tensor; pass x.data"),
+        ([10**400, 1.0], "beyond float64's range"),
+        ([1.0, None], "must hold real numbers that float64 can hold, got NoneType"),
+        ([1j], "must hold real numbers that float64 can hold, got dtype complex128"),
+    ],
+)
+def test_what_holds_no_plain_numbers_is_refused(x, message):
+    with pytest.raises(ValueError, match=message):
+        sf.round(x, sf.FP16)
