@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
+from simfloat.nn.names import KEPT, names_of, parts_changed
 from simfloat.simulation import Names, module_running
 
 
@@ -34,9 +35,16 @@ class Module(Owned):
                 f"{name!r} is a {kind} of {type(self).__name__}; assign a {kind.capitalize()} or None, "
                 f"not a {type(value).__name__}." + (f" New numbers go to {name}.data." if kind == "parameter" else "")
             )
+        is_part = isinstance(value, Owned) or isinstance(vars(self).get(name), Owned)
         object.__setattr__(self, name, value)
+        if is_part:
+            parts_changed()
         if isinstance(value, Owned):
             value.adopt(self, name)
+
+    def __delattr__(self, name: str) -> None:
+        object.__delattr__(self, name)
+        parts_changed()
 
     def _check_part(self, name: str, part: Owned) -> None:
         """Raise ValueError unless `part` may be the attribute `name`."""
@@ -52,8 +60,14 @@ class Module(Owned):
                 f"{type(self).__name__} cannot hold {type(part).__name__} as {name!r}: it would contain itself."
             )
 
+    def __getstate__(self) -> dict[str, Any]:
+        state = super().__getstate__()
+        state.pop(KEPT, None)
+        return state
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        parts_changed()
         for name, value in state.items():
             if isinstance(value, Owned):
                 value.adopt(self, name)
@@ -83,12 +97,8 @@ class Module(Owned):
             return self.forward(*inputs, **options)
 
     def names(self) -> Names:
-        """The paths, from the outermost module on, of this module and of all modules and parameters inside."""
-        path = self.path
-        return Names(
-            {id(module): where for where, module in self.named_modules(path)},
-            {id(parameter): where for where, parameter in self.named_parameters(path)},
-        )
+        """The paths of this module and of all modules and parameters inside, by identity; for simulations."""
+        return names_of(self)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
         """Pairs of path and module: this one first, then those inside, in the order they were assigned, each once."""
@@ -133,7 +143,7 @@ class Module(Owned):
 
     def state_dict(self) -> dict[str, NDArray]:
         """Copies of the parameters' numbers by path, each parameter once."""
-        return {path: parameter.data.copy() for path, parameter in self.named_parameters()}
+        return {path: parameter.numbers.copy() for path, parameter in self.named_parameters()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the parameters' numbers from `state`, arrays by path: all of them, or none if one does not fit.

@@ -129,19 +129,20 @@ def _name(number: int, parameter: Parameter) -> str:
 
 
 def _gradient(number: int, parameter: Parameter) -> NDArray | None:
-    """The parameter's gradient as its numbers are read everywhere, exactly; None if it has none."""
+    """The parameter's gradient, if it has one; ValueError if the parameter has been given another shape since."""
     gradient = parameter.grad
-    if gradient is None:
-        return None
-    data = parameter.data
-    if type(gradient) is np.ndarray and gradient.dtype == data.dtype and gradient.shape == data.shape:
-        return gradient  # the usual one, before its name is found out for nothing
-    return _like(parameter, gradient, f"the gradient of {_name(number, parameter)}")
+    if gradient is not None and gradient.shape != parameter.shape:
+        raise ValueError(_mismatch(f"the gradient of {_name(number, parameter)}", gradient, parameter))
+    return gradient
 
 
 def _like(parameter: Parameter, value: Any, what: str) -> NDArray[np.floating]:
     """An array of the parameter's shape, or ValueError."""
     array = as_operand(value, what)
     if array.shape != parameter.shape:
-        raise ValueError(f"{what} must have the parameter's shape {parameter.shape}, got {array.shape}.")
+        raise ValueError(_mismatch(what, array, parameter))
     return array
+
+
+def _mismatch(what: str, array: NDArray, parameter: Parameter) -> str:
+    return f"{what} must have the parameter's shape {parameter.shape}, got {array.shape}."

@@ -1,0 +1,40 @@
+"""The paths of a model's parts, found once and kept until a module somewhere gains or loses a part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from simfloat.simulation import Names
+
+if TYPE_CHECKING:
+    from simfloat.nn.module import Module
+
+#: Under this name a module keeps what `names_of` found, and when; copies and pickles leave it behind.
+KEPT = "_names"
+
+#: Another object after every change to the parts of any module.
+_latest = object()
+
+
+def parts_changed() -> None:
+    """Note that some module has gained or lost a part: what was found before may be wrong."""
+    global _latest
+    _latest = object()
+
+
+def names_of(module: Module) -> Names:
+    """The paths of the module itself and of all modules and parameters inside, by identity.
+
+    They begin with the path that the module has by way of its first owner.
+    """
+    path = module.path
+    kept: tuple[object, str, Names] | None = vars(module).get(KEPT)
+    if kept is not None and kept[0] is _latest and kept[1] == path:
+        return kept[2]
+    now = _latest  # before looking: what changes meanwhile makes it old
+    names = Names(
+        {id(part): where for where, part in module.named_modules(path)},
+        {id(parameter): where for where, parameter in module.named_parameters(path)},
+    )
+    vars(module)[KEPT] = now, path, names
+    return names
