@@ -20,8 +20,9 @@ LABELS = ("name", "source")
 class Policy(Roles):
     """The formats, accumulators and roundings of every role in training; what is left out follows its default.
 
-    Formats may be given by name, and accumulators as a format, which means sequential. `name` and `source` are for
-    display and take no part in equality.
+    Formats may be given by name, and accumulators as a format, which means sequential. How operands are rounded is a
+    format, which means to nearest even, or a `simfloat.cast`. `name` and `source` are for display and take no part in
+    equality.
 
     Raises ValueError naming the role whose value it cannot be.
 

@@ -4,73 +4,40 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
-from typing import Any, Generic, NamedTuple, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
-from simfloat.accumulate import Accumulator, sequential
-from simfloat.accumulate.accumulator import as_accumulator
-from simfloat.accumulate.blocked import Blocked
-from simfloat.accumulate.matrix_core import MatrixCore
-from simfloat.accumulate.tensor_core import TensorCore
-from simfloat.formats import FP32, Format, Rounding, as_format, nearest_even
+from simfloat.accumulate import Accumulator
+from simfloat.arithmetic import Cast
+from simfloat.formats import FP32, Format, Rounding, nearest_even
+from simfloat.policy.kinds import (
+    ADDITION,
+    FORWARD_RESULT,
+    MODE,
+    OPERAND,
+    RESULT,
+    STORAGE,
+    SUM,
+    Kind,
+    Widest,
+    format_of,
+    itself,
+    without_matrix_unit,
+)
 
 Given = TypeVar("Given")
 Value = TypeVar("Value")
 
-#: What the optimizer's last addition may be.
-UPDATES = ("nearest", "stochastic", "kahan")
-
-# What a role can concern: operations of a kind, the optimizer's own, and parameters, whatever operation they are in.
+# What a role can concern: operations of a kind, those of an optimizer, and parameters, in whatever operation they are.
 CONTRACTION, POINTWISE, REDUCTION, MOVEMENT = "contraction", "pointwise", "reduction", "movement"
 UPDATE, PARAMETER = "update", "parameter"
 ROUNDED = (CONTRACTION, POINTWISE, REDUCTION)
 
 
-class Kind(NamedTuple):
-    """What the values of a role are."""
-
-    name: str
-    takes: str  # as the annotation of an argument
-    read: Callable[[Any], Any]  # the value that is meant; ValueError for what is none
-    words: tuple[str, ...] = ()  # values that are words and not calls
-
-
-def _as_rounding(value: Any) -> Rounding:
-    if isinstance(value, Rounding):
-        return value
-    raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {value!r}.")
-
-
-def _as_update(value: Any) -> str:
-    if isinstance(value, str) and value in UPDATES:
-        return value
-    raise ValueError(f"update must be one of {', '.join(UPDATES)}; got {value!r}.")
-
-
-OPERAND = Kind("operand format", "Format | str", as_format)
-RESULT = Kind("result format", "Format | str", as_format)
-STORAGE = Kind("storage format", "Format | str", as_format)
-SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
-MODE = Kind("rounding", "Rounding", _as_rounding)
-ADDITION = Kind("update", "str", _as_update, UPDATES)
-
-
-def _itself(value: Any) -> Any:
-    return value
-
-
-def without_matrix_unit(accumulator: Accumulator) -> Accumulator:
-    """The accumulator, or FP32 for a matrix unit, which sums nothing but products of its narrow formats."""
-    return sequential(FP32) if _is_matrix_unit(accumulator) else accumulator
-
-
-def _is_matrix_unit(accumulator: Accumulator) -> bool:
-    if isinstance(accumulator, Blocked):
-        return _is_matrix_unit(accumulator.inner)
-    return isinstance(accumulator, TensorCore | MatrixCore)
-
-
 class _Row:
-    """A row of the table, and the descriptor of its field: what the field is given is checked and read here."""
+    """A row of the table, and the descriptor of its field: what the field is given is checked and read here.
+
+    `concerns` names what the role can change: operations of a kind, optimizers' updates, parameters.
+    """
 
     follows: str | None = None
     default: Any = None
@@ -103,7 +70,9 @@ class _Row:
         if value is None and self.follows:
             return None
         if value is None and self.default is None:
-            raise ValueError(f"A policy needs {self.name}=, {self.meaning}: it has no default, got None.")
+            raise ValueError(
+                f"A policy needs {self.name}=, a format such as simfloat.BF16: it has no default, got None."
+            )
         try:
             return self.kind.read(value)
         except ValueError as error:
@@ -135,7 +104,7 @@ class Following(_Row, Generic[Given, Value]):
     follows: str
 
     def __init__(
-        self, follows: str, kind: Kind, meaning: str, concerns: tuple[str, ...], derive: Callable[[Any], Any] = _itself
+        self, follows: str, kind: Kind, meaning: str, concerns: tuple[str, ...], derive: Callable[[Any], Any] = itself
     ) -> None:
         super().__init__(kind, meaning, concerns)
         self.follows, self.derive = follows, derive
@@ -155,50 +124,51 @@ class Following(_Row, Generic[Given, Value]):
 class Roles:
     """The table. A row: what the field takes and holds, the role that it follows, its kind, meaning and concern."""
 
-    compute: Role[Format | str, Format] = Role(
+    compute: Role[Format | Cast | str, Format | Cast] = Role(
         OPERAND,
-        "the format of operands of forward contractions, and of backward ones but for gradients",
-        (CONTRACTION,),
+        "how operands of forward contractions are rounded, and those of backward ones that are no gradients",
+        (CONTRACTION, PARAMETER),
     )
-    compute_gradients: Following[Format | str, Format] = Following(
-        "compute", OPERAND, "gradient operands of backward contractions", (CONTRACTION,)
+    compute_gradients: Following[Format | Cast | str, Format | Cast] = Following(
+        "compute", OPERAND, "how gradients are rounded as operands of backward contractions", (CONTRACTION,)
     )
     weights: Following[Format | str, Format] = Following(
         "compute", STORAGE, "what parameters are stored and updated in; FP32 with a narrow compute is the master copy",
-        (PARAMETER,),
+        (PARAMETER,), format_of,
     )  # fmt: skip
-    activations: Following[Format | str, Format] = Following(
-        "compute", RESULT, "the result of every forward operation", ROUNDED
-    )
-    activation_gradients: Following[Format | str, Format] = Following(
+    activations: Following[Format | str, Format | Widest] = Following(
+        "compute", FORWARD_RESULT,
+        'the results of forward operations; "widest": they keep the widest format of their operands, as gradients then '
+        "keep that of theirs",
+        ROUNDED, format_of,
+    )  # fmt: skip
+    activation_gradients: Following[Format | str, Format | Widest] = Following(
         "gradients", RESULT, "results of backward operations that reach an activation", (*ROUNDED, MOVEMENT)
     )
-    weight_gradients: Following[Format | str, Format] = Following(
+    weight_gradients: Following[Format | str, Format | Widest] = Following(
         "gradients", RESULT, "results of backward operations that reach a parameter", (*ROUNDED, MOVEMENT, PARAMETER)
     )
-    gradients: Following[Format | str, Format] = Following(
+    gradients: Following[Format | str, Format | Widest] = Following(
         "activations", RESULT, "the results of backward operations", (*ROUNDED, MOVEMENT)
     )
     accumulate: Role[Accumulator | Format | str, Accumulator] = Role(
         SUM, "the accumulator of forward contractions (a format means sequential)", (CONTRACTION,), FP32
     )
     accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
-        "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION,)
+        "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION, PARAMETER)
     )
     reduce: Following[Accumulator | Format | str, Accumulator] = Following(
-        "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit", ROUNDED,
-        without_matrix_unit,
+        "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
+        (*ROUNDED, PARAMETER), without_matrix_unit,
     )  # fmt: skip
     rounding: Role[Rounding, Rounding] = Role(
         MODE, "the mode of every rounding but that of operands and stored weights",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), nearest_even,
     )  # fmt: skip
     update: Role[str, str] = Role(
-        ADDITION,
-        'the last addition of an optimizer, w + u: "nearest", "stochastic" or "kahan"',
-        (PARAMETER,),
-        "nearest",
-    )
+        ADDITION, 'the last addition of an optimizer, w + u: "nearest", "stochastic" or "kahan"',
+        (PARAMETER,), "nearest",
+    )  # fmt: skip
     optimizer_state: Following[Format | str, Format] = Following(
         "weights", STORAGE, "the moments of an optimizer", (PARAMETER,)
     )

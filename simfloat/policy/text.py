@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from simfloat import accumulate, formats
+from simfloat import accumulate, arithmetic, formats
 from simfloat.formats import CATALOG, Rounding
 from simfloat.policy.roles import ROLES
 
@@ -17,6 +17,7 @@ CALLS: dict[str, Callable] = {
     "Format": formats.Format,
     "p3109": formats.p3109,
     "stochastic": formats.stochastic,
+    "cast": arithmetic.cast,
     **{
         name: getattr(accumulate, name)
         for name in ("sequential", "pairwise", "blocked", "kahan", "fused", "tensor_core", "matrix_core")

@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats.format import SPECIALS
+from simfloat.policy.kinds import UPDATES
 from simfloat.policy.operations import CLASSES, roles_of
-from simfloat.policy.roles import ROLES, UPDATES, led_by
+from simfloat.policy.roles import ROLES, led_by
 
 
 @st.composite
@@ -67,7 +68,7 @@ plain = (
 accumulators = plain | blocked() | st.just(sf.exact)
 
 VALUES = {
-    "operand format": formats,
+    "operand format": formats | st.builds(sf.cast, formats, roundings),
     "result format": formats,
     "storage format": formats,
     "accumulator": accumulators,
@@ -79,6 +80,8 @@ VALUES = {
 def values(role):
     """Values of a role, None among them where it has a role to follow."""
     given = VALUES[ROLES[role].kind.name]
+    if words := ROLES[role].kind.words:
+        given |= st.sampled_from(words)
     return given | st.none() if ROLES[role].follows else given
 
 

@@ -64,7 +64,7 @@ def test_an_override_that_changes_nothing_has_no_row():
 
 def test_a_parameter_that_differs_from_its_layer_has_a_row():
     table = rows(sf.policies["bf16-standard"].override("*.bias", weights=sf.FP32).override("head", weights=sf.FP32))
-    assert [(row["layer"], row["weights"], row["compute"]) for row in table if row["kind"] == "parameter"] == [
+    assert [(row["layer"], row["weights"], row["activations"]) for row in table if row["kind"] == "parameter"] == [
         ("hidden.0.bias", "FP32", "-"), ("hidden.1.bias", "FP32", "-"),
     ]  # fmt: skip
 

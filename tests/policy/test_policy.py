@@ -52,6 +52,30 @@ def test_a_role_follows_another_one():
     assert recipe.reduce == sf.sequential(sf.FP16)
 
 
+def test_operands_are_rounded_by_a_cast_which_a_format_stands_for():
+    assert sf.Policy(compute=sf.cast(sf.BF16)) == sf.Policy(compute="bf16")
+    assert sf.Policy(compute=sf.cast(sf.BF16)).compute == sf.BF16
+    saturating = sf.cast(sf.E4M3, sf.nearest_even.saturating())
+    policy = sf.Policy(compute=saturating, compute_gradients=sf.cast("e5m2", sf.stochastic(8)))
+    recipe = policy.recipe()
+    assert (recipe.compute, recipe.compute_gradients) == (saturating, sf.cast(sf.E5M2, sf.stochastic(8)))
+    assert recipe.weights == recipe.activations == recipe.gradients == sf.E4M3, "formats follow the format of a cast"
+    assert sf.Policy.from_toml("compute = 'cast(e4m3, nearest_even.saturating())'").compute == saturating
+    with pytest.raises(ValueError, match="weights: A format is a simfloat.Format or its name"):
+        sf.Policy(compute=sf.BF16, weights=saturating)
+
+
+def test_results_may_keep_the_widest_format_of_their_operands():
+    policy = sf.policies["fp32"].override(operation="relu", activations="widest")
+    recipe = policy.recipe("", "relu")
+    assert recipe.activations == recipe.gradients == recipe.weight_gradients == "widest"
+    assert sf.Policy.from_dict(policy.to_dict()) == policy
+    assert "widest" in policy.explain(sf.nn.MLP([2, 2]))
+    for role in ("compute", "weights", "gradients"):
+        with pytest.raises(ValueError, match=f"{role}: Unknown format 'widest'"):
+            sf.Policy(**{"compute": sf.BF16, role: "widest"})
+
+
 def test_a_matrix_unit_makes_no_other_sums():
     unit = sf.tensor_core("hopper", sf.BF16)
     for accumulate in (unit, sf.matrix_core("cdna3", sf.FP16), sf.blocked(64, unit, sf.FP32)):
@@ -75,7 +99,7 @@ def test_the_signature_says_what_a_policy_takes():
     assert {parameter.kind for parameter in parameters.values()} == {inspect.Parameter.KEYWORD_ONLY}
     assert parameters["compute"].default is inspect.Parameter.empty
     assert (parameters["compute"].annotation, parameters["weights"].annotation) == (
-        "Format | str",
+        "Format | Cast | str",
         "Format | str | None",
     )
     defaults = {"accumulate": sf.FP32, "rounding": sf.nearest_even, "update": "nearest"}

@@ -1,0 +1,82 @@
+"""What the values of a role can be, and how one follows from another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, NamedTuple
+
+from simfloat.accumulate import Accumulator, sequential
+from simfloat.accumulate.accumulator import as_accumulator
+from simfloat.accumulate.blocked import Blocked
+from simfloat.accumulate.matrix_core import MatrixCore
+from simfloat.accumulate.tensor_core import TensorCore
+from simfloat.arithmetic import Cast, as_cast
+from simfloat.formats import FP32, Format, Rounding, as_format
+
+#: As the format of a forward operation's result: the widest of its operands' formats.
+Widest = Literal["widest"]
+WIDEST: Widest = "widest"
+
+#: What the optimizer's last addition may be.
+UPDATES = ("nearest", "stochastic", "kahan")
+
+
+class Kind(NamedTuple):
+    """What the values of a role are."""
+
+    name: str
+    takes: str  # as the annotation of an argument
+    read: Callable[[Any], Any]  # the value that is meant; ValueError for what is none
+    words: tuple[str, ...] = ()  # values that are words and not calls
+
+
+def _as_operand(value: Any) -> Format | Cast:
+    """A cast, or its format where that says it all."""
+    cast = as_cast(value)
+    return cast.format if cast.is_plain else cast
+
+
+def _as_forward_result(value: Any) -> Format | Widest:
+    return WIDEST if isinstance(value, str) and value == WIDEST else as_format(value)
+
+
+def _as_rounding(value: Any) -> Rounding:
+    if isinstance(value, Rounding):
+        return value
+    raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {value!r}.")
+
+
+def _as_update(value: Any) -> str:
+    if isinstance(value, str) and value in UPDATES:
+        return value
+    raise ValueError(f"update must be one of {', '.join(UPDATES)}; got {value!r}.")
+
+
+OPERAND = Kind("operand format", "Format | Cast | str", _as_operand)
+RESULT = Kind("result format", "Format | str", as_format)
+FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDEST,))
+STORAGE = Kind("storage format", "Format | str", as_format)
+SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
+MODE = Kind("rounding", "Rounding", _as_rounding)
+ADDITION = Kind("update", "str", _as_update, UPDATES)
+
+
+def itself(value: Any) -> Any:
+    """The value that is followed."""
+    return value
+
+
+def format_of(operand: Format | Cast) -> Format:
+    """The format that operands are rounded to."""
+    return operand.format if isinstance(operand, Cast) else operand
+
+
+def without_matrix_unit(accumulator: Accumulator) -> Accumulator:
+    """The accumulator, or FP32 for a matrix unit, which sums nothing but products of its narrow formats."""
+    return sequential(FP32) if _is_matrix_unit(accumulator) else accumulator
+
+
+def _is_matrix_unit(accumulator: Accumulator) -> bool:
+    if isinstance(accumulator, Blocked):
+        return _is_matrix_unit(accumulator.inner)
+    return isinstance(accumulator, TensorCore | MatrixCore)
