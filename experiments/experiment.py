@@ -7,38 +7,32 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from experiments.verdicts import Finding
 from simfloat.policy import Policy
 
-#: A job is a dictionary of plain values; so is its result. Both are written to disk.
+#: A job is a dictionary of plain values, as JSON has them; so is its result. Both travel between processes and to disk.
 Job = dict[str, Any]
 Result = dict[str, Any]
+
+#: Draws a picture into the file of that path.
+Draw = Callable[[Path], None]
 
 
 class Options(NamedTuple):
     """What the user asked for."""
 
     tiny: bool = False
-    seeds: int = 3
+    seeds: int = 2
     policy: Policy | None = None  # one policy instead of the experiment's own list
-
-
-class Finding(NamedTuple):
-    """A claim, and what became of it."""
-
-    claim: str
-    expectation: str
-    measured: str
-    holds: bool
-
-    @property
-    def verdict(self) -> str:
-        """In words."""
-        return "reproduced" if self.holds else "not reproduced"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question with its method: `jobs` are run in parallel, then `findings` and `figures` are made of the results."""
+    """A question with its method: `jobs` are run in any order, then `findings` and `figures` are made of the results.
+
+    run is a function of a module, so that another process finds it by its name; a result depends on the job and on
+    nothing else. Results are handed on in the order of the jobs.
+    """
 
     name: str
     question: str
@@ -46,4 +40,7 @@ class Experiment:
     run: Callable[[Job], Result]
     findings: Callable[[list[Result]], list[Finding]]
     metrics: Callable[[Result], list[dict[str, Any]]]  # rows of metrics.jsonl
-    figures: Callable[[list[Result], Path], list[Path]]  # written below the folder
+    figures: Callable[[list[Result]], dict[str, Draw]]  # by the name of the file
+    figure_names: Callable[[Options], tuple[str, ...]]  # what `figures` will be called, known before any work
+    check: Callable[[Policy], None]  # ValueError for a user's policy under which a job cannot run
+    seeds: int  # how many decide the claims in a full run

@@ -2,96 +2,167 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Finding, Result
-from experiments.update_cancellation.problems import diabetes
-from experiments.update_cancellation.theorem1 import EPSILON
+from experiments.experiment import Result
+from experiments.statistics import final, select, spread
+from experiments.update_cancellation.problems import COMPARED, diabetes
+from experiments.update_cancellation.theorem2 import bound, squares
+from experiments.verdicts import (
+    CONFIDENCE,
+    Finding,
+    Test,
+    all_of,
+    count_test,
+    difference_test,
+    judge,
+    mean_interval,
+    ratio_test,
+)
 
-#: The part of a run, from its end, that "final" is the mean of.
-FINAL = 0.2
+#: Close to fp32: the loss at most a tenth above.
+CLOSE = 1.1
+
+#: What keeps the bits that nearest rounding of the update loses.
+REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
 
 
 def findings(results: list[Result]) -> list[Finding]:
     """One finding for each claim that the results speak to."""
-    training = [result for result in results if result["kind"] == "training"]
-    names = {result["policy"] for result in training}
-    if "update-only" not in names:
-        (given,) = names - {"fp32"} or {"fp32"}
-        return [_against_fp32(training, problem, given) for problem in ("synthetic", "diabetes", "digits")]
+    training = select(results, kind="training")
+    if given := select(training, variant="given"):
+        return [_against_fp32(training, problem, given[0]["label"]) for problem in COMPARED]
     return [
-        *_synthetic(training),
-        *_diabetes(training),
-        *_digits(training),
-        _theorem_1([result for result in results if result["kind"] == "theorem-1"]),
-        _theorem_2([r for r in results if r["kind"] == "distance" and r["policy"] == "theorem-2"]),
+        *(claim(training) for claim in CLAIMS),
+        _theorem_1(select(results, kind="theorem-1")),
+        _theorem_2(select(training, problem="noise-free", variant="theorem-2")),
     ]
 
 
-def final(results: list[Result], problem: str, policy: str, key: str = "loss") -> NDArray[np.float64]:
-    """The final value of a curve for every seed."""
-    runs = sorted((r for r in results if (r["problem"], r["policy"]) == (problem, policy)), key=lambda r: r["seed"])
-    return np.array([np.mean(run[key][-max(1, int(FINAL * len(run[key]))) :]) for run in runs])
+def _ratios(results: list[Result], problem: str, variant: str) -> NDArray[np.float64]:
+    return final(results, problem, variant) / final(results, problem, "fp32")
 
 
-def _synthetic(results: list[Result]) -> list[Finding]:
-    losses = {name: final(results, "synthetic", name) for name in {r["policy"] for r in results}}
-    fp32 = losses["fp32"]
-    update, both = losses["update-only"] / fp32, losses["forward-backward-only"] / fp32
-    standard = losses["bf16-standard"] / fp32
-    stochastic, kahan = losses["bf16-stochastic"] / fp32, losses["bf16-kahan"] / fp32
-    cancelled = final(results, "synthetic", "update-only", "cancelled")
-    early = np.array([np.mean(r["cancelled"][:2]) for r in results if _is(r, "synthetic", "update-only")])
-    ordered = (kahan < stochastic) & (stochastic < np.minimum(update, standard))
-    return [
-        Finding(
-            "synthetic: rounding the update to nearest saturates the loss far above fp32",
-            "loss / fp32 loss >= 8",
-            f"{_spread(update)} (all roundings: {_spread(standard)})",
-            bool((update >= 8).all()),
-        ),
-        Finding(
-            "synthetic: rounding forward and backward only comes close to fp32",
-            "loss / fp32 loss <= 1.1",
-            _spread(both, 3),
-            bool((both <= 1.1).all()),
-        ),
-        Finding(
-            "synthetic: stochastic rounding and Kahan summation remedy the update",
-            "loss: Kahan < stochastic < nearest, every seed",
-            f"Kahan {_spread(kahan)}, stochastic {_spread(stochastic)} times fp32",
-            bool(ordered.all()),
-        ),
-        Finding(
-            "synthetic: updates are cancelled in the late stage of training",
-            "share cancelled: most at the end, fewer at the start",
-            f"{_spread(100 * early, 0)} % at the start, {_spread(100 * cancelled, 0)} % at the end",
-            bool((cancelled > 0.5).all() and (cancelled > early).all()),
-        ),
-    ]
+def _synthetic_saturates(results: list[Result]) -> Finding:
+    update, fp32 = final(results, "synthetic", "update-only"), final(results, "synthetic", "fp32")
+    test = ratio_test(update, fp32, above=8)
+    standard = _ratios(results, "synthetic", "bf16-standard")
+    return Finding(
+        "synthetic: rounding the update to nearest saturates the loss far above fp32",
+        "loss / fp32 loss > 8",
+        f"{spread(update / fp32)} (all roundings: {spread(standard)})",
+        test.text,
+        test.verdict,
+    )
 
 
-def _diabetes(results: list[Result]) -> list[Finding]:
-    fp32 = final(results, "diabetes", "fp32")
+def _synthetic_forward_backward(results: list[Result]) -> Finding:
+    variant = "forward-backward-only"
+    test = ratio_test(final(results, "synthetic", variant), final(results, "synthetic", "fp32"), below=CLOSE)
+    return Finding(
+        "synthetic: rounding forward and backward only comes close to fp32",
+        f"loss / fp32 loss < {CLOSE}",
+        spread(_ratios(results, "synthetic", variant), 3),
+        test.text,
+        test.verdict,
+    )
+
+
+def _synthetic_remedies(results: list[Result]) -> Finding:
+    kahan, stochastic, nearest = (
+        final(results, "synthetic", variant) for variant in ("bf16-kahan", "bf16-stochastic", "bf16-standard")
+    )
+    test = all_of([ratio_test(stochastic, kahan, above=1), ratio_test(nearest, stochastic, above=1)])
+    fp32 = final(results, "synthetic", "fp32")
+    return Finding(
+        "synthetic: stochastic rounding and Kahan summation remedy the update",
+        "loss: Kahan < stochastic < nearest; ratio of neighbours > 1",
+        f"Kahan {spread(kahan / fp32)}, stochastic {spread(stochastic / fp32)}, nearest {spread(nearest / fp32)} "
+        "times fp32",
+        test.text,
+        test.verdict,
+    )
+
+
+def _synthetic_cancels_late(results: list[Result]) -> Finding:
+    runs = select(results, problem="synthetic", variant="update-only")
+    early = np.array([np.mean(run["unchanged"][:2]) for run in runs])
+    late = final(results, "synthetic", "update-only", "unchanged")
+    test = all_of([difference_test(late, 0.5, above=0), difference_test(late, early, above=0)])
+    return Finding(
+        "synthetic: updates are cancelled in the late stage of training",
+        "share cancelled: more than half at the end, fewer at the start",
+        f"{spread(100 * early, 0)} % at the start, {spread(100 * late, 0)} % at the end",
+        test.text,
+        test.verdict,
+    )
+
+
+def _diabetes_saturates(results: list[Result]) -> Finding:
     least = least_diabetes_loss()
-    ratios = {name: final(results, "diabetes", name) / fp32 for name in {r["policy"] for r in results}}
-    excess = (final(results, "diabetes", "update-only") - least) / (fp32 - least)
-    remedies = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights", "forward-backward-only")
-    return [
-        Finding(
-            "diabetes: rounding the update to nearest saturates the loss above fp32",
-            "excess over the least-squares optimum: more than fp32's, every seed",
-            f"{_spread(excess, 1)} times fp32's excess; loss {_spread(ratios['update-only'])} times fp32's",
-            bool((excess > 1).all()),
-        ),
-        Finding(
-            "diabetes: the remedies and 32-bit weights come close to fp32",
-            "loss / fp32 loss <= 1.1 for each",
-            ", ".join(f"{_short(name)} {_spread(ratios[name], 3)}" for name in remedies),
-            bool(all((ratios[name] <= 1.1).all() for name in remedies)),
-        ),
-    ]
+    update, fp32 = (final(results, "diabetes", variant) - least for variant in ("update-only", "fp32"))
+    test = ratio_test(update, fp32, above=1)
+    return Finding(
+        "diabetes: rounding the update to nearest saturates the loss above fp32",
+        "excess over the least-squares optimum / fp32's excess > 1",
+        f"{spread(update / fp32, 1)}; loss {spread(_ratios(results, 'diabetes', 'update-only'))} times fp32's",
+        test.text,
+        test.verdict,
+    )
+
+
+def _diabetes_remedies(results: list[Result]) -> Finding:
+    variants = (*REMEDIES, "forward-backward-only")
+    fp32 = final(results, "diabetes", "fp32")
+    test = all_of([ratio_test(final(results, "diabetes", variant), fp32, below=CLOSE) for variant in variants])
+    return Finding(
+        "diabetes: the remedies and 32-bit weights come close to fp32",
+        f"loss / fp32 loss < {CLOSE} for each",
+        ", ".join(f"{_short(v)} {spread(_ratios(results, 'diabetes', v), 3)}" for v in variants),
+        test.text,
+        test.verdict,
+    )
+
+
+def _digits_saturates(results: list[Result]) -> Finding:
+    standard, fp32 = final(results, "digits", "bf16-standard"), final(results, "digits", "fp32")
+    accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("bf16-standard", "fp32")]
+    test = ratio_test(standard, fp32, above=1)
+    return Finding(
+        "digits: standard 16-bit training reaches a higher held-out loss than fp32",
+        "loss / fp32 loss > 1",
+        f"{spread(standard / fp32, 3)}; accuracy {spread(accuracies[0])} against {spread(accuracies[1])} %",
+        test.text,
+        test.verdict,
+    )
+
+
+def _digits_remedies(results: list[Result]) -> Finding:
+    fp32 = 100 * final(results, "digits", "fp32", "accuracy")
+    scores = {variant: 100 * final(results, "digits", variant, "accuracy") for variant in REMEDIES}
+    test = all_of([difference_test(score, fp32, above=-0.5, below=0.5) for score in scores.values()])
+    return Finding(
+        "digits: the remedies and 32-bit weights match fp32 accuracy",
+        "mean within 0.5 points of fp32",
+        f"fp32 {spread(fp32)} %, " + ", ".join(f"{_short(v)} {spread(score)} %" for v, score in scores.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
+    _synthetic_saturates,
+    _synthetic_forward_backward,
+    _synthetic_remedies,
+    _synthetic_cancels_late,
+    _diabetes_saturates,
+    _diabetes_remedies,
+    _digits_saturates,
+    _digits_remedies,
+)
 
 
 def least_diabetes_loss() -> float:
@@ -101,74 +172,52 @@ def least_diabetes_loss() -> float:
     return float(np.mean((data.x @ weight - data.y) ** 2) / 2)
 
 
-def _digits(results: list[Result]) -> list[Finding]:
-    scores = {name: 100 * final(results, "digits", name, "accuracy") for name in {r["policy"] for r in results}}
-    loss = {name: final(results, "digits", name) for name in scores}
-    remedies = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
-    return [
-        Finding(
-            "digits: standard 16-bit training reaches a higher held-out loss than fp32",
-            "loss above fp32's, every seed",
-            f"{_spread(loss['bf16-standard'], 3)} against {_spread(loss['fp32'], 3)}; accuracy "
-            f"{_spread(scores['bf16-standard'])} against {_spread(scores['fp32'])} %",
-            bool((loss["bf16-standard"] > loss["fp32"]).all()),
-        ),
-        Finding(
-            "digits: the remedies and 32-bit weights match fp32 accuracy",
-            "mean within 0.5 points of fp32",
-            ", ".join(f"{_short(name)} {_spread(scores[name])} %" for name in remedies),
-            bool(all(abs(scores[name].mean() - scores["fp32"].mean()) <= 0.5 for name in remedies)),
-        ),
-    ]
-
-
 def _theorem_1(results: list[Result]) -> Finding:
-    tried, moved = sum(r["tried"] for r in results), sum(r["moved"] for r in results)
-    counter = all(r["counterexample"] for r in results)
+    tried, moved = 10 * sum(result["tried"] for result in results), sum(result["moved"] for result in results)
+    counterexample = all(result["counterexample"] for result in results)
+    test = all_of([count_test(moved, tried), count_test(int(not counterexample), 1)])
     return Finding(
         "theorem 1: inside the safe radius every update is cancelled",
         "no weight moves; the printed radius is too large by up to 2",
-        f"{moved} of {10 * tried} weights moved; the counterexample {'moves' if counter else 'does not move'}",
-        moved == 0 and counter,
+        f"{moved} of {tried} weights moved; the counterexample {'moves' if counterexample else 'does not move'}",
+        test.text,
+        test.verdict,
     )
 
 
 def _theorem_2(results: list[Result]) -> Finding:
-    squares = np.mean([np.square(r["distance"]) for r in results], axis=0)
-    bound = np.mean([theorem_2_bound(r) for r in results], axis=0)
-    worst = float(np.max(squares[1:] / bound[1:]))
+    ratios = np.array([squares(result) / bound(result) for result in results])
+    test = below_at_every_time(ratios)
     return Finding(
         "theorem 2: with exact updates |w - w*|^2 falls below exp(-alpha mu t (1 - 4 epsilon L / mu))",
-        "mean over seeds below the bound at every t",
-        f"at most {worst:.2g} of the bound; |w - w*|^2 ends at {squares[-1]:.1e}",
-        worst <= 1.0,
+        "mean of |w - w*|^2 / bound < 1 at every t",
+        f"at most {ratios.mean(axis=0).max():.2g}; "
+        f"|w - w*|^2 ends at {np.mean([squares(result)[-1] for result in results]):.1e}",
+        test.text,
+        test.verdict,
     )
 
 
-def theorem_2_bound(result: Result, factor: float = 4.0) -> NDArray[np.float64]:
-    """The bound on the squared distance at the recorded iterations."""
-    mu, t = result["mu"], np.array(result["iteration"])
-    rate = result["lr"] * mu * (1 - factor * EPSILON * result["L"] / mu)
-    return np.exp(-rate * t) * result["distance"][0] ** 2
+def below_at_every_time(ratios: NDArray) -> Test:
+    """Whether the mean over seeds of ratios (seeds, times) is below 1 at all times, by intervals that hold jointly."""
+    times = ratios.shape[1]
+    intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in ratios.T]
+    highest = max(intervals, key=lambda interval: interval.high)
+    verdicts = [Test(judge(interval, -np.inf, 1.0), "") for interval in intervals]
+    text = f"all intervals end below {highest.high:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(ratios)}"
+    return Test(all_of(verdicts).verdict, text)
 
 
-def _against_fp32(results: list[Result], problem: str, policy: str) -> Finding:
-    ratio = final(results, problem, policy) / final(results, problem, "fp32")
+def _against_fp32(results: list[Result], problem: str, label: str) -> Finding:
+    test = ratio_test(final(results, problem, "given"), final(results, problem, "fp32"), below=CLOSE)
     return Finding(
-        f"{problem}: {policy} comes close to fp32",
-        "loss / fp32 loss <= 1.1",
-        _spread(ratio, 3),
-        bool((ratio <= 1.1).all()),
+        f"{problem}: {label} comes close to fp32",
+        f"loss / fp32 loss < {CLOSE}",
+        spread(_ratios(results, problem, "given"), 3),
+        test.text,
+        test.verdict,
     )
-
-
-def _is(result: Result, problem: str, policy: str) -> bool:
-    return (result["problem"], result["policy"]) == (problem, policy)
 
 
 def _short(name: str) -> str:
     return name.removeprefix("bf16-")
-
-
-def _spread(values: NDArray[np.float64], digits: int = 2) -> str:
-    return f"{values.mean():.{digits}f} ± {values.std():.{digits}f}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import simfloat as sf
+from experiments.variants import Variant
 
 UPDATE_ONLY = sf.Policy(
     name="update-only",
@@ -27,12 +28,18 @@ THEOREM_2 = sf.Policy(
     gradients=sf.BF16,
 ).override(operation="linear", activations=sf.FP64)
 
-POLICIES: dict[str, sf.Policy] = {
-    "fp32": sf.policies["fp32"],
-    "forward-backward-only": FORWARD_BACKWARD_ONLY,
-    "bf16-standard": sf.policies["bf16-standard"],
-    "update-only": UPDATE_ONLY,
-    "bf16-stochastic": sf.policies["bf16-stochastic"],
-    "bf16-kahan": sf.policies["bf16-kahan"],
-    "bf16-fp32-weights": sf.policies["bf16-fp32-weights"],
-}
+FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
+NEAREST_UPDATE = Variant("update-only", UPDATE_ONLY, "bf16 update only")
+
+VARIANTS = [
+    FP32,
+    Variant("forward-backward-only", FORWARD_BACKWARD_ONLY, "bf16 forward and backward only"),
+    Variant("bf16-standard", sf.policies["bf16-standard"], "bf16 standard"),
+    NEAREST_UPDATE,
+    Variant("bf16-stochastic", sf.policies["bf16-stochastic"], "bf16 stochastic update"),
+    Variant("bf16-kahan", sf.policies["bf16-kahan"], "bf16 Kahan update"),
+    Variant("bf16-fp32-weights", sf.policies["bf16-fp32-weights"], "bf16 with fp32 weights"),
+]
+
+#: What the theorems are about: no rounding to 16 bits, nearest updates, exact updates.
+THEOREMS = [FP32, NEAREST_UPDATE, Variant("theorem-2", THEOREM_2, "bf16 forward and backward only")]

@@ -1,8 +1,8 @@
-"""The data and the models of the experiment."""
+"""The problems of the experiment."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -10,48 +10,76 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
+from experiments.problem import Problem
+from experiments.training import Problems
 
 #: Inputs of the noise-free problem are drawn again until |x|^2 is at most this: assumption A2 of the theorems.
 MOST_NORM = 18.0
 
+#: The learning rate of both synthetic problems.
+SYNTHETIC_LR = 0.01
 
-class Problem(NamedTuple):
-    """Training data, data to evaluate on, and how to train: batches are drawn with replacement."""
+
+def linear_model(features: int) -> sf.nn.Module:
+    """Least squares: no bias, started at zero."""
+    model = sf.nn.Linear(features, 1, bias=False)
+    model.weight.data = np.zeros(model.weight.shape)
+    return model
+
+
+def half_squared_error(output: sf.Tensor, y: NDArray) -> sf.Tensor:
+    """Half the mean squared error; the gradient of one sample's is its error."""
+    return sf.nn.mse_loss(output, y) * 0.5
+
+
+class Synthetic(NamedTuple):
+    """Inputs (2000, 10), labels (2000, 1), and the weights that made them (10, 1)."""
 
     x: NDArray
     y: NDArray
-    test_x: NDArray
-    test_y: NDArray
-    lr: float
-    batch: int
-    steps: int
-    optimum: NDArray | None = None  # the weights that made the labels
-
-    def batches(self, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
-        """The same batches for every policy."""
-        rng = np.random.default_rng([seed, 1])
-        for _ in range(self.steps):
-            rows = rng.integers(0, len(self.x), self.batch)
-            yield self.x[rows], self.y[rows]
+    optimum: NDArray
 
 
-def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
-    """The paper's least squares: x ~ N(0, I) in 10 dimensions, w* uniform in [0, 100), label noise 0.5."""
+@cache
+def synthetic_data(seed: int, noise: float) -> Synthetic:
+    """The paper's least squares: x ~ N(0, I) in 10 dimensions, w* uniform in [0, 100), normal noise on the labels."""
     rng = np.random.default_rng(seed)
     x = rng.standard_normal((2000, 10)).astype(np.float32)
     if noise == 0:
         while (large := (x**2).sum(axis=1) > MOST_NORM).any():
             x[large] = rng.standard_normal((int(large.sum()), 10))
     optimum = rng.uniform(0, 100, (10, 1))
-    y = x @ optimum + noise * rng.standard_normal((2000, 1))
-    return Problem(x, y, x, y, lr=0.01, batch=1, steps=100 if tiny else 1200, optimum=optimum)
+    return Synthetic(x, x @ optimum + noise * rng.standard_normal((2000, 1)), optimum)
+
+
+def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
+    """Least squares on synthetic data; beside the loss, the distance to w* is measured."""
+    x, y, optimum = synthetic_data(seed, noise)
+    return Problem(
+        x=x,
+        y=y,
+        model=partial(linear_model, x.shape[1]),
+        loss=half_squared_error,
+        optimizer=partial(sf.optim.SGD, lr=SYNTHETIC_LR),
+        batch=1,
+        steps=100 if tiny else 1200,
+        measures=lambda model, output, y: {"distance": float(np.linalg.norm(model.state_dict()["weight"].T - optimum))},
+    )
 
 
 def diabetes(seed: int, tiny: bool) -> Problem:
     """Least squares on the diabetes data: 442 patients, 10 standardised features and a constant one."""
     x, y = datasets.diabetes()
-    x, y = np.hstack([x, np.ones((len(x), 1))]).astype(np.float32), y[:, np.newaxis]
-    return Problem(x, y, x, y, lr=0.003, batch=1, steps=100 if tiny else 1200)
+    x = np.hstack([x, np.ones((len(x), 1))]).astype(np.float32)
+    return Problem(
+        x=x,
+        y=y[:, np.newaxis],
+        model=partial(linear_model, x.shape[1]),
+        loss=half_squared_error,
+        optimizer=partial(sf.optim.SGD, lr=0.003),
+        batch=1,
+        steps=100 if tiny else 1200,
+    )
 
 
 def digits(seed: int, tiny: bool) -> Problem:
@@ -60,34 +88,19 @@ def digits(seed: int, tiny: bool) -> Problem:
     x = x.astype(np.float32)
     order = np.random.default_rng(0).permutation(len(x))
     train, test = order[: 3 * len(x) // 4], order[3 * len(x) // 4 :]
-    return Problem(x[train], y[train], x[test], y[test], lr=0.2, batch=32, steps=20 if tiny else 240)
+    return Problem(
+        x=x[train],
+        y=y[train],
+        model=lambda: sf.nn.MLP([64, 32, 10], rng=seed),
+        loss=sf.nn.cross_entropy,
+        optimizer=partial(sf.optim.SGD, lr=0.02),
+        batch=32,
+        steps=20 if tiny else 600,
+        test=(x[test], y[test]),
+        measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
+    )
 
 
-PROBLEMS = {"synthetic": synthetic, "diabetes": diabetes, "digits": digits}
-
-
-def model_for(problem: str, seed: int) -> sf.nn.Module:
-    """A linear model that starts at zero for least squares, a multilayer perceptron for digits."""
-    if problem == "digits":
-        return sf.nn.MLP([64, 32, 10], rng=seed)
-    model = sf.nn.Linear(11 if problem == "diabetes" else 10, 1, bias=False)
-    model.weight.data = np.zeros(model.weight.shape)
-    return model
-
-
-def loss_and_accuracy(problem: str, data: Problem, model: sf.nn.Module) -> tuple[float, float | None]:
-    """Half the mean squared error, or cross-entropy and accuracy, on the evaluation data, in double precision."""
-    state = {path: value.astype(np.float64) for path, value in model.state_dict().items()}
-    if problem != "digits":
-        return float(np.mean((_product(data.test_x, state["weight"]) - data.test_y) ** 2) / 2), None
-    hidden = np.maximum(_product(data.test_x, state["hidden.0.weight"]) + state["hidden.0.bias"], 0)
-    scores = _product(hidden, state["head.weight"]) + state["head.bias"]
-    scores -= scores.max(axis=1, keepdims=True)
-    chances = scores - np.log(np.exp(scores).sum(axis=1, keepdims=True))
-    right = scores.argmax(axis=1) == data.test_y
-    return float(-np.mean(chances[np.arange(len(scores)), data.test_y])), float(np.mean(right))
-
-
-def _product(x: NDArray, weight: NDArray) -> NDArray:
-    """x times the transpose of weight; not by BLAS, whose threads would get in the way of the other workers."""
-    return sf.matmul(x, weight.T, accumulate=sf.FP64)
+#: On these every policy is compared; theorem 2 is about least squares without noise.
+COMPARED: Problems = {"synthetic": synthetic, "diabetes": diabetes, "digits": digits}
+PROBLEMS: Problems = {**COMPARED, "noise-free": partial(synthetic, noise=0.0)}

@@ -13,12 +13,17 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.experiment import Result
 from experiments.update_cancellation.policies import UPDATE_ONLY
-from experiments.update_cancellation.problems import synthetic
+from experiments.update_cancellation.problems import synthetic_data
 
 EPSILON = sf.BF16.unit_roundoff
 
 #: Small enough for many bfloat16 points to lie inside the radius.
 LR = 1e-4
+
+
+def largest_input(x: NDArray) -> float:
+    """L: the greatest |x_i|^2."""
+    return float((x.astype(np.float64) ** 2).sum(axis=1).max())
 
 
 def safe_radius(lr: float, L: float, least_weight: float) -> float:
@@ -34,9 +39,9 @@ def printed_radius(lr: float, L: float, least_weight: float) -> float:
 def check_theorem_1(seed: int, points: int) -> Result:
     """Updates from random bfloat16 weights inside the safe radius, and how many weights they moved."""
     rng = np.random.default_rng([seed, 2])
-    data = synthetic(seed, tiny=True, noise=0.0)
+    inputs = synthetic_data(seed, noise=0.0).x
     optimum = sf.round(rng.uniform(1, 100, 10), sf.BF16)
-    L = float((data.x.astype(np.float64) ** 2).sum(axis=1).max())
+    L = largest_input(inputs)
     radius = safe_radius(LR, L, float(optimum.min()))
     tried = moved = 0
     while tried < points:
@@ -44,7 +49,7 @@ def check_theorem_1(seed: int, points: int) -> Result:
         weight = sf.round(optimum + step / np.linalg.norm(step) * rng.uniform(0, 1.5 * radius), sf.BF16)
         if 0 < np.linalg.norm(weight - optimum) < radius:
             tried += 1
-            x = data.x[rng.integers(len(data.x))]
+            x = inputs[rng.integers(len(inputs))]
             moved += int((step_from(weight, x, optimum, LR) != weight).sum())
     return {"tried": tried, "moved": moved, "radius": radius, "counterexample": counterexample()}
 

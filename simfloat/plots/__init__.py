@@ -1,5 +1,15 @@
 """Arrays in, matplotlib figures out."""
 
-from simfloat.plots.curves import Curve, draw_curves, moving_mean, new_figure, save_figure
+from simfloat.plots.curves import Curve, draw_curves, moving_mean
+from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, add_legend, new_figure, save_figure
 
-__all__ = ["Curve", "draw_curves", "moving_mean", "new_figure", "save_figure"]
+__all__ = [
+    "COLUMN_WIDTH",
+    "FULL_WIDTH",
+    "Curve",
+    "add_legend",
+    "draw_curves",
+    "moving_mean",
+    "new_figure",
+    "save_figure",
+]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,11 +9,27 @@ from numpy.typing import NDArray
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
-#: Colours that stay apart for colour-blind readers (Okabe and Ito 2008), and dashes that stay apart in print.
-COLORS = ("#000000", "#56b4e9", "#d55e00", "#e69f00", "#009e73", "#cc79a7", "#0072b2", "#999999")
-DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), "-", (0, (5, 2)), "-", (0, (5, 2)), (0, (1, 1)), "-")
+
+class Style(NamedTuple):
+    """How a line is told from others: by colour, by dashes, and by its marker."""
+
+    color: str
+    dashes: Any
+    marker: str
+
+
+#: Colours that colour-blind readers tell apart (Okabe and Ito 2008); dashes and markers differ where greys do not.
+STYLES = (
+    Style("#000000", "-", ""),
+    Style("#56b4e9", (0, (1, 1)), "s"),
+    Style("#d55e00", "-", "o"),
+    Style("#e69f00", (0, (4, 1.5)), "v"),
+    Style("#009e73", "-", "^"),
+    Style("#cc79a7", (0, (4, 1.5)), "D"),
+    Style("#0072b2", (0, (1, 1)), "x"),
+    Style("#999999", "-", "*"),
+)
 
 
 class Curve(NamedTuple):
@@ -30,45 +45,69 @@ class Curve(NamedTuple):
     smooth: int = 1
 
 
-def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
-    """A figure of width x height inches with a grid of axes, drawn without a display; `legend` inches stay free."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width, height))
-    FigureCanvasAgg(figure)
-    axes = figure.subplots(rows, columns)
-    # Margins in inches: matplotlib's own search for them takes as long as all the drawing.
-    figure.subplots_adjust(
-        left=0.8 / width, right=1 - 0.15 / width, bottom=(0.6 + legend) / height, top=1 - 0.4 / height,
-        wspace=0.25, hspace=0.18,
-    )  # fmt: skip
-    return figure, axes
-
-
 def draw_curves(axes: Axes, curves: list[Curve], *, ylabel: str, title: str = "", log: bool = False) -> None:
-    """Draw the mean over seeds of every curve, and between the least and the greatest seed a band."""
-    for curve in curves:
-        color, dash = COLORS[curve.style % len(COLORS)], DASHES[curve.style % len(DASHES)]
-        forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-        values = np.array([back(moving_mean(forth(row), curve.smooth)) for row in curve.values])
-        axes.plot(curve.x, values.mean(axis=0), color=color, linestyle=dash, label=curve.label, linewidth=1.8)
-        axes.fill_between(curve.x, values.min(axis=0), values.max(axis=0), color=color, alpha=0.12, linewidth=0)
+    """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
+
+    Values that are not finite leave a gap.
+    """
+    for number, curve in enumerate(curves):
+        style = STYLES[curve.style % len(STYLES)]
+        values = smoothed(curve, log)
+        axes.plot(
+            curve.x, values.mean(axis=0), label=plain(curve.label), color=style.color, linestyle=style.dashes,
+            linewidth=1.2, marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
+            # Lines on one another still show each its markers.
+            markevery=(number / max(1, len(curves)) * 0.1, 0.1),
+        )  # fmt: skip
+        axes.fill_between(curve.x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.12, linewidth=0)
     if log:
-        axes.set_yscale("log")
+        logarithmic(axes)
     axes.set(ylabel=ylabel, title=title)
-    axes.grid(alpha=0.25)
+    axes.grid(alpha=0.25, linewidth=0.5)
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def smoothed(curve: Curve, log: bool) -> NDArray:
+    """The moving mean of every seed's values, of their logarithms if `log`."""
+    forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
+    values = np.asarray(curve.values, np.float64)
+    usable = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
+    rows = forth(np.where(usable, values, np.nan))
+    return np.array([back(moving_mean(row, curve.smooth)) for row in rows])
+
+
 def moving_mean(values: NDArray, points: int) -> NDArray:
-    """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends."""
+    """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends.
+
+    A value that is NaN leaves NaN where it takes part, and nowhere else.
+    """
     place = np.arange(len(values))
     reach = np.minimum(points // 2, np.minimum(place, len(values) - 1 - place))
-    sums = np.cumsum(np.concatenate([[0.0], values]))
-    return (sums[place + reach + 1] - sums[place - reach]) / (2 * reach + 1)
+    return np.array([np.mean(values[i - r : i + r + 1]) for i, r in zip(place, reach, strict=True)])
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG file."""
-    figure.savefig(path, format="png", dpi=130)
+def logarithmic(axes: Axes) -> None:
+    """A logarithmic axis that labels few numbers, and each as people write it: 0.2, 5, 2000."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    decades = np.log10(high / low)
+    # Over less than two decades powers of ten are too few.
+    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
+    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if 1e-3 < value < 1e5 else power(value)))
+    axes.yaxis.set_minor_formatter(NullFormatter())
+
+
+def power(value: float) -> str:
+    """A power of ten, or a multiple of one, as matplotlib writes exponents."""
+    exponent = int(np.floor(np.log10(value) + 1e-9))
+    factor = value / 10.0**exponent
+    return f"$10^{{{exponent}}}$" if abs(factor - 1) < 1e-9 else f"${factor:g}\\cdot 10^{{{exponent}}}$"
+
+
+def plain(label: str) -> str:
+    """A label that is drawn as it is: no mathematics between dollars, and none that hides for its underscore."""
+    text = label.replace("\\", r"\\") if "$" in label else label
+    text = text.replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text

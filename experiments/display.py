@@ -1,0 +1,65 @@
+"""What a run shows in a terminal: a bar while it runs, its findings at the end."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console, RenderableType
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from experiments.experiment import Experiment
+from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Finding
+
+COLUMNS = ("claim", "expectation", "measured (mean ± standard deviation over seeds)", "test", "verdict")
+STYLES = {REPRODUCED: "green", NOT_REPRODUCED: "red", INCONCLUSIVE: "yellow", None: ""}
+
+#: Narrower terminals get the fields of a finding below one another.
+TABLE_WIDTH = 110
+
+#: Of output that goes to a file.
+FILE_WIDTH = 160
+
+
+def progress_bar() -> Progress:
+    """A bar that counts jobs, on standard error and only if that is a terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return Progress(*columns, console=Console(stderr=True), disable=not is_terminal)
+
+
+def show_findings(experiment: Experiment, findings: list[Finding]) -> None:
+    """Print claim, expectation, what was measured, the test and the verdict; nothing is ever cut off."""
+    is_terminal = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(width=None if is_terminal else FILE_WIDTH)
+    console.print(Text(experiment.question, style="italic"))
+    console.print(as_table(findings) if console.width >= TABLE_WIDTH else as_list(findings))
+
+
+def cells(finding: Finding) -> list[Text]:
+    """The fields of a finding as they are: brackets in a policy's name are no markup."""
+    *fields, verdict = finding
+    return [*(Text(str(field)) for field in fields), Text(verdict or "none", style=STYLES[verdict])]
+
+
+def as_table(findings: list[Finding]) -> RenderableType:
+    """A row for each finding."""
+    table = Table(show_lines=True)
+    for column in COLUMNS:
+        table.add_column(column, overflow="fold", min_width=len(NOT_REPRODUCED) if column == "verdict" else None)
+    for finding in findings:
+        table.add_row(*cells(finding))
+    return table
+
+
+def as_list(findings: list[Finding]) -> RenderableType:
+    """A line for each field, and an empty one between findings."""
+    table = Table.grid(padding=(0, 1))
+    table.add_column(overflow="fold", style="bold")
+    table.add_column(overflow="fold")
+    for finding in findings:
+        for name, cell in zip(COLUMNS, cells(finding), strict=True):
+            table.add_row(name.split()[0], cell)
+        table.add_row("", "")
+    return table

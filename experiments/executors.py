@@ -1,0 +1,117 @@
+"""Where jobs are carried out: an executor takes a function and jobs, and gives the results as they are finished.
+
+An executor is any function of that shape, so that a cluster's scheduler can stand in for this machine's processes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Generator, Sequence
+from typing import Any
+
+import simfloat as sf
+from experiments.experiment import Job, Result
+
+#: Gives pairs of a job's place among the jobs and its result, in any order; raises JobError where a job has none.
+Executor = Callable[[Callable[[Job], Result], Sequence[Job]], Generator[tuple[int, Result]]]
+
+
+class JobError(Exception):
+    """A job gave no result. `refused` if it raised ValueError: what it was given cannot be computed."""
+
+    def __init__(self, job: Job, reason: str, refused: bool = False) -> None:
+        what = ", ".join(str(job[key]) for key in ("problem", "label") if key in job) or job.get("kind", "a job")
+        super().__init__(f"The job of {what}, seed {job.get('seed')}, failed: {reason}")
+        self.refused = refused
+
+
+def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
+    """Carry out the jobs here, in order."""
+    for place, job in enumerate(jobs):
+        try:
+            result = function(job)
+        except ValueError as error:
+            raise JobError(job, str(error), refused=True) from error
+        yield place, result
+
+
+def in_processes(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
+    """Carry out the jobs in as many processes as `simfloat.get_threads()`, each with one thread.
+
+    The processes end with this one, whatever ends it, and at once when the iteration is given up.
+    """
+    waiting = queue.SimpleQueue[tuple[int, Job]]()
+    for numbered in enumerate(jobs):
+        waiting.put(numbered)
+    answers = queue.SimpleQueue[tuple[int, Any]]()
+    workers: list[Worker] = []
+    try:
+        for _ in range(min(len(jobs), sf.get_threads())):
+            workers.append(Worker(function))
+            threading.Thread(target=workers[-1].serve, args=(waiting, answers), daemon=True).start()
+        for _ in jobs:
+            place, answer = answers.get()
+            if "result" not in answer:
+                raise JobError(jobs[place], answer["error"], answer.get("refused", False))
+            yield place, answer["result"]
+    finally:
+        for worker in workers:
+            worker.end()
+
+
+class Worker:
+    """A process that takes jobs as lines of JSON and answers each with a line.
+
+    It belongs to a session of its own: Ctrl-C in a terminal reaches the parent alone.
+    """
+
+    def __init__(self, function: Callable[[Job], Result]) -> None:
+        # The same places are searched for modules as here.
+        paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "experiments.worker", function.__module__, function.__name__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,
+        )
+
+    def serve(self, waiting: queue.SimpleQueue[tuple[int, Job]], answers: queue.SimpleQueue[tuple[int, Any]]) -> None:
+        """Hand on jobs while there are any, and their answers; stop at the first that is not answered."""
+        while not waiting.empty():
+            try:
+                place, job = waiting.get_nowait()
+            except queue.Empty:
+                return
+            line = self.ask(json.dumps(job).encode())
+            if not line:
+                answers.put((place, {"error": self.epitaph()}))
+                return
+            answers.put((place, json.loads(line)))
+
+    def ask(self, line: bytes) -> bytes:
+        """The answer to a line; empty if the process has ended."""
+        assert self.process.stdin is not None and self.process.stdout is not None
+        try:
+            self.process.stdin.write(line + b"\n")
+            self.process.stdin.flush()
+            return self.process.stdout.readline()
+        except (OSError, ValueError):  # a broken pipe, or one that `end` has closed
+            return b""
+
+    def epitaph(self) -> str:
+        """How the process ended."""
+        code = self.process.wait()
+        if code < 0:
+            return f"its process was ended by signal {-code}; if that is 9, memory may have run out."
+        return f"its process ended with exit code {code}."
+
+    def end(self) -> None:
+        """End the process now."""
+        self.process.kill()
+        self.process.wait()

@@ -1,0 +1,49 @@
+"""A problem: data, a model and its loss, how it is trained and how it is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+
+#: Further measures of a model with the weights it has, from its outputs and the labels.
+Measures = Callable[[sf.nn.Module, NDArray, NDArray], dict[str, float]]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is trained, apart from the policy: the same data, initial weights and batches for every policy.
+
+    `model` makes a fresh model, always the same; `loss` takes its output and the labels; `optimizer` takes its
+    parameters. Batches are drawn with replacement. The model is judged on `test`, by default the training data.
+    """
+
+    x: NDArray
+    y: NDArray
+    model: Callable[[], sf.nn.Module]
+    loss: Callable[[sf.Tensor, NDArray], sf.Tensor]
+    optimizer: Callable[[Iterable[sf.Parameter]], sf.optim.SGD]
+    batch: int
+    steps: int
+    test: tuple[NDArray, NDArray] | None = None
+    measures: Measures = lambda model, output, y: {}
+
+    def batches(self, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
+        """The batches of a run, in order."""
+        rng = np.random.default_rng([seed, 1])
+        for _ in range(self.steps):
+            rows = rng.integers(0, len(self.x), self.batch)
+            yield self.x[rows], self.y[rows]
+
+    def evaluate(self, model: sf.nn.Module) -> dict[str, float]:
+        """The loss and the further measures on the test data, computed in FP64 by a copy of the model."""
+        copy = self.model()
+        copy.load_state_dict(model.state_dict())
+        x, y = self.test or (self.x, self.y)
+        with sf.simulate("fp64"), sf.no_grad():
+            output = copy(x)
+            return {"loss": float(self.loss(output, y).item()), **self.measures(copy, output.data, y)}

@@ -1,0 +1,85 @@
+"""One run of a problem under a policy, and the jobs that are such runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.problem import Problem
+from experiments.variants import Variant
+
+#: How often a run is looked at, and a tiny one.
+RECORDS, TINY_RECORDS = 40, 5
+
+#: Problems by name: each is made from a seed, and whether it is to be tiny.
+Problems = Mapping[str, Callable[[int, bool], Problem]]
+
+
+def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options: Options) -> list[Job]:
+    """A run of every problem under every policy from every seed."""
+    variants = list(variants)
+    return [
+        {
+            "kind": "training",
+            "problem": problem,
+            "variant": variant.key,
+            "label": variant.label,
+            "policy": variant.policy.to_dict(),
+            "seed": seed,
+            "tiny": options.tiny,
+        }
+        for problem in problems
+        for variant in variants
+        for seed in range(options.seeds)
+    ]
+
+
+def run_training(problems: Problems, job: Job) -> Result:
+    """Carry out one of these jobs: its fields, but for the policy's, and the curves of the run."""
+    problem = problems[job["problem"]](job["seed"], job["tiny"])
+    known = {key: value for key, value in job.items() if key != "policy"}
+    records = TINY_RECORDS if job["tiny"] else RECORDS
+    return {**known, **train(problem, sf.Policy.from_dict(job["policy"]), job["seed"], records)}
+
+
+def train(problem: Problem, policy: sf.Policy, seed: int, records: int) -> Result:
+    """What the problem measures and the share of weights that steps left unchanged, `records` times during the run.
+
+    "unchanged" counts, since the record before, the weights that an update other than zero left as they were. "start"
+    holds the measures before the first step.
+    """
+    model = problem.model()
+    optimizer = problem.optimizer(model.parameters())
+    recorder = sf.Recorder(path="*weight", phase="update")
+    every = max(1, problem.steps // records)
+    rows = []
+    start, seen = problem.evaluate(model), {"unchanged": 0, "total": 0}
+    with sf.simulate(policy, seed=seed, observer=recorder):
+        for step, (x, y) in enumerate(problem.batches(seed), 1):
+            optimizer.zero_grad()
+            problem.loss(model(x), y).backward()
+            optimizer.step()
+            if step % every == 0:
+                before, seen = seen, recorder.counts()
+                share = (seen["unchanged"] - before["unchanged"]) / max(1, seen["total"] - before["total"])
+                rows.append({"iteration": step, **problem.evaluate(model), "unchanged": share})
+    return {"start": start, **{key: [row[key] for row in rows] for key in rows[0]}}
+
+
+def training_rows(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl of such a run: one for each record."""
+    same = {key: value for key, value in result.items() if not isinstance(value, (list, dict))}
+    curves = {key: value for key, value in result.items() if isinstance(value, list)}
+    return [{**same, **dict(zip(curves, row, strict=True))} for row in zip(*curves.values(), strict=True)]
+
+
+def check_policy(problems: Problems, policy: sf.Policy) -> None:
+    """Make one step of every problem: ValueError naming the problem that cannot be trained under the policy."""
+    for name, problem in problems.items():
+        try:
+            train(replace(problem(0, True), steps=1), policy, seed=0, records=1)
+        except ValueError as error:
+            raise ValueError(f"The policy does not fit the problem {name}: {error}") from None

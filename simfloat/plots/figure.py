@@ -1,0 +1,66 @@
+"""Figures of a paper's width, drawn without a display and written as PNG."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Text in points at the printed size; figures are as wide as they are printed.
+SMALL, NORMAL = 7, 8
+
+#: Two columns of a paper, in inches, and one.
+FULL_WIDTH, COLUMN_WIDTH = 7.0, 3.4
+
+
+def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
+    """A figure of width x height inches with a grid of axes; `legend` inches stay free at the bottom.
+
+    Raises ImportError naming the extra if matplotlib is not installed.
+    """
+    require_matplotlib()
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    sizes: Any = {"font.size": SMALL, "axes.titlesize": NORMAL, "axes.labelsize": NORMAL, "axes.linewidth": 0.6}
+    with rc_context(sizes):
+        figure = Figure(figsize=(width, height))
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(rows, columns)
+    # Margins in inches: matplotlib's own search for them takes as long as all the drawing.
+    figure.subplots_adjust(
+        left=0.55 / width, right=1 - 0.08 / width, bottom=(0.42 + legend) / height, top=1 - 0.25 / height,
+        wspace=0.4, hspace=0.18,
+    )  # fmt: skip
+    return figure, axes
+
+
+def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", height: float = 0.0) -> None:
+    """The legend of one of the axes for the whole figure, `height` inches above the lower edge, and a caption below."""
+    handles, labels = axes.get_legend_handles_labels()
+    inches = figure.get_size_inches()[1]
+    figure.legend(
+        handles, labels, loc="lower center", bbox_to_anchor=(0.5, height / inches), ncols=columns, frameon=False,
+        fontsize=NORMAL, handlelength=3,
+    )  # fmt: skip
+    figure.text(0.5, 0.06 / inches, caption, ha="center", va="bottom", fontsize=SMALL)
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write the figure as a PNG file; characters that the font lacks are drawn as boxes."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        figure.savefig(path, format="png", dpi=250)
+
+
+def require_matplotlib() -> None:
+    """ImportError that names the extra, if matplotlib is missing."""
+    try:
+        importlib.import_module("matplotlib")
+    except ImportError:
+        raise ImportError("Figures are drawn by matplotlib: pip install 'simfloat[plots]'.") from None

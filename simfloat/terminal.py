@@ -1,0 +1,56 @@
+"""Command lines whose output may be ASCII, closed, full, or cut off by a reader that has seen enough."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+from collections.abc import Callable
+
+#: What a shell reports for a program ended by Ctrl-C.
+INTERRUPTED = 130
+
+
+def guarded(command: Callable[[], int]) -> int:
+    """Run a command that prints; its exit code, or 130 if it was interrupted, or 1 if its output was not taken.
+
+    Characters that the terminal's encoding lacks are printed as question marks. Where a reader closed the pipe, as
+    `head` does, nothing more is said; any other fault of the output is one line on standard error.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+    try:
+        code = command()
+        flush()
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return INTERRUPTED
+    except OSError as error:
+        if not output_is_broken():
+            raise
+        discard_output()
+        if error.errno != errno.EPIPE:
+            print(f"Cannot write to standard output: {error.strerror}.", file=sys.stderr)
+        return 1
+    return code
+
+
+def flush() -> None:
+    """Write what standard output still holds; a closed one holds nothing."""
+    if sys.stdout is not None and not sys.stdout.closed:
+        sys.stdout.flush()
+
+
+def output_is_broken() -> bool:
+    """Whether standard output refuses what it holds."""
+    try:
+        flush()
+    except OSError:
+        return True
+    return False
+
+
+def discard_output() -> None:
+    """Let standard output lead nowhere, so that what it holds is not written once more when Python ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
