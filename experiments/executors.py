@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Generator, Sequence
+from contextlib import suppress
 from typing import Any
 
 import simfloat as sf
@@ -52,8 +53,7 @@ def in_processes(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Gene
     workers: list[Worker] = []
     try:
         for _ in range(min(len(jobs), sf.get_threads())):
-            workers.append(Worker(function))
-            threading.Thread(target=workers[-1].serve, args=(waiting, answers), daemon=True).start()
+            workers.append(Worker(function, waiting, answers))
         for _ in jobs:
             place, answer = answers.get()
             if "result" not in answer:
@@ -65,12 +65,18 @@ def in_processes(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Gene
 
 
 class Worker:
-    """A process that takes jobs as lines of JSON and answers each with a line.
+    """A process that takes jobs as lines of JSON and answers each with a line, and the thread that talks to it.
 
-    It belongs to a session of its own: Ctrl-C in a terminal reaches the parent alone.
+    The process belongs to a session of its own: Ctrl-C in a terminal reaches the parent alone.
     """
 
-    def __init__(self, function: Callable[[Job], Result]) -> None:
+    def __init__(
+        self,
+        function: Callable[[Job], Result],
+        waiting: queue.SimpleQueue[tuple[int, Job]],
+        answers: queue.SimpleQueue[tuple[int, Any]],
+    ) -> None:
+        self._waiting, self._answers = waiting, answers
         # The same places are searched for modules as here.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process = subprocess.Popen(
@@ -80,28 +86,30 @@ class Worker:
             env={**os.environ, "PYTHONPATH": paths},
             start_new_session=True,
         )
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
-    def serve(self, waiting: queue.SimpleQueue[tuple[int, Job]], answers: queue.SimpleQueue[tuple[int, Any]]) -> None:
+    def _serve(self) -> None:
         """Hand on jobs while there are any, and their answers; stop at the first that is not answered."""
-        while not waiting.empty():
+        while True:
             try:
-                place, job = waiting.get_nowait()
+                place, job = self._waiting.get_nowait()
             except queue.Empty:
                 return
             line = self.ask(json.dumps(job).encode())
-            if not line:
-                answers.put((place, {"error": self.epitaph()}))
+            if not line.endswith(b"\n"):
+                self._answers.put((place, {"error": self.epitaph()}))
                 return
-            answers.put((place, json.loads(line)))
+            self._answers.put((place, json.loads(line)))
 
     def ask(self, line: bytes) -> bytes:
-        """The answer to a line; empty if the process has ended."""
+        """The answer to a line; empty, or without its end, if the process has ended."""
         assert self.process.stdin is not None and self.process.stdout is not None
         try:
             self.process.stdin.write(line + b"\n")
             self.process.stdin.flush()
             return self.process.stdout.readline()
-        except (OSError, ValueError):  # a broken pipe, or one that `end` has closed
+        except OSError:
             return b""
 
     def epitaph(self) -> str:
@@ -112,6 +120,11 @@ class Worker:
         return f"its process ended with exit code {code}."
 
     def end(self) -> None:
-        """End the process now."""
+        """End the process now; its thread sees the end of its answers."""
         self.process.kill()
         self.process.wait()
+        self._thread.join()
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self.process.stdout.close()
+        with suppress(OSError):  # a line that the process did not read any more
+            self.process.stdin.close()

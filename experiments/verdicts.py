@@ -31,7 +31,7 @@ class Finding(NamedTuple):
     verdict: str | None
 
 
-class Test(NamedTuple):
+class Outcome(NamedTuple):
     """What a test says, and which test it is: its interval and the number of seeds."""
 
     verdict: str
@@ -66,8 +66,8 @@ def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
 
 
 def judge(interval: Interval, low: float, high: float) -> str:
-    """The verdict on the claim that a mean lies between low and high, these excluded."""
-    if low < interval.low and interval.high < high:
+    """The verdict on the claim that a mean lies between low and high, these excluded; an infinite one is no limit."""
+    if (low < interval.low or low == -math.inf) and (interval.high < high or high == math.inf):
         return REPRODUCED
     if interval.high <= low or high <= interval.low:
         return NOT_REPRODUCED
@@ -75,40 +75,41 @@ def judge(interval: Interval, low: float, high: float) -> str:
 
 
 def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
-    """log(value / reference) for each seed; a value that is no number counts as infinite."""
+    """log(value / reference) for each seed: infinite where the value is NaN, NaN where the reference is not finite."""
     values = np.where(np.isnan(values), np.inf, values)
+    reference = np.where(np.isfinite(reference), reference, np.nan)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.log(values) - np.log(reference)
 
 
-def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0.0, below: float = math.inf) -> Test:
+def ratio_test(values: NDArray, reference: NDArray, *, above: float = -math.inf, below: float = math.inf) -> Outcome:
     """Whether the geometric mean of value / reference lies between `above` and `below`."""
     interval = mean_interval(log_ratios(values, reference))
     low, high = _exp(interval.low), _exp(interval.high)
     text = f"ratio in [{low:.4g}, {high:.4g}]: paired t of logarithms, 95 %, n = {interval.seeds}"
-    return Test(judge(Interval(low, high, interval.seeds), above, below), text)
+    return Outcome(judge(Interval(low, high, interval.seeds), above, below), text)
 
 
 def difference_test(
     values: NDArray, reference: NDArray | float, *, above: float = -math.inf, below: float = math.inf
-) -> Test:
+) -> Outcome:
     """Whether the mean of value - reference lies between `above` and `below`."""
     interval = mean_interval(np.asarray(values, np.float64) - reference)
     text = f"difference in [{interval.low:.3g}, {interval.high:.3g}]: paired t, 95 %, n = {interval.seeds}"
-    return Test(judge(interval, above, below), text)
+    return Outcome(judge(interval, above, below), text)
 
 
-def count_test(exceptions: int, cases: int) -> Test:
+def count_test(exceptions: int, cases: int) -> Outcome:
     """Whether a claim without exceptions has none among the cases."""
     verdict = NOT_REPRODUCED if exceptions else REPRODUCED
-    return Test(verdict, f"{exceptions} exceptions among {cases} cases, no statistics")
+    return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, no statistics")
 
 
-def all_of(tests: Sequence[Test]) -> Test:
+def all_of(tests: Sequence[Outcome]) -> Outcome:
     """A claim of several parts: reproduced if every part is, not reproduced if one is not."""
     verdicts = {test.verdict for test in tests}
     verdict = next((v for v in (NOT_REPRODUCED, INCONCLUSIVE) if v in verdicts), REPRODUCED)
-    return Test(verdict, "; ".join(test.text for test in tests))
+    return Outcome(verdict, "; ".join(test.text for test in tests))
 
 
 def _exp(x: float) -> float:

@@ -9,11 +9,20 @@ from collections.abc import Sequence
 import numpy as np
 
 import simfloat as sf
+from simfloat.terminal import guarded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; 0 if it succeeded. Mistakes in the arguments exit with 2."""
-    options = parser().parse_args(arguments)
+    """Run a command; 0 if it succeeded. Mistakes in the arguments exit with 2, an interrupt with 130."""
+    return guarded(lambda: carry_out(arguments))
+
+
+def carry_out(arguments: Sequence[str] | None) -> int:
+    """Carry out the command that the arguments name."""
+    try:
+        options = parser().parse_args(arguments)
+    except SystemExit as end:  # a mistake, or what --help and --version have printed
+        return int(end.code or 0)
     return {"selftest": selftest}[options.command](options)
 
 
@@ -34,7 +43,7 @@ def selftest(options: argparse.Namespace) -> int:
     from simfloat.selftest import CHECKS, run
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
-    print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}")
+    print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
     return 0 if run(CHECKS, options.quick) else 1
 
 

@@ -22,35 +22,23 @@ def guarded(command: Callable[[], int]) -> int:
             stream.reconfigure(errors="replace")
     try:
         code = command()
-        flush()
+        if sys.stdout is not None:  # None: it was closed before the program began
+            sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
         return INTERRUPTED
     except OSError as error:
-        if not output_is_broken():
+        if error.filename is not None:  # faults of files name them, those of standard output name nothing
             raise
         discard_output()
         if error.errno != errno.EPIPE:
             print(f"Cannot write to standard output: {error.strerror}.", file=sys.stderr)
         return 1
-    return code
-
-
-def flush() -> None:
-    """Write what standard output still holds; a closed one holds nothing."""
-    if sys.stdout is not None and not sys.stdout.closed:
-        sys.stdout.flush()
-
-
-def output_is_broken() -> bool:
-    """Whether standard output refuses what it holds."""
-    try:
-        flush()
-    except OSError:
-        return True
-    return False
 
 
 def discard_output() -> None:
     """Let standard output lead nowhere, so that what it holds is not written once more when Python ends."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)

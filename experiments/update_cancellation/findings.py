@@ -14,7 +14,7 @@ from experiments.update_cancellation.theorem2 import bound, squares
 from experiments.verdicts import (
     CONFIDENCE,
     Finding,
-    Test,
+    Outcome,
     all_of,
     count_test,
     difference_test,
@@ -198,14 +198,14 @@ def _theorem_2(results: list[Result]) -> Finding:
     )
 
 
-def below_at_every_time(ratios: NDArray) -> Test:
+def below_at_every_time(ratios: NDArray) -> Outcome:
     """Whether the mean over seeds of ratios (seeds, times) is below 1 at all times, by intervals that hold jointly."""
     times = ratios.shape[1]
     intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in ratios.T]
     highest = max(intervals, key=lambda interval: interval.high)
-    verdicts = [Test(judge(interval, -np.inf, 1.0), "") for interval in intervals]
+    verdicts = [Outcome(judge(interval, -np.inf, 1.0), "") for interval in intervals]
     text = f"all intervals end below {highest.high:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(ratios)}"
-    return Test(all_of(verdicts).verdict, text)
+    return Outcome(all_of(verdicts).verdict, text)
 
 
 def _against_fp32(results: list[Result], problem: str, label: str) -> Finding:

@@ -1,0 +1,64 @@
+"""Executors: every job once, whatever happens said, nobody left behind."""
+
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from experiments.executors import JobError, in_processes, one_by_one
+from tests.experiments.toy import double
+
+JOBS = [{"kind": "toy", "seed": seed} for seed in range(5)]
+
+
+@pytest.mark.parametrize("executor", [one_by_one, in_processes])
+def test_every_job_is_carried_out_once_and_numbered(executor):
+    found = sorted((place, result["value"]) for place, result in executor(double, JOBS))
+    assert found == [(i, 2 * i) for i in range(5)]
+
+
+@pytest.mark.parametrize("executor", [one_by_one, in_processes])
+def test_no_jobs_are_no_work(executor):
+    assert list(executor(double, [])) == []
+
+
+@pytest.mark.parametrize("executor", [one_by_one, in_processes])
+def test_a_refused_job_says_which_and_why(executor):
+    jobs = [{"kind": "toy", "problem": "digits", "label": "bf16", "seed": 3, "refuse": True}]
+    with pytest.raises(JobError, match="job of digits, bf16, seed 3, failed: 3 was expected, 4 came.") as caught:
+        list(executor(double, jobs))
+    assert caught.value.refused
+
+
+@pytest.mark.parametrize(
+    "how, message",
+    [
+        ("fault", r"KeyError: 'missing' \(.*toy.py, line \d+\)"),
+        ("die", "its process ended with exit code 7"),
+        ("kill", "its process was ended by signal 9; if that is 9, memory may have run out"),
+    ],
+)
+def test_a_job_that_breaks_its_process_is_no_refusal(how, message):
+    with pytest.raises(JobError, match=message) as caught:
+        list(in_processes(double, [{"kind": "toy", "seed": 0, how: True}]))
+    assert not caught.value.refused
+
+
+def test_what_a_job_prints_is_not_taken_for_an_answer():
+    ((place, result),) = in_processes(double, [{"seed": 4, "print": True}])
+    assert (place, result["value"]) == (0, 8)
+
+
+def test_numbers_that_json_lacks_travel_too():
+    ((_, result),) = in_processes(double, [{"seed": float("inf")}])
+    assert result["value"] == float("inf")
+
+
+def test_giving_up_ends_the_processes_at_once():
+    jobs = [{"seed": 1}, *({"seed": i, "sleep": 600} for i in range(8))]
+    with closing(in_processes(double, jobs)) as results:
+        _, result = next(results)
+        start = time.monotonic()
+    assert time.monotonic() - start < 30
+    assert not Path(f"/proc/{result['process']}").exists()

@@ -1,0 +1,66 @@
+"""An experiment that takes no time, for tests of what runs experiments."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import simfloat as sf
+from experiments.experiment import Experiment
+from experiments.verdicts import Finding
+
+
+def jobs(options):
+    return [{"kind": "toy", "seed": seed, "tiny": options.tiny} for seed in range(options.seeds)]
+
+
+def run(job):
+    return {**job, "value": 2.0 * job["seed"]}
+
+
+def metrics(result):
+    return [result]
+
+
+def findings(results):
+    return [Finding("values double", "value / seed = 2", f"{len(results)} values", "no statistics", "reproduced")]
+
+
+def draw(path: Path):
+    path.write_bytes(b"\x89PNG")
+
+
+def check(policy):
+    if policy.compute == sf.E2M1:
+        raise ValueError("the toy is not trained in E2M1.")
+
+
+def toy(run=run, metrics=metrics):
+    return Experiment(
+        name="toy",
+        question="Do values double?",
+        jobs=jobs,
+        run=run,
+        findings=findings,
+        metrics=metrics,
+        figures=lambda results: {"toy.png": draw},
+        figure_names=lambda options: ("toy.png",),
+        check=check,
+        seeds=3,
+    )
+
+
+def double(job):
+    """What a job of the executors' tests does, and how it may end."""
+    if job.get("refuse"):
+        raise ValueError("3 was expected, 4 came.")
+    if job.get("fault"):
+        raise KeyError("missing")
+    if job.get("print"):
+        print("in the middle of the answers")
+    if job.get("die"):
+        os._exit(7)
+    if job.get("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(job.get("sleep", 0))
+    return {"value": 2 * job["seed"], "process": os.getpid()}

@@ -1,0 +1,67 @@
+"""simfloat's command line: exit codes 0, 1, 2 and 130, one message, no traceback, whoever reads the output."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import simfloat as sf
+from simfloat import __main__ as command_line
+from simfloat.__main__ import main
+
+ROOT = Path(__file__).parents[1]
+SIMFLOAT = f'"{sys.executable}" -m simfloat'
+
+
+def shell(line, **environment):
+    variables = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(["bash", "-c", line], cwd=ROOT, env=variables, capture_output=True, text=True, timeout=300)
+
+
+@pytest.mark.parametrize(
+    "line, code, errors",
+    [
+        (f"{SIMFLOAT} selftest --quick | head -n 1; exit ${{PIPESTATUS[0]}}", 1, ""),
+        (f"{SIMFLOAT} --version > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
+        (f"{SIMFLOAT} --version >&-", 0, ""),
+    ],
+)
+def test_output_that_nobody_takes_is_no_traceback(line, code, errors):
+    done = shell(line)
+    assert (done.returncode, done.stderr) == (code, errors)
+
+
+def test_an_interrupted_selftest_ends_with_130_and_one_line():
+    run = subprocess.Popen(
+        [sys.executable, "-m", "simfloat", "selftest"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        cwd=ROOT,
+        text=True,
+    )
+    assert run.stdout.readline().startswith("simfloat")
+    time.sleep(0.2)
+    run.send_signal(signal.SIGINT)
+    _, errors = run.communicate(timeout=100)
+    assert (run.returncode, errors) == (130, "Interrupted.\n")
+
+
+def test_the_version_and_the_help_exit_with_0(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out == f"simfloat {sf.__version__}\n"
+    assert main(["--help"]) == 0
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(st.sampled_from(["selftest", "--quick", "--version", "-h"]) | st.text(max_size=6), max_size=4))
+def test_no_command_line_ends_in_a_traceback(arguments):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(command_line, "selftest", lambda options: 0)
+        assert main(arguments) in (0, 2)
