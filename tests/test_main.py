@@ -28,8 +28,7 @@ def shell(line, **environment):
     "line, code, errors",
     [
         (f"{SIMFLOAT} selftest --quick | head -n 1; exit ${{PIPESTATUS[0]}}", 1, ""),
-        (f"{SIMFLOAT} --version > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
-        (f"{SIMFLOAT} --version >&-", 0, ""),
+        (f"{SIMFLOAT} selftest --quick > /dev/full", 1, "Cannot write to standard output: No space left on device.\n"),
     ],
 )
 def test_output_that_nobody_takes_is_no_traceback(line, code, errors):

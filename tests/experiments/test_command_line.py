@@ -119,8 +119,8 @@ def test_mistakes_end_with_code_2_and_one_message(arguments, message):
         (b'compute = "bf16"\nname = ["a"]\n', "name"),
         (b'compute = "bf16"\nname = "\xff"\n', "utf-8"),
         (b"compute = ", "compute = "),
-        (b'compute = "bf16"\n[[overrides]]\npath = "head"\nweights = "fp32"\n', "problem synthetic: "),
-        (b'compute = "e5m2"\naccumulate = "tensor_core(\'hopper\', E4M3)"\n', "problem synthetic: "),
+        (b'compute = "bf16"\n[[overrides]]\npath = "head"\nweights = "fp32"\n', "does not fit the problem synthetic: "),
+        (b'compute = "e5m2"\naccumulate = "tensor_core(\'hopper\', E4M3)"\n', "does not fit the problem digits: "),
     ],
 )
 def test_a_policy_that_cannot_be_used_is_refused_before_the_work(text, message, tmp_path):
