@@ -8,10 +8,12 @@ import numpy as np
 
 import simfloat as sf
 from benchmarks.measure import Row, giga, seconds, threads
+from simfloat.arithmetic.catalog import FUNCTIONS
 
 COUNT = 1 << 20
-OPERATIONS = {"add": 2, "multiply": 2, "divide": 2, "fma": 3, "sqrt": 1}
-FUNCTIONS = ("exp", "log", "log2", "tanh", "sigmoid", "sin", "cos", "erf", "reciprocal", "rsqrt", "power")
+
+#: Results a second that are aimed at, in 10^9, by what an operation computes.
+TARGETS = {"exact": 0.5, "elementary": 0.1}
 
 #: (x, w, options) of convolutions: many pixels, small maps, kernels of one place.
 CONVOLUTIONS = {
@@ -27,10 +29,8 @@ def rows() -> Iterator[Row]:
     for format in (sf.FP16, sf.BF16):
         operands = [sf.round(np.abs(x), format) for x in rng.standard_normal((3, COUNT)).astype(np.float32)]
         with threads(1):
-            for name, count in OPERATIONS.items():
-                yield _row(name, operands[:count], format, 0.5)
-            for name in FUNCTIONS:
-                yield _row(name, operands[: 2 if name == "power" else 1], format, 0.1)
+            for name, row in FUNCTIONS.items():
+                yield _row(name, operands[: len(row.operands)], format, TARGETS[row.accuracy])
     for name, (images, kernels, options) in CONVOLUTIONS.items():
         for count in sorted({1, sf.get_threads()}):
             with threads(count):

@@ -39,6 +39,14 @@ def power(x, y):
     return x**y
 
 
+#: Every public operation by its name.
+ORACLES = {
+    **UNARY,
+    **{"add": gmpy2.add, "subtract": gmpy2.sub, "multiply": gmpy2.mul, "divide": gmpy2.div, "fma": gmpy2.fma},
+    **{"sqrt": gmpy2.sqrt, "power": power},
+}
+
+
 def to_odd(function, *operands):
     """Float64's round-to-odd of the function at every element; what float64 cannot hold becomes TINY or HUGE."""
     with gmpy2.context(precision=53, round=gmpy2.RoundToZero, **UNBOUNDED):

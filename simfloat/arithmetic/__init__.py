@@ -4,9 +4,26 @@ from simfloat.arithmetic._round import round
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.cast import Cast, as_cast, cast
 from simfloat.arithmetic.codes import decode, encode
-from simfloat.arithmetic.functions import cos, erf, exp, log, log2, power, reciprocal, rsqrt, sigmoid, sin, tanh
+from simfloat.arithmetic.functions import (
+    add,
+    cos,
+    divide,
+    erf,
+    exp,
+    fma,
+    log,
+    log2,
+    multiply,
+    power,
+    reciprocal,
+    rsqrt,
+    sigmoid,
+    sin,
+    sqrt,
+    subtract,
+    tanh,
+)
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operations import add, divide, fma, multiply, sqrt, subtract
 from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.stream import BitStream, GivenBits
 from simfloat.arithmetic.threads import get_threads, set_threads

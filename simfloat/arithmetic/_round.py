@@ -11,12 +11,12 @@ from simfloat.arithmetic.plan import round_all
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, as_target
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import FormatLike, Rounding, nearest_even
 
 
 def round(
     x: ArrayLike,
-    format: Format | str,
+    format: FormatLike,
     rounding: Rounding = nearest_even,
     *,
     stream: Stream | None = None,

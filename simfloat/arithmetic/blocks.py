@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.functions import multiply
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.operations import multiply
 from simfloat.arithmetic.stream import Stream, check_stream
 from simfloat.arithmetic.target import Target, check_rounding, result_dtype
-from simfloat.formats import E4M3, E8M0, FP32, Format, Rounding, as_format, nearest_even
+from simfloat.formats import E4M3, E8M0, FP32, Format, FormatLike, Rounding, as_format, nearest_even
 
 LARGEST = np.float32(FP32.max)
 
@@ -51,10 +51,10 @@ class BlockScaled:
 
 def block_quantize(
     x: ArrayLike,
-    format: Format | str,
+    format: FormatLike,
     *,
     block: int | None = None,
-    scale: Format | str = E8M0,
+    scale: FormatLike = E8M0,
     rule: str = "floor",
     axis: int = -1,
     rounding: Rounding = nearest_even,

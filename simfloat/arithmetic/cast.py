@@ -11,10 +11,10 @@ from simfloat.arithmetic._round import round_drawn
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, check_rounding, result_dtype
-from simfloat.formats import Format, Rounding, as_format, nearest_even
+from simfloat.formats import Format, FormatLike, Rounding, as_format, nearest_even
 
 
-def cast(format: Format | str, rounding: Rounding = nearest_even) -> Cast:
+def cast(format: FormatLike, rounding: Rounding = nearest_even) -> Cast:
     """How operands are rounded before they are used: to `format`, in the mode `rounding`.
 
     Where a function or a policy asks for the format of operands, a bare Format means ``cast(format)``: to nearest
@@ -61,6 +61,6 @@ class Cast:
         return str(self.format) if self.is_plain else f"cast({self.format}, {self.rounding})"
 
 
-def as_cast(x: Cast | Format | str) -> Cast:
+def as_cast(x: Cast | FormatLike) -> Cast:
     """The cast that `x` stands for: itself, or that of a format or of a format's name."""
     return x if isinstance(x, Cast) else Cast(as_format(x))

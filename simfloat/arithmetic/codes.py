@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.formats import Format, as_format
+from simfloat.formats import Format, FormatLike, as_format
 
 
-def encode(x: ArrayLike, format: Format | str) -> NDArray[np.unsignedinteger]:
+def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """The codes of numbers of `format`, in the smallest unsigned dtype that holds `format.bits`.
 
     NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0.
@@ -38,7 +38,7 @@ def encode(x: ArrayLike, format: Format | str) -> NDArray[np.unsignedinteger]:
     return codes.astype(_code_dtype(format))
 
 
-def decode(codes: ArrayLike, format: Format | str) -> NDArray[np.floating]:
+def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The numbers that codes stand for: float32 if the format fits, else float64.
 
     Raises ValueError for codes that are not integers below 2^format.bits.

@@ -1,90 +1,162 @@
-"""Elementary functions, rounded once."""
+"""The public operations: each the row of the catalog, with a signature for as many operands as it has."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.catalog import OPERATIONS, Operation
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import FormatLike, Rounding, nearest_even
+
+Result = NDArray[np.floating]
+Function = TypeVar("Function", bound=Callable[..., Result])
+
+_RULES = """
+
+{accuracy}
+
+Operands are any float32 or float64 values, whatever the format; they broadcast. Specials follow IEEE 754-2019. The
+result is float32 if all operands are float32 and the format fits, else float64. Stochastic modes take their bits from
+`stream`; `observer` receives the counted events.
+
+Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
+broadcast, and what :func:`simfloat.round` refuses.
+"""
+
+_ACCURACY = {
+    "exact": "The exact result is rounded once, in every mode and for all operands.",
+    "elementary": """Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and formats
+of at most 16 bits; otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same on every
+machine.""",
+}
 
 
-class Function(Protocol):
+class Unary(Protocol):
     """A function of one array, rounded once to a format."""
 
     def __call__(
         self,
         x: ArrayLike,
-        format: Format | str,
+        format: FormatLike,
         rounding: Rounding = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
-    ) -> NDArray[np.floating]:
+    ) -> Result:
         """The function of every element of `x`."""
 
 
-_RULES = """
+class Binary(Protocol):
+    """A function of two arrays, rounded once to a format."""
 
-    Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and formats of at most 16
-    bits; otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same on every machine.
-    Options and errors as for :func:`simfloat.add`.
-    """
-
-
-_ALGEBRAIC = """
-
-    Correctly rounded in every mode for all operands. Options and errors as for :func:`simfloat.add`.
-    """
-
-
-def _function(name: str, meaning: str, rules: str = _RULES) -> Function:
-    def function(
-        x: ArrayLike,
-        format: Format | str,
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        format: FormatLike,
         rounding: Rounding = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
-    ) -> NDArray[np.floating]:
-        return operate(name, (x,), format, rounding, stream, observer)
+    ) -> Result:
+        """The function of every pair of elements of `a` and `b`."""
 
-    function.__name__ = function.__qualname__ = name
-    function.__doc__ = meaning + rules
+
+class Ternary(Protocol):
+    """A function of three arrays, rounded once to a format."""
+
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        format: FormatLike,
+        rounding: Rounding = nearest_even,
+        *,
+        stream: Stream | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        """The function of every triple of elements of `a`, `b` and `c`."""
+
+
+def _named(operation: Operation, function: Function) -> Function:
+    """The function with the name and the meaning of its row."""
+    function.__name__ = function.__qualname__ = operation.name
+    function.__doc__ = operation.meaning + _RULES.format(accuracy=_ACCURACY[operation.accuracy])
     return function
 
 
-exp = _function("exp", "e to the power x.")
-log = _function("log", "The natural logarithm of x: -inf at +-0, NaN below zero.")
-log2 = _function("log2", "The logarithm of x to base 2: exact at powers of two, -inf at +-0, NaN below zero.")
-tanh = _function("tanh", "The hyperbolic tangent of x.")
-sigmoid = _function("sigmoid", "1 / (1 + exp(-x)).")
-sin = _function("sin", "The sine of x in radians, however large: NaN at infinities.")
-cos = _function("cos", "The cosine of x in radians, however large: NaN at infinities.")
-erf = _function("erf", "The error function, 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.")
-reciprocal = _function("reciprocal", "1 / x: infinite with the sign of x at +-0.", _ALGEBRAIC)
-rsqrt = _function("rsqrt", "1 / sqrt(x): infinite with the sign of x at +-0, NaN below zero.", _ALGEBRAIC)
+def _unary(name: str) -> Unary:
+    operation = OPERATIONS[name]
+
+    def function(
+        x: ArrayLike,
+        format: FormatLike,
+        rounding: Rounding = nearest_even,
+        *,
+        stream: Stream | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        return operate(operation, (x,), format, rounding, stream, observer)
+
+    return _named(operation, function)
 
 
-def power(
-    a: ArrayLike,
-    b: ArrayLike,
-    format: Format | str,
-    rounding: Rounding = nearest_even,
-    *,
-    stream: Stream | None = None,
-    observer: Observer | None = None,
-) -> NDArray[np.floating]:
-    """`a` to the power `b`; operands broadcast. NaN for a negative finite `a` and a finite `b` that is no integer.
+def _binary(name: str) -> Binary:
+    operation = OPERATIONS[name]
 
-    Specials are those of `pow` in IEEE 754-2019, section 9.2.1: 1 if `b` is +-0 or `a` is 1 even where the other is
-    NaN, and for -1 to the power +-inf; +-0 to a negative power is infinite, with the sign of `a` if `b` is odd.
+    def function(
+        a: ArrayLike,
+        b: ArrayLike,
+        format: FormatLike,
+        rounding: Rounding = nearest_even,
+        *,
+        stream: Stream | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        return operate(operation, (a, b), format, rounding, stream, observer)
 
-    Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and formats of at most 16
-    bits; otherwise the error is below 0.5 + 2^-20 units in the last place. Options and errors as for `add`.
-    """
-    return operate("power", (a, b), format, rounding, stream, observer)
+    return _named(operation, function)
+
+
+def _ternary(name: str) -> Ternary:
+    operation = OPERATIONS[name]
+
+    def function(
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        format: FormatLike,
+        rounding: Rounding = nearest_even,
+        *,
+        stream: Stream | None = None,
+        observer: Observer | None = None,
+    ) -> Result:
+        return operate(operation, (a, b, c), format, rounding, stream, observer)
+
+    return _named(operation, function)
+
+
+add = _binary("add")
+subtract = _binary("subtract")
+multiply = _binary("multiply")
+divide = _binary("divide")
+fma = _ternary("fma")
+power = _binary("power")
+sqrt = _unary("sqrt")
+exp = _unary("exp")
+log = _unary("log")
+log2 = _unary("log2")
+tanh = _unary("tanh")
+sin = _unary("sin")
+cos = _unary("cos")
+erf = _unary("erf")
+sigmoid = _unary("sigmoid")
+reciprocal = _unary("reciprocal")
+rsqrt = _unary("rsqrt")

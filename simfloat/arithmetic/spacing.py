@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import result_dtype
-from simfloat.formats import Format, as_format
+from simfloat.formats import Format, FormatLike, as_format
 
 
-def ulp(x: ArrayLike, format: Any) -> NDArray[np.floating]:
+def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The spacing of the format's numbers at |x|, the unit in the last place; x is any number or array.
 
     At a power of two it is the spacing above. Below the smallest normal number, at 0 too, it is `smallest_subnormal`;
@@ -30,7 +28,7 @@ def ulp(x: ArrayLike, format: Any) -> NDArray[np.floating]:
     return np.asarray(np.where(np.isfinite(magnitude), spacing, np.nan), result_dtype([x], format))
 
 
-def nextafter(x: ArrayLike, y: ArrayLike, format: Any) -> NDArray[np.floating]:
+def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The number of the format next to `x` in the direction of `y`; operands broadcast, as in numpy.nextafter.
 
     x are numbers of the format, y any numbers. It is y where they are equal, and NaN where one of them is. Beyond the

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import Stream, check_stream
-from simfloat.formats import Format, Rounding, as_format
+from simfloat.formats import Format, FormatLike, Rounding, as_format
 
 
 class Target(NamedTuple):
@@ -29,7 +29,7 @@ class Target(NamedTuple):
 
 def as_target(
     operands: list[NDArray],
-    format: Format | str,
+    format: FormatLike,
     rounding: Rounding,
     stream: Stream | None,
     observer: Observer | None,

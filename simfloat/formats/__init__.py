@@ -21,7 +21,7 @@ from simfloat.formats.catalog import (
 )
 from simfloat.formats.format import Format
 from simfloat.formats.limits import FormatInfo, finfo
-from simfloat.formats.names import as_format, p3109
+from simfloat.formats.names import FormatLike, as_format, p3109
 from simfloat.formats.rounding import (
     Rounding,
     nearest_away,
@@ -53,6 +53,7 @@ __all__ = [
     "TF32",
     "Format",
     "FormatInfo",
+    "FormatLike",
     "Rounding",
     "as_format",
     "finfo",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from simfloat.formats.definition import round_value
 from simfloat.formats.format import Format
-from simfloat.formats.names import as_format
+from simfloat.formats.names import FormatLike, as_format
 from simfloat.formats.rounding import nearest_even
 
 
@@ -35,7 +35,7 @@ class FormatInfo(NamedTuple):
     smallest_subnormal: float
 
 
-def finfo(format: Any) -> FormatInfo:
+def finfo(format: FormatLike) -> FormatInfo:
     """The limits of a format (or of what :func:`simfloat.as_format` reads), with the fields of numpy.finfo.
 
     They are those of numpy.finfo for float16, float32 and float64, and of ml_dtypes.finfo for its types.

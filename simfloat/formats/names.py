@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from simfloat.formats.catalog import (
     FP64,
 )
 from simfloat.formats.format import Format
+
+#: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
+FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
 
 #: The dtypes of NumPy, ml_dtypes and PyTorch, by their names.
 DTYPES: dict[str, Format] = {

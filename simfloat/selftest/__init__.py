@@ -25,6 +25,7 @@ CHECKS: dict[str, Callable[[bool], Iterator[Batch]]] = {
     "operations, whole range": operations.whole_range,
     "square roots": functions.square_roots,
     "elementary functions": functions.elementary_functions,
+    "powers": functions.powers,
     "functions at specials": functions.special_operands,
     "sequential sums": sums.sequential,
     "sums in other orders": sums.other_orders,

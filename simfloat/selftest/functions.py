@@ -19,6 +19,8 @@ from simfloat.selftest.numbers import DETERMINISTIC, Array
 
 DIGITS = 120
 
+_MANY_DIGITS = Context(prec=DIGITS, Emin=-999_999, Emax=999_999)
+
 
 def _tanh(x: Decimal) -> Decimal:
     square = (2 * x).exp()
@@ -112,6 +114,21 @@ def elementary_functions(quick: bool) -> Iterator[Batch]:
             yield from _by_decimals(name, function, x, format)
 
 
+def powers(quick: bool) -> Iterator[Batch]:
+    """Powers of 16-bit numbers: with integers as exponents against fractions, with others against decimals."""
+    rng = np.random.default_rng(7)
+    count = 30 if quick else 150
+    for format in (sf.FP16, sf.BF16):
+        a = sf.round(rng.uniform(0.25, 4, count), format)
+        b = rng.integers(-8, 12, count).astype(np.float64)
+        yield from _rounded("power", (a, b), [Fraction(x) ** int(y) for x, y in zip(a, b, strict=True)], format)
+        # Three times a power of two, to an exponent that is no integer, is irrational: no result is a tie.
+        a, b = 3 / 2.0 ** rng.integers(-6, 6, count), (2 * rng.integers(-40, 40, count) + 1) / 16
+        with localcontext(_MANY_DIGITS):
+            exact = [Fraction(Decimal(x) ** Decimal(y)) for x, y in zip(a.tolist(), b.tolist(), strict=True)]
+        yield from _rounded("power", (a, b), exact, format)
+
+
 def special_operands(quick: bool) -> Iterator[Batch]:
     """Functions at zeros, infinities and NaN."""
     for name, want in SPECIALS.items():
@@ -120,7 +137,12 @@ def special_operands(quick: bool) -> Iterator[Batch]:
 
 
 def _by_decimals(name: str, function: Callable[[Decimal], Decimal], x: Array, format: sf.Format) -> Iterator[Batch]:
-    with localcontext(Context(prec=DIGITS, Emin=-999_999, Emax=999_999)):
+    with localcontext(_MANY_DIGITS):
         exact = [Fraction(function(Decimal(float(v)))) for v in x]
+    yield from _rounded(name, (x,), exact, format)
+
+
+def _rounded(name: str, operands: tuple[Array, ...], exact: list[Fraction], format: sf.Format) -> Iterator[Batch]:
+    """A function beside its exact results rounded by the definition, in every deterministic mode."""
     for rounding in DETERMINISTIC:
-        yield call(name, (x,), format, rounding, [round_value(v, format, rounding) for v in exact])
+        yield call(name, operands, format, rounding, [round_value(v, format, rounding) for v in exact])

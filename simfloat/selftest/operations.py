@@ -8,12 +8,14 @@ from itertools import product
 import numpy as np
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.selftest.batch import Batch, call
 from simfloat.selftest.neighbours import operate_on_arrays
 from simfloat.selftest.numbers import DETERMINISTIC, Array, all_values, operands
 from simfloat.selftest.reference import draws, operate
 
-PAIRS = ("add", "subtract", "multiply", "divide")
+#: Operations of two numbers whose results are exact fractions.
+PAIRS = tuple(row.name for row in FUNCTIONS.values() if row.accuracy == "exact" and len(row.operands) == 2)
 EIGHT_BITS = (sf.E4M3, sf.E5M2, sf.E3M4, sf.E4M3_IEEE, sf.E4M3FNUZ, sf.E5M2FNUZ, sf.E4M3B11FNUZ, sf.p3109(8, 3))
 SIX_BITS = (sf.E3M2, sf.E2M3, sf.E2M1)
 WIDE = (sf.FP16, sf.BF16, sf.TF32, sf.FP32, sf.E4M3, sf.Format(11, 20), sf.Format(11, 49))

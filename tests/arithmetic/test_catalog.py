@@ -1,0 +1,72 @@
+"""One catalog: every row has all that belongs to an operation, and everything that is an operation has a row."""
+
+import inspect
+from typing import get_args
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic import catalog, functions
+from simfloat.arithmetic.catalog import CLASS_OF, FUNCTIONS, OPERATIONS
+from simfloat.kernels import elementwise
+from tests.bits import DETERMINISTIC, assert_bits
+
+COMMON = ["format", "rounding", "stream", "observer"]
+
+
+def test_every_row_says_what_it_is():
+    assert all(row.kind in get_args(catalog.Kind) and row.meaning.endswith(".") for row in OPERATIONS.values())
+    assert all(row.operands and len(set(row.operands)) == len(row.operands) for row in OPERATIONS.values())
+    assert CLASS_OF["softmax"] == "composite" and CLASS_OF["conv2d"] == "contraction"
+    assert [row.name for row in OPERATIONS.values() if row.computes] == ["update"]
+
+
+def test_every_computed_row_has_a_kernel_and_every_kernel_a_row():
+    computed = {row.computes or row.name for row in OPERATIONS.values() if row.accuracy}
+    for table in (elementwise.exact_results, elementwise.drawn_results, elementwise.double_results):
+        assert set(table) == computed
+
+
+def test_every_function_is_public():
+    for name in FUNCTIONS:
+        assert getattr(sf, name) is getattr(sf.arithmetic, name) is getattr(functions, name)
+        assert name in sf.__all__ and name in sf.arithmetic.__all__
+
+
+def test_every_function_has_one_signature_and_the_documentation_of_its_row():
+    for name, row in FUNCTIONS.items():
+        function = getattr(sf, name)
+        parameters = inspect.signature(function).parameters
+        assert list(parameters) == [*row.operands, *COMMON]
+        assert parameters["rounding"].default is sf.nearest_even
+        assert parameters["stream"].kind is parameters["observer"].kind is inspect.Parameter.KEYWORD_ONLY
+        assert function.__name__ == function.__qualname__ == name
+        assert function.__doc__.startswith(row.meaning) and max(map(len, function.__doc__.splitlines())) <= 120
+
+
+def test_every_function_is_part_of_the_selftest():
+    from simfloat.selftest import functions as elementary
+    from simfloat.selftest import operations
+
+    named = {*operations.PAIRS, "fma", "sqrt", "power", *elementary.FUNCTIONS}
+    assert set(FUNCTIONS) == named
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_function_agrees_with_mpfr(name, rng, gmpy2):
+    from tests import mpfr
+
+    count = len(FUNCTIONS[name].operands)
+    operands = sf.round(rng.standard_normal((count, 300)) * 2.0 ** rng.integers(-6, 6, (count, 300)), sf.BF16)
+    exact = mpfr.to_odd(mpfr.ORACLES[name], *operands)
+    for rounding in DETERMINISTIC:
+        assert_bits(getattr(sf, name)(*operands, sf.FP16, rounding), sf.round(exact, sf.FP16, rounding), *operands)
+
+
+def test_operands_are_named_in_messages():
+    with pytest.raises(ValueError, match="c must hold real numbers"):
+        sf.fma(1.0, 2.0, "x", sf.FP16)
+    with pytest.raises(ValueError, match="x must hold real numbers"):
+        sf.exp("x", sf.FP16)
+    assert sf.power(a=np.float32(2), b=np.float32(3), format="half") == 8.0
