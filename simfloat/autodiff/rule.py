@@ -35,8 +35,6 @@ class Rule:
     operation: as what it is recorded, where it is a case of another operation.
     """
 
-    name = ""
-
     def __init__(
         self,
         *slopes: Slope,
@@ -49,7 +47,7 @@ class Rule:
         self.__doc__ = meaning
 
     def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
+        self.__name__, self.__qualname__ = name, f"{owner.__name__}.{name}"
         self.operation = self.operation or name
         self.__doc__ = self.__doc__ or OPERATIONS[name].meaning
 
@@ -57,7 +55,7 @@ class Rule:
         """The operation on tensors, arrays and numbers."""
         started = begin(self.operation, *map(as_variable, operands))
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
-        result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.name, *arrays)
+        result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.__name__, *arrays)
         derivatives = [
             self._derivative(slope, x.shape, result, arrays) for slope, x in zip(self.slopes, arrays, strict=True)
         ]

@@ -1,0 +1,144 @@
+"""Parameters: no number escapes the rounding to `weights`, and gradients are arrays of their own."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+BF16 = sf.policies["bf16-standard"]
+
+
+def used(parameter, policy=BF16):
+    with sf.simulate(policy):
+        return (parameter * 1.0).data
+
+
+def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
+    w = sf.Parameter([1.0, 2.0, 3.0])
+    w.data[0] = 0.1
+    assert_bits(used(w), sf.round([0.1, 2.0, 3.0], sf.BF16))
+    w.data[1:] = [0.2, 0.3]
+    assert_bits(used(w), sf.round([0.1, 0.2, 0.3], sf.BF16))
+    assert w.format == sf.BF16
+
+
+def test_an_array_that_was_handed_out_stays_the_one_that_is_used():
+    w = sf.Parameter(np.float32([1.0, 2.0]))
+    handle = w.data
+    used(w)
+    handle[0] = 0.1
+    assert_bits(used(w), sf.round([0.1, 2.0], sf.BF16))
+    assert_bits(handle, sf.round([0.1, 2.0], sf.BF16))
+    handle[1] = 0.3
+    w.grad = np.ones(2)
+    with sf.simulate(BF16):
+        sf.optim.SGD([w], 0.5).step()
+    assert_bits(w.data, sf.add(sf.round([0.1, 0.3], sf.BF16), -0.5, sf.BF16))
+
+
+def test_writing_to_an_array_that_a_step_replaced_is_an_error():
+    w = sf.Parameter(np.float32([1.0, 2.0]))
+    stale = w.data
+    w.grad = np.ones(2)
+    with sf.simulate(BF16):
+        sf.optim.SGD([w], 0.5).step()
+    with pytest.raises(ValueError, match="read-only"):
+        stale[0] = 7.0
+    w.data[0] = 7.0
+    assert used(w).tolist() == [7.0, 1.5]
+
+
+def test_an_assigned_array_is_copied():
+    w, array = sf.Parameter([0.0, 0.0]), np.array([1.0, 2.0])
+    w.data = array
+    array[:] = 9
+    assert used(w).tolist() == [1.0, 2.0] and array.flags.writeable
+    given = np.array([3.0, 4.0])
+    v = sf.Parameter(given)
+    given[:] = 9
+    assert used(v).tolist() == [3.0, 4.0]
+
+
+def test_assigning_in_place_arithmetic_rounds_too():
+    w = sf.Parameter(np.float32([1.0, 2.0]))
+    w.data -= np.float32(0.1)
+    assert_bits(used(w), sf.round(np.float32([1.0, 2.0]) - np.float32(0.1), sf.BF16))
+    w.data *= 3
+    w.data = w.data + 1
+    assert w.format is None and w.data.flags.writeable
+
+
+def test_its_format_is_that_of_weights_once_it_was_used():
+    w = sf.Parameter([0.1])
+    assert w.format is None
+    used(w)
+    assert w.format == sf.BF16
+    used(w, sf.policies["fp16-master"])
+    assert w.format == sf.FP32
+    w.data = [0.2]
+    assert w.format is None
+
+
+@pytest.mark.parametrize(
+    "bad, message",
+    [
+        (np.ones((3, 1)), r"the gradient of w must have the shape of its data, \(3,\), got \(3, 1\)"),
+        (1.0, r"\(3,\), got \(\)"),
+        ("abc", "the gradient of w must hold real numbers"),
+        ([[1.0], [1.0, 2.0]], "the gradient of w must be a rectangular array"),
+    ],
+)
+def test_gradients_that_do_not_fit_are_refused(bad, message):
+    w = sf.Parameter(np.ones(3))
+    w.name = "w"
+    with pytest.raises(ValueError, match=message):
+        w.grad = bad
+    assert w.grad is None
+
+
+@pytest.mark.parametrize("given", [[1, 2, 3], np.arange(1, 4), (1.0, 2.0, 3.0), np.float32([1, 2, 3])], ids=repr)
+def test_gradients_are_given_as_anything_that_holds_numbers_exactly(given):
+    w = sf.Parameter(np.ones(3))
+    w.grad = given
+    assert w.grad.tolist() == [1.0, 2.0, 3.0] and w.grad.dtype in (np.float32, np.float64)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_copies_are_leaves_of_their_own(duplicate):
+    w = sf.Parameter([0.1, 0.2])
+    w.name = "w"
+    with sf.simulate(BF16):
+        (w * 2.0).sum().backward()
+    twin = duplicate(w)
+    assert_bits(twin.data, w.data)
+    assert_bits(twin.grad, w.grad)
+    assert twin.name == "w" and twin.format == sf.BF16 and twin.requires_grad
+    twin.data[0], twin.grad[0] = 5.0, 5.0
+    assert w.data[0] != 5.0 and w.grad[0] != 5.0
+    t = duplicate(sf.Tensor([1.0], requires_grad=True))
+    assert t.requires_grad and t.data.tolist() == [1.0]
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_tensor_with_a_history_is_not_copied(duplicate):
+    with sf.simulate("fp32"):
+        y = sf.Tensor([1.0], requires_grad=True) * 2.0
+    with pytest.raises(ValueError, match=r"neither copied nor pickled with its history; use tensor.detach\(\)"):
+        duplicate(y)
+    assert duplicate(y.detach()) is not None
+
+
+def test_a_step_between_forward_and_backward_leaves_the_gradients_of_the_forward():
+    w = sf.Parameter(np.float32([3.0]))
+    handed_out = w.data
+    w.grad = np.ones(1)
+    with sf.simulate("fp32"):
+        y = w * w
+        sf.optim.SGD([w], 1.0).step()
+        w.grad = None
+        y.backward()
+    assert w.grad.tolist() == [6.0] and w.data.tolist() == [2.0] and handed_out.tolist() == [3.0]

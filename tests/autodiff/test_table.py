@@ -1,0 +1,70 @@
+"""The table of pointwise operations: a row for each of the catalog, a method for each row."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.autodiff.pointwise import RULES
+from tests.bits import assert_bits
+
+POINTWISE = [row for row in OPERATIONS.values() if row.kind == "pointwise" and row.name != "update"]
+X = np.random.default_rng(5).uniform(0.25, 2, (3, 2, 4))
+
+
+def test_every_pointwise_operation_has_a_derivative_for_each_operand():
+    assert {row.name: len(row.operands) for row in POINTWISE} == {
+        name: len(rule.slopes) for name, rule in RULES.items() if rule.operation == name
+    }
+
+
+@pytest.mark.parametrize("row", POINTWISE, ids=lambda row: row.name)
+def test_every_pointwise_operation_is_a_documented_method(row):
+    tensors = [sf.Tensor(x) for x in X[: len(row.operands)]]
+    with sf.simulate("bf16-standard"):
+        method = getattr(tensors[0], row.name)
+        got = method(*tensors[1:])
+    assert method.__doc__ == row.meaning and method.__name__ == row.name
+    assert isinstance(got, sf.Tensor) and got.format == sf.BF16
+    if row.is_function:
+        assert_bits(got.data, getattr(sf, row.name)(*X[: len(row.operands)], sf.BF16))
+
+
+def test_fma_has_one_rounding_and_the_gradients_of_its_parts():
+    a, b, c = (sf.Tensor(x, requires_grad=True) for x in (X[0], X[1], X[2, :1]))
+    g = np.float32(np.random.default_rng(6).standard_normal((2, 4)))
+    with sf.simulate("bf16-standard"):
+        a.fma(b, c).backward(g)
+    assert_bits(a.grad, sf.multiply(g, b.data, sf.BF16))
+    assert_bits(b.grad, sf.multiply(g, a.data, sf.BF16))
+    assert_bits(c.grad, sf.sum(g, 0, accumulate=sf.FP32, output=sf.BF16)[np.newaxis])
+    d = sf.Tensor(X[2], requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        a.fma(b, d).backward(g)
+    assert_bits(d.grad, sf.round(g, sf.BF16))
+
+
+def test_results_carry_their_format_and_movement_keeps_it():
+    x = sf.Tensor(X[0])
+    with sf.simulate("bf16-standard"):
+        assert x.format is None and x.T.format is None and x[0].format is None
+        y = x * 1.0
+        for moved in (y.T, y.reshape(8), y[0], y[:, None], y.detach(), sf.Tensor(y)):
+            assert moved.format == sf.BF16
+        assert (y @ y.T).format == y.sum().format == y.max().format == y.softmax().format == sf.BF16
+    y.data = X[0]
+    assert y.format is None
+
+
+def test_errors_inside_a_model_name_the_layer_and_the_operation():
+    policy = sf.Policy(compute=sf.BF16, accumulate=sf.tensor_core("hopper", sf.FP16))
+    model = sf.nn.MLP([3, 4, 2])
+    with pytest.raises(ValueError, match=r"linear in layer 'hidden.0': "), sf.simulate(policy):
+        model(np.full((1, 3), 1e30))
+
+    class Adds(sf.nn.Module):
+        def forward(self, x):
+            return x + np.ones(3)
+
+    with pytest.raises(ValueError, match=r"add in layer '0': Shapes \(2,\) and \(3,\)"), sf.simulate("fp32"):
+        sf.nn.Sequential(Adds())(sf.Tensor([1.0, 2.0]))

@@ -1,0 +1,112 @@
+"""Paths: what the running root, or the first owner, calls a module and a parameter; and which ones were seen."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+X = np.ones((2, 3))
+
+
+def stepped(model, policy, recorder=None):
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    with sf.simulate(policy, observer=recorder):
+        model(X).sum().backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("pattern", ["*", "head", "head.weight", "head.bias", "*.weight", "hidden.0.*", ""])
+def test_a_pattern_that_matches_a_layer_or_a_parameter_is_not_refused(pattern):
+    stepped(sf.nn.MLP([3, 4, 2]), sf.policies["fp32"].override(pattern, compute=sf.BF16))
+
+
+def test_everything_is_matched_by_a_star_outside_of_models_too():
+    with sf.simulate(sf.policies["fp32"].override("*", activations=sf.BF16)):
+        y = sf.Tensor([1.0]) * 0.1
+    assert y.format == sf.BF16
+
+
+def test_an_optimizers_step_in_a_block_of_its_own_knows_its_parameters():
+    model = sf.nn.MLP([3, 4, 2], rng=0)
+    policy = sf.policies["fp32"].override("head", compute=sf.BF16).override(operation="relu", activations=sf.BF16)
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    with sf.simulate(policy):
+        loss = model(X).sum()
+    with sf.simulate(policy):
+        loss.backward()
+    with sf.simulate(policy):
+        optimizer.step()
+    assert model.head.weight.format == sf.BF16 and model.hidden[0].weight.format == sf.FP32
+    with sf.simulate(sf.policies["fp32"].override("tail", compute=sf.BF16)):
+        pass
+    with pytest.raises(ValueError, match="Override 'tail' matches no layer and no parameter. Paths: hidden.0.weight"):
+        with sf.simulate(sf.policies["fp32"].override("tail", compute=sf.BF16)):
+            optimizer.step()
+
+
+def test_an_operation_that_was_not_met_is_refused():
+    policy = sf.policies["fp32"].override(operation="softmax", activations=sf.BF16)
+    with pytest.raises(
+        ValueError, match="override for the operation 'softmax' met none. Operations: linear, add, relu"
+    ):
+        with sf.simulate(policy):
+            sf.nn.MLP([3, 4, 2])(X)
+
+
+def test_a_module_is_called_as_the_running_root_calls_it_else_as_its_first_owner():
+    model, recorder = sf.nn.MLP([3, 4, 2]), sf.Recorder()
+    wrapped = sf.nn.Sequential(model.hidden, model.head)
+    with sf.simulate("fp32", observer=recorder):
+        wrapped(X).sum().backward()
+    assert recorder.counts("0.0", "forward")["total"] > 0 and recorder.counts("1.bias", "backward")["total"] == 2
+    other = sf.Recorder()
+    with sf.simulate("fp32", observer=other):
+        model(X).sum().backward()
+    assert other.counts("head.bias", "backward")["total"] == 2
+    alone = sf.Recorder()
+    with sf.simulate("fp32", observer=alone):
+        model.head(model.hidden(X)).sum().backward()
+    assert alone.counts("head.bias", "backward")["total"] == 2 and alone.counts("hidden.0", "forward")["total"] > 0
+
+
+class Tied(sf.nn.Module):
+    """Two layers with one weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = sf.nn.Linear(3, 3, rng=0), sf.nn.Linear(3, 3, rng=1)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x))
+
+
+def test_a_tied_parameter_has_one_path_and_is_an_operand_of_each_of_its_layers():
+    recorder = sf.Recorder()
+    policy = sf.policies["fp32"].override("second", compute=sf.BF16)
+    model = Tied()
+    stepped(model, policy, recorder)
+    assert (
+        recorder.counts("first.weight", "backward")["total"] == 9 == recorder.counts("first.weight", "update")["total"]
+    )
+    assert model.first.weight.format == sf.FP32
+    with sf.simulate(policy):
+        x = sf.Tensor(model.first(X).data)
+        got = model.second(x)
+    want = sf.matmul(x.data, model.first.weight.data.T, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16)
+    assert_bits(got.data, sf.add(want, model.second.bias.data, sf.BF16))
+
+
+def test_a_simulation_inside_a_layer_goes_on_at_its_path():
+    recorder = sf.Recorder()
+
+    class Careful(sf.nn.Linear):
+        def forward(self, x):
+            with sf.simulate("fp64", observer=recorder):
+                return super().forward(x).exp()
+
+    model = sf.nn.Sequential(Careful(3, 2))
+    with sf.simulate("bf16-standard"):
+        model(X)
+    assert recorder.counts("0")["total"] > 0

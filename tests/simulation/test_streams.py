@@ -1,0 +1,214 @@
+"""Random streams belong to places: what is added elsewhere changes no bits, and a state goes on with them."""
+
+import copy
+import json
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+RANDOM = sf.Policy(
+    compute=sf.BF16, rounding=sf.stochastic(), update="stochastic",
+    accumulate=sf.sequential(sf.FP16, rounding=sf.stochastic()),
+)  # fmt: skip
+X, Y = np.random.default_rng(2).standard_normal((6, 4)), np.arange(6) % 3
+
+
+class Model(sf.nn.Module):
+    """A hidden layer and a head, and between them whatever one likes."""
+
+    def __init__(self, between=None):
+        super().__init__()
+        self.hidden, self.head = sf.nn.Linear(4, 5, rng=1), sf.nn.Linear(5, 3, rng=2)
+        self.between = between
+
+    def forward(self, x):
+        h = self.hidden(x)
+        return self.head(h if self.between is None else self.between(h))
+
+
+def trained(model, simulation, steps=3):
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    for _ in range(steps):
+        with simulation:
+            optimizer.zero_grad()
+            sf.nn.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+    return model.state_dict()
+
+
+def assert_same(a, b):
+    for path in a:
+        assert_bits(a[path], b[path])
+
+
+class Aside(sf.nn.Module):
+    """Computes something at random with a layer of its own, and hands its input on."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = sf.nn.Linear(5, 5, rng=3)
+
+    def forward(self, x):
+        with sf.no_grad():
+            self.layer(x).exp()
+        return x
+
+
+class PassThrough(sf.nn.Module):
+    """Rounds at random what needs no rounding."""
+
+    def forward(self, x):
+        return x.negative().negative()
+
+
+@pytest.mark.parametrize("between", [Aside, PassThrough])
+def test_a_layer_or_a_rounding_more_changes_no_other_bits(between):
+    plain = trained(Model(), sf.simulate(RANDOM, seed=9))
+    more = trained(Model(between()), sf.simulate(RANDOM, seed=9))
+    assert_same(plain, more)
+
+
+def test_an_observer_changes_no_bits():
+    plain = trained(Model(), sf.simulate(RANDOM, seed=9))
+    assert_same(plain, trained(Model(), sf.simulate(RANDOM, seed=9, observer=sf.Recorder())))
+    assert_same(plain, trained(Model(), sf.simulate(RANDOM, seed=9, observer=sf.Recorder(path="head.*"))))
+
+
+def test_other_seeds_give_other_bits():
+    a, b = (trained(Model(), sf.simulate(RANDOM, seed=seed)) for seed in (9, 10))
+    assert (a["head.weight"] != b["head.weight"]).any()
+
+
+def test_two_policies_of_one_seed_share_their_draws():
+    updates = []
+    for weights in (sf.BF16, sf.Format(8, 7, bias=120)):
+        w = sf.Parameter(np.ones(1000))
+        w.name, w.grad = "w", -np.full(1000, 2.0**-9)
+        with sf.simulate(sf.Policy(compute=weights, update="stochastic"), seed=3):
+            sf.optim.SGD([w], lr=1.0).step()
+        updates.append(w.data)
+    assert_bits(*updates)
+    assert 100 < (updates[0] > 1).sum() < 400
+
+
+def test_with_sim_for_every_step_draws_new_bits_every_step():
+    # 1000 updates of a tenth of a gap each, from 1: each adds a gap, 2^-7, with probability 0.1.
+    steps, gap, size = 1000, 2.0**-7, 200
+    w, simulation = sf.Parameter(np.ones(size)), sf.simulate("bf16-stochastic")
+    optimizer = sf.optim.SGD([w], lr=1.0)
+    for _ in range(steps):
+        w.grad = np.full(size, -0.1 * gap)
+        with simulation:
+            optimizer.step()
+    deviation = np.sqrt(steps * 0.1 * 0.9) * gap
+    assert w.data.max() < 2, "all in one binade, as the theory asks"
+    assert abs(w.data.mean() - (1 + steps * 0.1 * gap)) < 5 * deviation / np.sqrt(size)
+
+
+def test_a_state_goes_on_with_the_same_bits_in_a_new_simulation():
+    whole = trained(Model(), sf.simulate(RANDOM, seed=9), steps=4)
+    model, first = Model(), sf.simulate(RANDOM, seed=9)
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    second = sf.simulate(RANDOM, seed=0)
+    for step in range(4):
+        if step == 2:
+            second.load_state(json.loads(json.dumps(first.state)))
+            assert second.state == first.state and second.seed == 9
+        with first if step < 2 else second:
+            optimizer.zero_grad()
+            sf.nn.cross_entropy(model(X), Y).backward()
+            optimizer.step()
+    assert_same(whole, model.state_dict())
+
+
+def test_loading_an_earlier_state_draws_the_same_bits_again():
+    with sf.simulate(RANDOM) as simulation:
+        start = simulation.state
+        a = sf.Tensor(X).exp()
+        after = simulation.state
+        simulation.load_state(start)
+        b = sf.Tensor(X).exp()
+        assert simulation.state == after
+        c = sf.Tensor(X).exp()
+    assert_bits(a.data, b.data)
+    assert (a.data != c.data).any()
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_a_copy_of_a_simulation_goes_on_by_itself_in_the_same_state(duplicate):
+    original = sf.simulate(RANDOM, seed=4)
+    with original:
+        sf.Tensor(X).exp()
+    twin = duplicate(original)
+    assert twin.state == original.state and twin.policy == original.policy
+    with twin:
+        a = sf.Tensor(X).exp()
+    assert twin.state != original.state
+    with original:
+        assert_bits(sf.Tensor(X).exp().data, a.data)
+
+
+GOOD = {"path": "", "phase": "forward", "operation": "exp", "operand": None, "calls": 1}
+
+
+@pytest.mark.parametrize(
+    "state, message",
+    [
+        (None, "has the keys 'seed' and 'streams', got None"),
+        ({"seed": 1}, r"has the keys 'seed' and 'streams', got \['seed'\]"),
+        ({"seed": 1, "calls": 0}, r"got \['calls', 'seed'\]"),
+        ({"seed": -1, "streams": []}, "A seed is an integer"),
+        ({"seed": 1, "streams": {}}, "streams of a simulation's state are a list, got {}"),
+        ({"seed": 1, "streams": [GOOD, {}]}, "has the keys path, phase, operation, operand, calls; got {}"),
+        ({"seed": 1, "streams": [{**GOOD, "calls": -1}]}, "A stream's number of calls"),
+        ({"seed": 1, "streams": [{**GOOD, "path": 1}]}, "path, phase and operation are texts"),
+        ({"seed": 1, "streams": [{**GOOD, "operand": "a"}]}, "its operand an integer or null"),
+    ],
+)
+def test_wrong_states_are_refused_and_change_nothing(state, message):
+    simulation = sf.simulate(RANDOM, seed=7)
+    with simulation:
+        sf.Tensor(X).exp()
+    before = simulation.state
+    with pytest.raises(ValueError, match=message):
+        simulation.load_state(state)
+    assert simulation.state == before
+
+
+def stochastic_step(w, simulation):
+    w.grad = np.full(w.shape, -0.001)
+    with simulation:
+        sf.optim.SGD([w], lr=1.0).step()
+
+
+def test_drawing_the_same_bits_for_a_parameter_again_is_warned_of_once():
+    w, v = sf.Parameter(np.ones(3)), sf.Parameter(np.ones(3))
+    w.name, v.name = "w", "v"
+    stochastic_step(w, sf.simulate("bf16-stochastic"))
+    stochastic_step(v, sf.simulate("bf16-stochastic"))
+    again = sf.simulate("bf16-stochastic")
+    with pytest.warns(UserWarning, match="w was updated in another simulation of seed 0") as caught:
+        stochastic_step(w, again)
+        stochastic_step(v, again)
+    assert len(caught) == 1 and "sim = simfloat.simulate" in str(caught[0].message)
+    assert caught[0].filename == __file__
+
+
+def test_no_warning_where_the_bits_are_new_or_meant_to_be_the_same():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        w, one = sf.Parameter(np.ones(3)), sf.simulate("bf16-stochastic")
+        stochastic_step(w, one)
+        stochastic_step(w, one)
+        stochastic_step(w, sf.simulate("bf16-stochastic", seed=1))
+        w.data = np.ones(3)
+        stochastic_step(w, sf.simulate("bf16-stochastic", seed=1))
+        restored = sf.simulate("bf16-stochastic", seed=1)
+        restored.load_state(one.state)
+        stochastic_step(w, restored)
+        stochastic_step(w, sf.simulate("bf16-standard"))
