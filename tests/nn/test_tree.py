@@ -3,11 +3,14 @@
 import copy
 import gc
 import pickle
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.simulation import current
 from tests.bits import assert_bits
 
 
@@ -175,3 +178,45 @@ def test_a_tied_parameter_may_be_loaded_under_each_of_its_names():
     assert_bits(model.second.weight.data, state["first.weight"])
     with pytest.raises(ValueError, match="first.weight and second.weight are one parameter; .* different numbers"):
         model.load_state_dict(state | {"second.weight": state["first.weight"] + 1})
+
+
+def test_a_wrapper_around_a_part_renames_nothing_in_the_model():
+    model = sf.nn.MLP([2, 2, 2])
+    wrapper = sf.nn.Sequential(model.hidden, sf.nn.Linear(2, 1))
+    policy = sf.policies["bf16-standard"].override("hidden.0", activations=sf.FP32)
+    seen = sf.Recorder()
+    with sf.simulate(policy, observer=seen):
+        model(np.ones((1, 2))).sum().backward()
+    assert {key.path for key, _ in seen.entries()} >= {"hidden.0", "head", "hidden.0.weight", "head.bias"}
+    assert not any(key.path.startswith(("0", "1")) for key, _ in seen.entries())
+    seen.reset()
+    with sf.simulate("bf16-standard", observer=seen):
+        wrapper(np.ones((1, 2))).sum().backward()
+    assert {key.path for key, _ in seen.entries()} >= {"0.0", "1", "0.0.weight", "1.bias"}
+    assert not any(key.path.startswith("h") for key, _ in seen.entries())
+
+
+class Where(sf.nn.Module):
+    """Says under which path it runs."""
+
+    def forward(self, heard):
+        heard.append(current().place("add").path)
+        time.sleep(1e-4)  # lets others run
+        return heard
+
+
+def test_models_that_share_a_simulation_in_threads_keep_their_names():
+    simulation = sf.simulate("bf16-standard")
+
+    def run(depth):
+        model = Where()
+        for _ in range(depth):
+            model = sf.nn.Sequential(model)
+        heard = []
+        for _ in range(20):
+            with simulation:
+                model(heard)
+        return set(heard)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(run, range(4))) == [{""}, {"0"}, {"0.0"}, {"0.0.0"}]

@@ -257,3 +257,28 @@ def test_an_update_that_replaces_a_tiny_weight_is_not_lost():
     with sf.simulate("bf16-standard", observer=recorder):
         sf.optim.SGD([w], lr=1.0).step()
     assert w.data[0] == 1 and recorder.counts("w")["unchanged"] == 0
+
+
+class Picky(sf.Observer):
+    """Wants one place and phase, and hears of no other."""
+
+    def __init__(self, path, phase):
+        self.wanted, self.heard = (path, phase), 0
+
+    def wants(self, path, phase):
+        return (path, phase) == self.wanted
+
+    def observe(self, events, operation, path="", phase="forward"):
+        assert (path, phase) == self.wanted
+        self.heard += 1
+
+
+@pytest.mark.parametrize("path, phase", [("head", "forward"), ("head.weight", "backward"), ("head.weight", "update")])
+def test_what_an_observer_does_not_want_is_not_counted_for_it(path, phase):
+    observer = Picky(path, phase)
+    model = sf.nn.MLP([3, 4, 2], rng=0)
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with sf.simulate("bf16-kahan", observer=observer):
+        sf.nn.cross_entropy(model(np.ones((2, 3))), [0, 1]).backward()
+        optimizer.step()
+    assert observer.heard
