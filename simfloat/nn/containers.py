@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, overload
 
 from simfloat.autodiff import Operand, Tensor
 from simfloat.nn.initial import generator_of
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 class Sequential(Module):
-    """Modules one after the other, named 0, 1, ..."""
+    """Modules one after the other, named 0, 1, ...
+
+    They are counted and reached by number; a slice is a Sequential of the same modules.
+    """
 
     def __init__(self, *modules: Module) -> None:
         super().__init__()
@@ -27,8 +30,13 @@ class Sequential(Module):
     def __len__(self) -> int:
         return len(self._modules)
 
-    def __getitem__(self, number: int) -> Module:
-        return list(self._modules.values())[number]
+    @overload
+    def __getitem__(self, number: int) -> Module: ...
+    @overload
+    def __getitem__(self, number: slice) -> Sequential: ...
+    def __getitem__(self, number: int | slice) -> Module:
+        modules = list(self._modules.values())
+        return Sequential(*modules[number]) if isinstance(number, slice) else modules[number]
 
     def __iter__(self) -> Iterator[Module]:
         return iter(self._modules.values())
@@ -56,8 +64,9 @@ class MLP(Module):
 
     def __init__(self, sizes: Sequence[int], *, rng: Seed = None) -> None:
         super().__init__()
+        sizes = list(sizes) if isinstance(sizes, Iterable) else [sizes]
         if len(sizes) < 2:
-            raise ValueError(f"An MLP needs the sizes of its input and its output at least, got {list(sizes)}.")
+            raise ValueError(f"An MLP needs the sizes of its input and its output at least, got {sizes}.")
         generator = generator_of(rng)
         *hidden, last = zip(sizes[:-1], sizes[1:], strict=True)
         self.hidden = Sequential(*(ReLULinear(inputs, outputs, rng=generator) for inputs, outputs in hidden))

@@ -18,7 +18,8 @@ class Module(Owned):
 
     Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
     policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
-    first of its paths.
+    first of its paths. What runs inside the call of another module runs under its path there; a module that is called
+    by itself, under the path that leads to it from its first owner's outermost owner, or under none if nobody owns it.
     """
 
     training = True

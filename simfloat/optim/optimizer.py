@@ -42,16 +42,17 @@ class Optimizer:
     def step(self) -> None:
         """Update every parameter that has a gradient; inside a `simulate` block.
 
-        Raises ValueError, before anything is updated, for an option that cannot be used and for a gradient that is not
-        an array of the parameter's shape.
+        Raises ValueError, before anything is updated, for an option that cannot be used, and for a gradient or a state
+        that has not the parameter's shape.
         """
-        current()
+        current()  # refuses a step outside of any block, even if there is nothing to do
         self.check({name: getattr(self, name) for name in self.options})
-        gradients = [_gradient(number, parameter) for number, parameter in enumerate(self.params)]
-        for parameter, gradient, state in zip(self.params, gradients, self.state, strict=True):
-            if gradient is not None:
+        for number, (parameter, state) in enumerate(zip(self.params, self.state, strict=True)):
+            _check_shapes(number, parameter, state)
+        for parameter, state in zip(self.params, self.state, strict=True):
+            if parameter.grad is not None:
                 step = Step(parameter, state)
-                step.finish(step.multiply(-self.lr, self.direction(step, gradient)))
+                step.finish(step.multiply(-self.lr, self.direction(step, parameter.grad)))
 
     def direction(self, step: Step, gradient: NDArray) -> NDArray:
         """What is subtracted from the parameter, before it is multiplied by lr."""
@@ -128,12 +129,13 @@ def _name(number: int, parameter: Parameter) -> str:
     return parameter.path or f"parameter {number}"
 
 
-def _gradient(number: int, parameter: Parameter) -> NDArray | None:
-    """The parameter's gradient, if it has one; ValueError if the parameter has been given another shape since."""
-    gradient = parameter.grad
-    if gradient is not None and gradient.shape != parameter.shape:
-        raise ValueError(_mismatch(f"the gradient of {_name(number, parameter)}", gradient, parameter))
-    return gradient
+def _check_shapes(number: int, parameter: Parameter, state: dict[str, NDArray]) -> None:
+    """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
+    if parameter.grad is None:
+        return
+    for what, array in (("gradient", parameter.grad), *state.items()):
+        if array.shape != parameter.shape:
+            raise ValueError(_mismatch(f"the {what} of {_name(number, parameter)}", array, parameter))
 
 
 def _like(parameter: Parameter, value: Any, what: str) -> NDArray[np.floating]:

@@ -83,6 +83,7 @@ def test_replaced_attributes_leave_the_model():
     "call, message",
     [
         (lambda: sf.nn.MLP([3]), r"sizes of its input and its output at least, got \[3\]"),
+        (lambda: sf.nn.MLP(3), r"sizes of its input and its output at least, got \[3\]"),
         (
             lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}),
             r"missing \['bias'\], unknown",
@@ -126,3 +127,10 @@ def test_keyword_arguments_reach_forward():
 
     with sf.simulate("fp32"):
         assert Shifted()([1.0], by=2.0).data.tolist() == [3.0]
+
+
+def test_a_sequential_is_a_sequence_of_modules():
+    model = sf.nn.Sequential(*(sf.nn.Linear(2, 2) for _ in range(3)))
+    assert len(model) == 3 and list(model)[-1] is model[-1] is model[2]
+    part = model[1:]
+    assert isinstance(part, sf.nn.Sequential) and part[0] is model[1] and model[1].path == "1"

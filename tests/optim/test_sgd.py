@@ -119,6 +119,15 @@ def test_a_gradient_that_no_longer_fits_is_refused_before_anything_is_updated():
     assert model.first.data.tolist() == [1.0, 2.0] and optimizer.state == [{}, {}]
 
 
+def test_a_state_that_no_longer_fits_is_refused_before_anything_is_updated():
+    w, optimizer = run("fp32", [1.0], [1.0], 0.5, 1, momentum=0.5)
+    w.grad, w.data = None, [1.0, 2.0]
+    w.grad = np.ones(2)
+    with sf.simulate("fp32"), pytest.raises(ValueError, match=r"the momentum_buffer of parameter 0 must .* got \(1,\)"):
+        optimizer.step()
+    assert w.data.tolist() == [1.0, 2.0]
+
+
 def test_options_are_checked_when_they_are_used():
     w = parameter([1.0])
     w.grad = np.ones(1)
