@@ -6,7 +6,7 @@ optimizers train models with every operation rounded; a Recorder counts what the
 """
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from simfloat.accumulate import (
     blocked,
@@ -87,40 +87,42 @@ from simfloat.formats import (
 )
 from simfloat.policy import Policy, policies
 
-if TYPE_CHECKING:
-    from simfloat import nn, optim
-    from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
-    from simfloat.telemetry import Recorder
-
 __version__ = "0.1.0"
 
-#: What training needs is imported when it is first used: numbers and sums do without.
-_TRAINING = {
-    **dict.fromkeys(("Parameter", "Tensor", "no_grad", "simulate"), "simfloat.autodiff"),
-    "Recorder": "simfloat.telemetry",
-}
+if TYPE_CHECKING:
+    from simfloat import nn, optim, plots, telemetry
+    from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
+    from simfloat.telemetry import Recorder
+else:
+    # What training and figures need is imported when it is first used: numbers and sums do without. Type checkers read
+    # the imports above instead, and know which names there are.
+    _LATER = {
+        **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry")},
+        **{name: ("simfloat.autodiff", name) for name in ("Parameter", "Tensor", "no_grad", "simulate")},
+        "Recorder": ("simfloat.telemetry", "Recorder"),
+    }
 
-
-def __getattr__(name: str) -> Any:
-    if name in ("nn", "optim"):
-        return importlib.import_module(f"simfloat.{name}")
-    if name in _TRAINING:
-        value = globals()[name] = getattr(importlib.import_module(_TRAINING[name]), name)
+    def __getattr__(name: str) -> object:
+        if name not in _LATER:
+            raise AttributeError(f"module 'simfloat' has no attribute {name!r}")
+        module, attribute = _LATER[name]
+        imported = importlib.import_module(module)
+        value = globals()[name] = imported if attribute is None else getattr(imported, attribute)
         return value
-    raise AttributeError(f"module 'simfloat' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*__all__, *(name for name in globals() if name.startswith("__"))})
 
 
 __all__ = [
     "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ",
-    "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits", "Observer",
-    "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format", "block_quantize",
-    "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact", "exp", "finfo", "fma",
-    "fused", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply", "nearest_away",
-    "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "policies", "power", "reciprocal",
-    "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic", "subtract",
-    "sum", "tanh", "tensor_core", "to_odd", "toward_negative", "toward_positive", "toward_zero", "ulp",
+    "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits",
+    "Observer", "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format",
+    "block_quantize", "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact",
+    "exp", "finfo", "fma", "fused", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply",
+    "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "plots",
+    "policies", "power", "reciprocal", "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate",
+    "sin", "sqrt", "stochastic", "subtract", "sum", "tanh", "telemetry", "tensor_core", "to_odd",
+    "toward_negative", "toward_positive", "toward_zero", "ulp",
 ]  # fmt: skip

@@ -1,0 +1,54 @@
+"""The names of the package: those that exist are found, those that do not are errors, to type checkers too."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import simfloat as sf
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(code):
+    return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+
+
+def test_every_public_name_is_there():
+    assert [name for name in sf.__all__ if not hasattr(sf, name)] == []
+
+
+def test_completion_offers_what_is_ours():
+    offered = [name for name in dir(sf) if not name.startswith("__")]
+    assert offered == sorted(sf.__all__)
+
+
+@pytest.mark.parametrize("name", ["nn", "optim", "plots", "telemetry", "Tensor", "Recorder"])
+def test_what_needs_more_is_imported_when_it_is_first_used(name):
+    code = f"import sys, simfloat; print('simfloat.telemetry' in sys.modules); print(simfloat.{name} is not None)"
+    assert python(code).stdout.split() == ["False", "True"]
+
+
+def test_an_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="module 'simfloat' has no attribute 'FP61'"):
+        sf.FP61  # noqa: B018
+
+
+def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
+    snippet = tmp_path / "snippet.py"
+    snippet.write_text(
+        "import simfloat as sf\n"
+        "reveal_type(sf.BF16)\n"
+        "reveal_type(sf.Recorder())\n"
+        "reveal_type(sf.nn.Linear(1, 1))\n"
+        "reveal_type(sf.plots.Curve)\n"
+        "sf.FP61\n"
+        "sf.optim.Adagard\n"
+    )
+    command = [sys.executable, "-m", "mypy", str(snippet)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
+    assert [kind for kind, _ in lines] == ["note"] * 4 + ["error"] * 2, done.stdout
+    assert not any('"Any"' in text for _, text in lines)
+    assert 'has no attribute "FP61"' in lines[4][1] and 'has no attribute "Adagard"' in lines[5][1]
