@@ -29,7 +29,9 @@ class Observer(ABC):
 
 def check_observer(observer: Any) -> None:
     """Raise ValueError unless `observer` is None or has the method `observe`."""
-    if observer is not None and not callable(getattr(observer, "observe", None)):
+    if observer is None:
+        return
+    if isinstance(observer, type) or not callable(getattr(observer, "observe", None)):
         raise ValueError(
             f"observer must be an object with a method observe, for example simfloat.Recorder(); got {observer!r}."
         )

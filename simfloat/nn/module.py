@@ -133,7 +133,9 @@ class Module(Owned):
             parameter.grad = None
 
     def train(self, mode: bool = True) -> Module:
-        """Set whether the module is training, here and inside."""
+        """Set whether the module is training, here and inside. Raises ValueError unless mode is True or False."""
+        if not isinstance(mode, bool):
+            raise ValueError(f"train takes True or False, got {mode!r}.")
         for _, module in self.named_modules():
             module.training = mode
         return self

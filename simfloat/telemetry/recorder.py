@@ -54,10 +54,11 @@ class Recorder(Observer):
     With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
     may share one. A pickle or a copy goes on counting from where it was taken.
 
-    Raises ValueError for an unknown phase.
+    Raises ValueError for an unknown phase and a path that is no text.
     """
 
     def __init__(self, path: str | None = None, phase: str | None = None) -> None:
+        _check_seen("path", path, ())
         _check_phase(phase)
         self._path, self._phase = path, phase
         self._events: dict[Key, NDArray[np.int64]] = {}
@@ -169,7 +170,9 @@ def _check_phase(phase: str | None) -> None:
 
 
 def _check_seen(what: str, pattern: str | None, names: Iterable[str]) -> None:
-    """Raise ValueError if there are names and the pattern matches none of them."""
+    """Raise ValueError for a pattern that is no text, or that matches none of the names if there are any."""
+    if pattern is not None and not isinstance(pattern, str):
+        raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
     seen = list(dict.fromkeys(names))
     if pattern is None or not seen or any(_matches(pattern, name) for name in seen):
         return

@@ -46,6 +46,7 @@ def write_whole(path: Path, text: str) -> None:
     if path.exists() and not path.is_file():  # a pipe or a terminal takes what comes
         path.write_text(text, encoding="utf-8", newline="\n")
         return
+    path = path.resolve()  # what a link points to, not the link
     beside = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         beside.write_text(text, encoding="utf-8", newline="\n")

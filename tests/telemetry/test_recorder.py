@@ -196,6 +196,9 @@ def test_nothing_seen_is_zero_everywhere():
         (lambda r: sf.Recorder(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
         (lambda r: r.counts("hiden.*"), r"path 'hiden.\*' matches nothing that was seen. Did you mean 'hidden.0"),
         (lambda r: r.histogram("haed", "update"), "path 'haed' .* Did you mean 'head'.* Seen: hidden.0"),
+        (lambda r: r.counts(3), r"path must be a text, such as 'hidden.\*', got 3"),
+        (lambda r: sf.Recorder(path=["head"]), r"path must be a text, .* got \['head'\]"),
+        (lambda r: sf.add(1.0, 1.0, sf.FP16, observer=sf.Recorder), "an object with a method observe"),
         (lambda r: r.counts(operation="liner"), "operation 'liner' .* Did you mean 'linear'"),
     ],
 )
@@ -232,6 +235,11 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     def full(*_):
         raise OSError("no space left")
 
+    link = tmp_path / "link"
+    link.symlink_to(file)
+    recorder.to_jsonl(link)
+    assert link.is_symlink() and file.read_bytes() == before
+    link.unlink()
     monkeypatch.setattr("os.replace", full)
     with pytest.raises(OSError, match="no space left"):
         sf.Recorder().to_jsonl(file)
