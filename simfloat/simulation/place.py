@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import NamedTuple
 
 from simfloat.arithmetic import Observer, as_cast
@@ -11,11 +11,9 @@ from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 from simfloat.policy import Policy, Recipe
+from simfloat.policy.kinds import WIDEST
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located
 from simfloat.simulation.streams import Streams
-
-#: As a policy says that a result takes the format of its operands.
-WIDEST = "widest"
 
 
 class InForce(NamedTuple):
@@ -35,7 +33,7 @@ class Place:
     def __init__(self, in_force: InForce, path: str, operations: tuple[str, ...]) -> None:
         self.path = path
         self.operations = operations
-        self.recipe = in_force.policy.recipe(path, *operations)
+        self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
         self._in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
@@ -108,7 +106,7 @@ class Place:
         if self.path and not path.startswith(f"{self.path}."):
             path = f"{self.path}.{path.rpartition('.')[2]}"
         if path not in self.recipes:
-            self.recipes[path] = self._in_force.policy.recipe(path, *self.operations)
+            self.recipes[path] = _recipe(self._in_force.policy, path, self.operations)
         return self.recipes[path]
 
     def input(self, parameter: str | None = None) -> Input:
@@ -139,11 +137,26 @@ class Place:
         target_format = format if chosen == WIDEST and format is not None else chosen
         rounding = recipe.rounding if rounding is None else rounding
         heard = Located(observer, path, phase) if observer is not None and wants(observer, path, phase) else None
-        stream = self._in_force.streams.at(path, phase, self.operation, operand)
+        streams = self._in_force.streams
+        stream = streams.at(path, phase, self.operation, operand) if _draws(recipe, rounding) else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
         return Arithmetic(target, accumulate, recipe.reduce, where, _refusal(target_format, rounding, role, where))
+
+
+@lru_cache(maxsize=1 << 12)
+def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
+    """The policy's recipe; simulations of one policy share them."""
+    return policy.recipe(path, *operations)
+
+
+def _draws(recipe: Recipe, rounding: Rounding) -> bool:
+    """Whether any rounding of an arithmetic is random: that of results, of the steps of sums, or of operands."""
+    casts = as_cast(recipe.compute), as_cast(recipe.compute_gradients)
+    sums = recipe.accumulate, recipe.accumulate_gradients, recipe.reduce
+    steps = (mode for accumulator in sums for mode in accumulator.roundings)
+    return any(mode.is_stochastic for mode in (rounding, *(cast.rounding for cast in casts), *steps))
 
 
 def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:

@@ -248,3 +248,24 @@ def test_an_override_that_matched_no_path_is_refused_when_the_outermost_block_en
             with simulation:
                 model(np.ones((1, 2)))
             assert current() is simulation
+
+
+def test_an_asynchronous_generator_keeps_its_block_to_itself():
+    async def inside():
+        with sf.simulate("fp64"):
+            yield policy_in_force()
+            await asyncio.sleep(0)
+            yield policy_in_force()
+
+    @contextlib.asynccontextmanager
+    async def managed():
+        with sf.simulate("bf16-kahan"):
+            yield
+
+    async def run():
+        with sf.simulate("fp32"):
+            seen = [(policy, policy_in_force()) async for policy in inside()]
+            async with managed():
+                return [*seen, policy_in_force()]
+
+    assert asyncio.run(run()) == [("fp64", "fp32"), ("fp64", "fp32"), "bf16-kahan"]

@@ -1,0 +1,75 @@
+"""The widest of several formats holds the numbers of all."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.simulation import widest
+from tests.bits import assert_bits
+
+SMALL = [f for f in sf.CATALOG.values() if f.bits <= 8 and f is not sf.E8M0]
+
+
+@pytest.mark.parametrize("formats, want", [
+    ((sf.FP16, sf.BF16), sf.FP32), ((sf.BF16, sf.FP16, sf.FP16), sf.FP32), ((sf.FP16, sf.FP16), sf.FP16),
+    ((sf.FP16, sf.FP32), sf.FP32), ((sf.FP64, sf.BF16), sf.FP64), ((sf.BF16, sf.TF32), sf.TF32),
+    ((sf.E4M3, sf.FP16), sf.FP16), ((sf.Format(8, 20), sf.FP32), sf.FP32), ((sf.Format(9, 9), sf.FP32), sf.FP64),
+])  # fmt: skip
+def test_it_is_one_of_them_or_the_smallest_that_holds_them(formats, want):
+    assert widest(formats) == want
+
+
+def test_it_holds_every_number_of_every_pair():
+    for a, b in itertools.product(SMALL, SMALL):
+        wide = widest([a, b])
+        for narrow in (a, b):
+            assert (sf.round(narrow.values(), wide) == narrow.values()).all()
+        assert wide in (a, b) or wide.bits in (8, 16)
+
+
+def test_of_nothing_there_is_none():
+    with pytest.raises(ValueError, match="widest of no formats"):
+        widest([])
+
+
+AMP = sf.Policy(compute=sf.FP16, weights=sf.FP32).override(operation="pointwise", activations="widest")
+
+
+def test_operations_that_a_list_leaves_alone_run_in_the_type_of_their_input():
+    policy = sf.Policy(compute=sf.FP16, weights=sf.FP32, activations=sf.FP32)
+    policy = policy.override(operation="relu", activations="widest")
+    with sf.simulate(policy):
+        y = (sf.Tensor([1e5, -1.0]) * 1.0).relu()
+    assert y.data.tolist() == [1e5, 0.0] and y.format == sf.FP32
+
+
+def formatted(format, values=(1.0, 2.0)):
+    with sf.simulate(sf.Policy(compute=format)):
+        return sf.Tensor(list(values)) * 1.0
+
+
+def test_the_widest_format_among_the_operands_is_that_of_the_result():
+    half, brain, single = formatted(sf.FP16), formatted(sf.BF16), formatted(sf.FP32)
+    data32, data64 = sf.Tensor(np.float32([1, 2])), sf.Tensor([1.0, 2.0])
+    with sf.simulate(AMP):
+        assert (half + brain).format == sf.FP32
+        assert (half * half).format == sf.FP16
+        assert (half * single).format == sf.FP32
+        assert (half + data32).format == sf.FP32 and (half + data64).format == sf.FP64
+        assert (half * 0.1).format == sf.FP16 and (0.1 - brain).format == sf.BF16
+        assert (half + np.float64(3)).format == sf.FP16 and (half + sf.Tensor(2.0)).format == sf.FP16
+        assert (sf.Tensor(1.0) + 2.0).format == sf.FP64
+        assert half.exp().format == sf.FP16
+
+
+def test_gradients_of_such_operations_take_the_format_of_their_operand():
+    policy = sf.policies["fp32"].override(operation="multiply", activations="widest")
+    values = np.array([1.1, 2.3])
+    half, brain = (sf.Tensor(formatted(format, values), requires_grad=True) for format in (sf.FP16, sf.BF16))
+    g = np.float32([0.3, 0.7])
+    with sf.simulate(policy):
+        (half * brain).backward(g)
+    assert_bits(half.grad, sf.multiply(g, brain.data, sf.FP16))
+    assert_bits(brain.grad, sf.multiply(g, half.data, sf.BF16))
