@@ -177,6 +177,15 @@ def test_what_runs_and_what_is_counted_stands_at_the_listed_paths(seed):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
+def test_names_follow_every_change_between_two_runs(seed):
+    tree = Tree(seed)
+    for _ in range(ACTIONS):
+        tree.act()
+        listed = {id(module): path for path, module in tree.model.named_modules(tree.path_of(tree.model))}
+        assert {id(module): path for module, path, _ in tree.run(tree.model)} == listed
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_an_override_by_path_hits_the_layers_it_names(seed):
     tree = Tree(seed)
     listed = [path for path, _ in tree.model.named_modules(tree.model.path)]
