@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
-from simfloat.nn.names import KEPT, names_of, parts_changed
+from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.simulation import Names, module_running
 
 
@@ -19,7 +19,7 @@ class Module(Owned):
     Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
     policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
     first of its paths. What runs inside the call of another module runs under its path there; a module that is called
-    by itself, under the path that leads to it from its first owner's outermost owner, or under none if nobody owns it.
+    by itself runs under its own `path`.
     """
 
     training = True
@@ -72,6 +72,14 @@ class Module(Owned):
         for name, value in state.items():
             if isinstance(value, Owned):
                 value.adopt(self, name)
+
+    @property
+    def path(self) -> str:
+        """The names from the outermost module down to this, by way of its first owner, joined by dots.
+
+        Empty for a module that nobody owns, or owned when it was first called by itself.
+        """
+        return "" if OUTERMOST in vars(self) else super().path
 
     @property
     def _parameters(self) -> dict[str, Parameter]:

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 #: Under this name a module keeps what `names_of` found, and when; copies and pickles leave it behind.
 KEPT = "_names"
 
+#: Under this name a module notes that it has been called by itself while nobody owned it.
+OUTERMOST = "_is_outermost"
+
 #: Another object after every change to the parts of any module.
 _latest = object()
 
@@ -25,9 +28,12 @@ def parts_changed() -> None:
 def names_of(module: Module) -> Names:
     """The paths of the module itself and of all modules and parameters inside, by identity.
 
-    They begin with the path that the module has by way of its first owner.
+    They begin with the path that the module has by way of its first owner. One that has none stays the outermost of
+    its names: what is later built around it, to evaluate it for example, renames nothing.
     """
     path = module.path
+    if not path:
+        vars(module)[OUTERMOST] = True
     kept: tuple[object, str, Names] | None = vars(module).get(KEPT)
     if kept is not None and kept[0] is _latest and kept[1] == path:
         return kept[2]

@@ -196,6 +196,21 @@ def test_a_wrapper_around_a_part_renames_nothing_in_the_model():
     assert not any(key.path.startswith("h") for key, _ in seen.entries())
 
 
+def test_a_wrapper_around_a_model_that_has_run_renames_nothing_in_it():
+    model = sf.nn.MLP([2, 2, 2])
+    policy = sf.policies["bf16-standard"].override("head", activations=sf.FP32)
+    with sf.simulate(policy):
+        model(np.ones((1, 2)))
+    wrapper = sf.nn.Sequential(model, sf.nn.Linear(2, 1))
+    with sf.simulate(policy):
+        model(np.ones((1, 2)))
+    assert model.path == "" and model.head.weight.path == "head.weight"
+    seen = sf.Recorder()
+    with sf.simulate("bf16-standard", observer=seen):
+        wrapper(np.ones((1, 2)))
+    assert {key.path for key, _ in seen.entries()} == {"0.hidden.0", "0.head", "1"}
+
+
 class Where(sf.nn.Module):
     """Says under which path it runs."""
 
