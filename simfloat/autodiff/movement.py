@@ -16,11 +16,20 @@ from simfloat.autodiff.variable import Variable
 from simfloat.simulation import Arithmetic
 
 
+def _seen(a: Variable) -> NDArray:
+    """The numbers to be moved. Views of a parameter's are read-only: what is written to it, it must know of."""
+    if not a.is_weight:
+        return a.numbers
+    view = a.numbers.view()
+    view.flags.writeable = False
+    return view
+
+
 def reshape(a: Variable, *shape: Any) -> Made:
     """The same numbers in another shape."""
     target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     started, before = begin("reshape", a), a.shape
-    return finish(started, a.numbers.reshape(target), a.format, lambda u, g: u.round(g.reshape(before)))
+    return finish(started, _seen(a).reshape(target), a.format, lambda u, g: u.round(g.reshape(before)))
 
 
 def transpose(a: Variable, *axes: Any) -> Made:
@@ -31,7 +40,7 @@ def transpose(a: Variable, *axes: Any) -> Made:
     order = _order(axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes, a.ndim)
     inverse = tuple(int(i) for i in np.argsort(order))
     started = begin("transpose", a)
-    return finish(started, a.numbers.transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
+    return finish(started, _seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
 
 
 def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
@@ -57,7 +66,7 @@ def index(a: Variable, key: Any) -> Made:
         full[key] = g
         return u.round(full)
 
-    return finish(started, np.asarray(a.numbers[key]), a.format, derivative)
+    return finish(started, np.asarray(_seen(a)[key]), a.format, derivative)
 
 
 def _is_index(part: Any) -> bool:

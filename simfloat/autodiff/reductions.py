@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -61,8 +62,9 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
     Raises ValueError for an axis that is not there or comes twice.
     """
-    given = range(ndim) if axis is None else (axis,) if isinstance(axis, int | np.integer) else tuple(axis)
-    axes = sorted(int(a) + ndim if a < 0 else int(a) for a in given)
+    given: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in given)
+    axes = sorted(int(a) + ndim if a < 0 else int(a) for a in given) if integers else [ndim]
     if any(not 0 <= a < ndim for a in axes) or len(set(axes)) < len(axes):
         raise ValueError(f"axis {axis!r} does not name distinct axes of a tensor that has {ndim}.")
     return tuple(axes)

@@ -46,9 +46,10 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
     if root.grad is None:
         root.grad = gradient.copy()
         return
-    place = current().place("add", root.path)
-    arithmetic = place.to_weight(root.path) if root.is_weight else place.to_activation(0, root.stored_format)
-    root.grad = arithmetic.add(root.grad, gradient)
+    simulation = current()
+    path, place = root.conform_in(simulation), simulation.place("add")
+    node = Node((root,), (), place, (path,), (root.stored_format,))
+    root.grad = node.arithmetic(0).add(root.grad, gradient)
 
 
 def _uses(root: Variable) -> dict[int, int]:

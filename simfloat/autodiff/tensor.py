@@ -28,7 +28,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = False) -> None:
         if isinstance(data, Tensor):
-            super().__init__(data.numbers, requires_grad, data.format)
+            super().__init__(data.data, requires_grad, data.format)
         else:
             super().__init__(as_operand(data, "data"), requires_grad)
 
@@ -48,7 +48,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
 
     def detach(self) -> Tensor:
         """The same data without its history."""
-        return tensor_of(Made(self.numbers, self.format, None))
+        return tensor_of(Made(self.data, self.format, None))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor with respect to every leaf that requires one to the leaf's `grad`.

@@ -27,7 +27,9 @@ class InForce(NamedTuple):
 class Place:
     """An operation (with the composites around it) in a layer, or the update of a parameter, under a policy.
 
-    Its arithmetics are made once and kept. Random bits come from the streams of its path, phase and operation.
+    Its arithmetics are made once and kept. Random bits come from the streams of its path, phase and operation. Where a
+    role is ``widest``, the result of the forward pass takes the widest format of the operands, and the gradient with
+    respect to an operand the format of that operand.
     """
 
     def __init__(self, in_force: InForce, path: str, operations: tuple[str, ...]) -> None:

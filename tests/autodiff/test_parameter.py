@@ -52,6 +52,20 @@ def test_writing_to_an_array_that_a_step_replaced_is_an_error():
     assert used(w).tolist() == [7.0, 1.5]
 
 
+def test_tensors_that_share_its_numbers_let_none_escape():
+    w = sf.Parameter(np.float32([[1.0, 2.0]]))
+    used(w)
+    sf.Tensor(w).data[0, 0] = 0.1
+    assert_bits(used(w), sf.round([[0.1, 2.0]], sf.BF16))
+    w.detach().data[0, 1] = 0.3
+    assert_bits(used(w), sf.round([[0.1, 0.3]], sf.BF16))
+    with sf.simulate(BF16):
+        for view in (w.T, w.reshape(2), w[0]):
+            with pytest.raises(ValueError, match="read-only"):
+                view.data[...] = 0.7
+    w.data = [[1.0, 2.0]]
+
+
 def test_an_assigned_array_is_copied():
     w, array = sf.Parameter([0.0, 0.0]), np.array([1.0, 2.0])
     w.data = array
