@@ -18,6 +18,7 @@ from simfloat.accumulate import (
     matmul,
     matrix_core,
     pairwise,
+    partial_sums,
     sequential,
     sum,
     tensor_core,
@@ -121,8 +122,8 @@ __all__ = [
     "Observer", "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format",
     "block_quantize", "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact",
     "exp", "finfo", "fma", "fused", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core", "multiply",
-    "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "plots",
-    "policies", "power", "reciprocal", "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate",
+    "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "partial_sums",
+    "plots", "policies", "power", "reciprocal", "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate",
     "sin", "sqrt", "stochastic", "subtract", "sum", "tanh", "telemetry", "tensor_core", "to_odd",
     "toward_negative", "toward_positive", "toward_zero", "ulp",
 ]  # fmt: skip

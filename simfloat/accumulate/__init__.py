@@ -1,18 +1,19 @@
 """Sums and only sums: accumulators, and the products that use them."""
 
+from simfloat.accumulate._blocked import blocked
+from simfloat.accumulate._exact import exact
+from simfloat.accumulate._fused import fused
+from simfloat.accumulate._kahan import kahan
+from simfloat.accumulate._matrix_core import matrix_core
+from simfloat.accumulate._pairwise import pairwise
+from simfloat.accumulate._sequential import as_accumulator, sequential
+from simfloat.accumulate._tensor_core import tensor_core
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.blocked import blocked
 from simfloat.accumulate.convolution import conv2d
-from simfloat.accumulate.exact import exact
-from simfloat.accumulate.fused import fused
-from simfloat.accumulate.kahan import kahan
-from simfloat.accumulate.matrix_core import matrix_core
-from simfloat.accumulate.pairwise import pairwise
+from simfloat.accumulate.partial import partial_sums
 from simfloat.accumulate.product import dot, matmul, sum
-from simfloat.accumulate.sequential import sequential
-from simfloat.accumulate.tensor_core import tensor_core
 
 __all__ = [
-    "Accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "matmul", "matrix_core", "pairwise",
-    "sequential", "sum", "tensor_core",
+    "Accumulator", "as_accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "matmul", "matrix_core",
+    "pairwise", "partial_sums", "sequential", "sum", "tensor_core",
 ]  # fmt: skip

@@ -34,7 +34,7 @@ class Carrier(NamedTuple):
         normal = format.emin >= self.lowest + self.precision - 1
         # A clamped infinity becomes the largest number.
         inside = inside and format.emax < self.highest
-        # Of anchors of twice the spacing, too, with which `directed` finds even numbers.
+        # Of anchors of twice the spacing, too, with which `to_odd` finds even numbers.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 
     def needs_no_error(self, format: Format, terms: Facts, sums: Facts, bits: int = 0) -> bool:
@@ -47,11 +47,13 @@ class Carrier(NamedTuple):
         small (below half that distance) that nothing decisive is near the partial sum; that needs
         P >= p + q + 2 + bits for terms of q bits. If only bits of the partial sum are cut, the same holds with the
         roles swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2 + bits. Neither can
-        happen where the operands' last bits lie above the cut.
+        happen where the operands' last bits lie above the cut. A partial sum is a multiple of 2^sums.low: so are the
+        terms and what the sums start from, and a number that is rounded to the format either stays as it is or becomes
+        a multiple of more.
         """
         top = min(sums.high - 1, format.emax)  # beyond it the sum overflows, however it was rounded
         cut = top - self.precision + 1
-        partial_low = max(terms.low, format.emin - format.mantissa_bits)
+        partial_low = max(sums.low, format.emin - format.mantissa_bits)
         p, q = format.precision, terms.precision
         term_harmless = terms.low >= cut or self.precision >= p + q + 2 + bits
         partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2 + bits)
@@ -86,14 +88,22 @@ class Step(NamedTuple):
 
 
 def quickest_step(
-    formats: tuple[Format, ...], rounding: Rounding, operands: tuple[Facts, Facts], terms: Facts, sums: Facts
+    formats: tuple[Format, ...],
+    rounding: Rounding,
+    a: Facts,
+    b: Facts,
+    terms: Facts,
+    sums: Facts,
+    start: Facts | None = None,
 ) -> Step | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
-    `formats` are all that sums and products are rounded to. None if only the careful loop will do.
+    `formats` are all that sums and products are rounded to; `a` and `b` are the operands' facts, `start` those of what
+    the sums start from. None if only the careful loop will do.
     """
     _, double = CARRIERS
-    products = operands[0].times(operands[1])
+    products = a.times(b)
+    held = (a, b, products) if start is None else (a, b, products, start)
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:
@@ -106,7 +116,7 @@ def quickest_step(
     able = [
         carrier
         for carrier in CARRIERS
-        if all(map(carrier.holds, (*operands, products))) and all(carrier.has_room(format, sums) for format in formats)
+        if all(map(carrier.holds, held)) and all(carrier.has_room(format, sums) for format in formats)
     ]
     for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:

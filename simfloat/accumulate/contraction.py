@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields, replace
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Engine, Operand, Operands, Scales, as_accumulator
+from simfloat.accumulate._sequential import as_accumulator
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.scales import scaled
-from simfloat.arithmetic._round import round_array
+from simfloat.accumulate.known import Known, Problem, known_of
+from simfloat.accumulate.scales import Scales, scaled
+from simfloat.accumulate.start import start_for
+from simfloat.arithmetic.cast import Cast, as_cast
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.plan import round_all
-from simfloat.arithmetic.sources import Elements
+from simfloat.arithmetic.plan import check_no_nan, round_all
+from simfloat.arithmetic.sources import Elements, source_for
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, as_target, result_dtype
+from simfloat.arithmetic.target import Target, as_target
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
-#: As users give the formats of operands.
-Inputs = Format | str | tuple[Format | str, Format | str] | None
+#: As users give the formats of operands, or how they are taken to them.
+OneInput = Cast | Format | str
+Inputs = OneInput | tuple[OneInput, OneInput] | None
+
+#: As whose events observers know the casts of both operands; None: they are not told.
+CastOperations = tuple[str | None, str | None]
 
 
 class Options(NamedTuple):
     """How operands are rounded, products summed and sums rounded."""
 
-    inputs: tuple[Format, Format] | None
+    inputs: tuple[Cast, Cast] | None
     accumulator: Accumulator
     target: Target
+    cast_operations: CastOperations = ("cast_input", "cast_input")
 
 
 def options_of(
@@ -36,65 +46,155 @@ def options_of(
     inputs: Inputs,
     accumulate: Accumulator | Format | str,
     output: Format | str | None,
-    rounding: Rounding,
+    rounding: Rounding | None,
     stream: Stream | None,
     observer: Observer | None,
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
-    accumulator = as_accumulator(accumulate)
+    casts = None if inputs is None else as_casts(inputs)
+    accumulator = as_accumulator(accumulate).for_inputs(*_formats(casts))
     format = as_format(output) if output is not None else accumulator.result
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    pair = None if inputs is None else as_pair(inputs)
-    return Options(pair, accumulator, as_target(operands, format, rounding, stream, observer, operation))
+    target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
+    if rounding is not None and format == accumulator.result:
+        _refuse_rounding(accumulator, rounding)
+    return Options(casts, accumulator, target)
 
 
-def as_pair(inputs: Format | str | tuple[Format | str, Format | str]) -> tuple[Format, Format]:
-    """The formats of both operands."""
+def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:
+    """The casts of both operands."""
     if isinstance(inputs, tuple):
         if len(inputs) != 2:
             raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
-        return as_format(inputs[0]), as_format(inputs[1])
-    return as_format(inputs), as_format(inputs)
+        return as_cast(inputs[0]), as_cast(inputs[1])
+    cast = as_cast(inputs)
+    return cast, cast
+
+
+def _formats(casts: tuple[Cast, Cast] | None) -> tuple[Format | None, Format | None]:
+    return (casts[0].format, casts[1].format) if casts else (None, None)
+
+
+def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
+    """A mode for results that are not rounded: the steps' own was meant."""
+    meant = "pass output=, the format that they are to be rounded to"
+    if "rounding" in (field.name for field in fields(accumulator)):
+        meant = f"for the mode of the steps pass accumulate={replace(accumulator, rounding=rounding)}"  # type: ignore[call-arg]
+    raise ValueError(
+        f"rounding={rounding} is the mode in which results are rounded to output, and sums in {accumulator.result} "
+        f"that stay in it are not rounded again; {meant}."
+    )
+
+
+class Work(NamedTuple):
+    """Operands that are ready to be summed."""
+
+    engine: Engine
+    a: NDArray
+    b: NDArray
+    draw: Draw | None
+    scales: Scales | None  # those that the engine takes
+    start: NDArray | None  # what the sums start from, in the shape of the result
 
 
 def contract(
-    sums_of: Callable[[Engine, NDArray, NDArray, Draw | None], NDArray],
+    sums_of: Callable[[Work], NDArray],
     a: NDArray,
     b: NDArray,
     shape: tuple[int, ...],
     depth: int,
     options: Options,
     scales: Scales | None = None,
+    initial: NDArray | None = None,
 ) -> NDArray[np.floating]:
     """Sums of `depth` products for every element of an array of `shape`.
 
     `sums_of` computes the sums of the rounded operands with an engine, as one vector in C order.
     """
-    inputs, accumulator, target = options
-    draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-    x, y = (_rounded(a, inputs[0]), _rounded(b, inputs[1])) if inputs else (Operand(a), Operand(b))
-    if accumulator.scales and not scales:
-        block, format = accumulator.scales
-        raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
-    if scales and not accumulator.scales:
-        x, y, scales = scaled(x, scales[0], -1), scaled(y, scales[1], -2), None
-    engine = accumulator.engine(Operands(x, y, depth, target.format, target.rounding, scales))
-    sums = sums_of(engine, x.array, y.array, draw)
+    work = prepare(a, b, shape, depth, options, scales, initial)
+    divisor = scales.divisor if scales else 1.0
+    return finish(sums_of(work), shape, options, work.draw, divisor)
+
+
+def prepare(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    scales: Scales | None = None,
+    initial: NDArray | None = None,
+) -> Work:
+    """Take the call's draw, round the operands, and choose the engine."""
+    inputs, accumulator, target, names = options
+    if inputs:
+        draw = take_draw(target.stream, target.rounding, *accumulator.roundings, *(cast.rounding for cast in inputs))
+        x, y = _cast(a, inputs[0], draw, target, names[0], 255), _cast(b, inputs[1], draw, target, names[1], 254)
+        accumulator = accumulator.for_inputs(inputs[0].format, inputs[1].format)
+    else:
+        draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
+        x, y = known_of(a), known_of(b)
+        accumulator = accumulator.for_inputs(None, None)
+    divisor, own = 1.0, None
+    if scales or accumulator.scales:
+        x, y, own = _with_scales(x, y, scales, accumulator)
+        divisor = scales.divisor if scales else 1.0
+    start = start_for(accumulator, initial, shape)
+    problem = Problem(
+        x,
+        y,
+        depth,
+        target.format,
+        target.rounding,
+        scales=own and (facts_of(own.a), facts_of(own.b)),
+        start=None if start is None else facts_of(start),
+        divisor=divisor,
+    )
+    assert x.array is not None and y.array is not None
+    return Work(accumulator.engine(problem), x.array, y.array, draw, own, start)
+
+
+def finish(
+    sums: NDArray, shape: tuple[int, ...], options: Options, draw: Draw | None, divisor: float = 1.0
+) -> NDArray[np.floating]:
+    """The sums rounded once to the output format, in an array of `shape`."""
+    target, result = options.target, options.accumulator.result
+    if result is not None and not result.has_nan:
+        check_no_nan(sums.reshape(shape), result)
     out = np.empty(shape, target.dtype)
-    round_all(Elements(sums), out, target, draw)
+    if divisor == 1.0 or result is None:  # exact sums are divided before they are rounded
+        round_all(Elements(sums), out, target, draw)
+    else:
+        make_source = source_for("divide", target.format, target.rounding, False)
+        round_all(make_source("divide", [sums, np.array([divisor])], target.rounding), out, target, draw)
     return out
 
 
-def _rounded(x: NDArray, format: Format) -> Operand:
-    """An operand rounded to its format."""
-    if format == FP64 or (format == FP32 and x.dtype == np.float32):
-        return Operand(x, None, format)
+def _with_scales(
+    x: Known, y: Known, scales: Scales | None, accumulator: Accumulator
+) -> tuple[Known, Known, Scales | None]:
+    """The operands with their scales multiplied in, or as they are beside scales that the accumulator takes."""
+    if accumulator.scales:
+        if not scales:
+            block, format = accumulator.scales
+            raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
+        return x, y, scales
+    assert scales is not None
+    return scaled(x, scales.a, scales.block, -1), scaled(y, scales.b, scales.block, -2), None
+
+
+def _cast(x: NDArray, cast: Cast, draw: Draw | None, target: Target, name: str | None, stage: int) -> Known:
+    """An operand taken to its format, and what is known of it then."""
+    format, observer = cast.format, target.observer if name else None
+    saturates = cast.rounding.saturates
+    if observer is None and not saturates and (format == FP64 or (format == FP32 and x.dtype == np.float32)):
+        return known_of(x, format)
     # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
-    if facts.inside(format):
-        return Operand(x, facts, format)
-    return Operand(
-        round_array(x, Target(format, nearest_even, result_dtype([x], format))), facts.rounded(format), format
-    )
+    if observer is None and facts.unchanged_by(format):
+        return known_of(x, format, facts)
+    drawn = draw._replace(stage=stage) if draw and cast.rounding.is_stochastic else None
+    rounded, _ = cast.apply(x, drawn, observer, name or "")
+    return known_of(rounded, format, facts.rounded(format, cast.rounding))

@@ -9,15 +9,17 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Engine, Place
-from simfloat.accumulate.contraction import Inputs, Options, contract, options_of
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.contraction import Inputs, Options, Work, contract, options_of
+from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
-from simfloat.accumulate.tiles import NARROW, busy_threads
+from simfloat.accumulate.start import as_initial
+from simfloat.accumulate.tiles import NARROW
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand
 from simfloat.arithmetic.stream import Draw, Stream
-from simfloat.arithmetic.threads import run_all, scratch
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+from simfloat.formats import Format, Rounding
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
 GATHERED = 1 << 18
@@ -37,7 +39,8 @@ def conv2d(
     inputs: Inputs = None,
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
-    rounding: Rounding = nearest_even,
+    rounding: Rounding | None = None,
+    initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
@@ -56,17 +59,20 @@ def conv2d(
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, padding, dilation, groups)
     options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
-    return convolve(x, w, geometry, options)
+    return convolve(x, w, geometry, options, as_initial(initial))
 
 
-def convolve(x: NDArray, w: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
-    """The convolution; nothing is checked."""
+def convolve(
+    x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
+) -> NDArray[np.floating]:
+    """The convolution; geometry and options are not checked."""
     shape = (len(x), len(w), *geometry.result)
-    return contract(partial(_sums, geometry), x, w, shape, math.prod(w.shape[1:]), options)
+    return contract(partial(_sums, geometry), x, w, shape, math.prod(w.shape[1:]), options, None, initial)
 
 
-def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw | None) -> NDArray:
-    """The unrounded results as one vector in C order."""
+def _sums(geometry: Geometry, work: Work) -> NDArray:
+    """The unrounded sums as one vector in C order."""
+    engine, x, w, draw, _, start = work
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.
@@ -76,6 +82,8 @@ def _sums(geometry: Geometry, engine: Engine, x: NDArray, w: NDArray, draw: Draw
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
         windows = geometry.windows(_padded(x, geometry.padding, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
+    if start is not None:
+        sums[:] = start.reshape(sums.shape)
     task = _Task(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
@@ -130,13 +138,13 @@ class _Task(NamedTuple):
 
     def _multiply(self, a: NDArray, b: NDArray, out: NDArray, first: int, row_step: int, column_step: int) -> None:
         """The engine's sums in `out`, wherever that lies in memory."""
-        place = Place(first, row_step, column_step, self.draw, not self.swap)
+        region = Region(first, row_step, column_step, self.draw, not self.swap)
         if out.flags.c_contiguous:
-            self.engine.run(a, b, out, place)
+            self.engine.run(a, b, out, region)
         else:
             sums = scratch("convolved", out.size, self.engine.carrier).reshape(out.shape)
             sums[:] = out
-            self.engine.run(a, b, sums, place)
+            self.engine.run(a, b, sums, region)
             out[:] = sums
 
     def _patches(self, tile: _Tile) -> NDArray:

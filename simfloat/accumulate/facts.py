@@ -47,6 +47,12 @@ class Facts(NamedTuple):
         low, high = min(self.low, format.emax - format.mantissa_bits), max(self.high, format.emax + 1)
         return Facts(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
 
+    def joined(self, other: Facts) -> Facts:
+        """Of the numbers of both arrays."""
+        precision, low, least, high, finite = self
+        least, high = min(least, other.least), max(high, other.high)
+        return Facts(max(precision, other.precision), min(low, other.low), least, high, finite and other.finite)
+
     def summed(self, terms: int, outward: Format | None = None) -> Facts:
         """Of sums of so many terms, each sum rounded to nearest or toward zero: a rounding at most doubles what a
         term adds. In modes that may round outward, to the next number of the format `outward`, sums grow more."""
@@ -67,28 +73,48 @@ class Facts(NamedTuple):
         return Facts(format.precision, low, low, min(high, format.emax + 1), False)
 
     def inside(self, format: Format) -> bool:
-        """Whether all are numbers of the format for certain, so that rounding to it would change nothing."""
+        """Whether all finite ones are numbers of the format for certain."""
         return (
-            self.finite
-            and self.precision <= format.precision
+            self.precision <= format.precision
             and self.low >= format.emin - format.mantissa_bits
-            and self.high <= format.emax
-            and format.subnormals
-            and format.has_negative_zero
+            and (self.high <= format.emax or (self.high == format.emax + 1 and self._below_max(format)))
+            and (format.subnormals or self.least >= format.emin)
         )
+
+    def _below_max(self, format: Format) -> bool:
+        """Whether the largest number of so many bits below 2^high is no larger than the format's."""
+        return (2.0 - 2.0 ** (1 - self.precision)) * 2.0**format.emax <= format.max
+
+    def unchanged_by(self, format: Format) -> bool:
+        """Whether rounding to the format would change nothing for certain."""
+        return self.finite and format.has_negative_zero and self.inside(format)
 
 
 def terms_and_sums(
-    products: Facts, terms: int, format: Format, rounding: Rounding, products_format: Format | None
+    products: Facts,
+    terms: int,
+    format: Format,
+    rounding: Rounding,
+    products_format: Format | None,
+    start: Facts | None = None,
 ) -> tuple[Facts, Facts]:
-    """Of what is added to a sum, and of the sums, in an accumulator that rounds every step to the format."""
+    """Of what is added to a sum, and of the sums, in an accumulator that rounds every step to the format.
+
+    Sums start from zero, or from numbers of the format of which `start` is known. The sums' last bits are those of
+    all that is added: a sum that is rounded stays a multiple of them.
+    """
     added = products if products_format is None else products.rounded(products_format, rounding)
     inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
-    sums = added.summed(terms, None if inward else format)
+    summands, count = (added, terms) if start is None else (added.joined(start), terms + 1)
+    return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
+
+
+def limited_sums(added: Facts, sums: Facts, format: Format, rounding: Rounding) -> tuple[Facts, Facts]:
+    """The same facts for a format that has a largest number, which infinite sums and terms may become."""
     limited = sums.limited(format, rounding)
     if limited.high > sums.high or limited.low < sums.low:
         # From the largest number on, sums go on; they are multiples of its last bit.
-        return added._replace(low=limited.low), limited._replace(high=limited.high + 1)
+        return added._replace(low=min(added.low, limited.low)), limited._replace(high=limited.high + 1)
     return added, sums
 
 

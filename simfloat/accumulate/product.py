@@ -8,73 +8,97 @@ from functools import partial
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Scales
-from simfloat.accumulate.contraction import Inputs, Options, contract, options_of
-from simfloat.accumulate.scales import as_scales
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.contraction import Inputs, OneInput, Options, contract, options_of
+from simfloat.accumulate.scales import Scales, as_scales, unpacked
+from simfloat.accumulate.start import as_initial
 from simfloat.accumulate.tiles import sums_of_matrices
+from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import Format, Rounding
 
 
 def matmul(
-    a: ArrayLike,
-    b: ArrayLike,
+    a: ArrayLike | BlockScaled,
+    b: ArrayLike | BlockScaled,
     *,
     inputs: Inputs = None,
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
-    rounding: Rounding = nearest_even,
+    rounding: Rounding | None = None,
     scales: tuple[ArrayLike, ArrayLike] | None = None,
+    initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The matrix product of `a` and `b` as hardware with this accumulator would compute it.
 
-    Shapes and the broadcasting of leading axes are numpy.matmul's. Operands are first rounded to `inputs` (a format,
-    a pair for a and b, or None to take them as they are), to nearest even. Each sum runs over ascending k in the
-    order and with the roundings of `accumulate`: an accumulator, or a format for `sequential`. The result is rounded
-    to `output`, by default the accumulator's format, in the mode `rounding`, which concerns nothing else. Stochastic
-    modes, here or in the accumulator, take their bits from `stream`; `observer` receives the events of the results.
+    Shapes and the broadcasting of leading axes are numpy.matmul's. Operands are first taken to `inputs`: a format, to
+    which they are rounded to nearest even, a simfloat.cast, a pair of them for a and b, or None to take them as they
+    are. Each sum runs over ascending k in the order and with the roundings of `accumulate`: an accumulator, or a format
+    for `sequential`. The result is rounded to `output`, by default the accumulator's format, in the mode `rounding`
+    (nearest even), which concerns nothing else. Stochastic modes, here, in a cast or in the accumulator, take their
+    bits from `stream`; `observer` receives the events of the casts and of the results.
+
+    With `initial` sums start from it instead of +0, as in D = A B + C: numbers of the format that the accumulator's
+    running sum comes in (of a blocked sum the outer one), in an array that broadcasts to the result. An exact sum adds
+    any float64 numbers.
 
     `scales`, a pair of arrays (..., m, k / block) and (..., k / block, n), are those of blocks of the operands along
     k, as :func:`simfloat.block_quantize` gives them. A tensor core with scales uses them as hardware does; any other
-    accumulator sums the products of the scaled operands, which must be float64 numbers.
+    accumulator sums the products of the scaled operands, which must be float64 numbers. A scale of NaN makes its
+    block's products NaN. Results of block_quantize are themselves operands, blocks along k; scales of whole tensors
+    divide the sums, before these are rounded to `output`.
 
     float32 out if both operands are float32 and the output format fits, else float64.
 
     Raises ValueError if the inner sizes differ, if operands are too wide for a step to be exact, for
-    ``accumulate=exact`` without an output, and for scales that are not finite numbers of the accumulator's format.
+    ``accumulate=exact`` without an output, for a `rounding` where the output is the accumulator's format, for an
+    `initial` that enlarges the result or holds other numbers, and for scales that are infinite, given twice, or no
+    numbers of the accumulator's format.
     """
-    a, b = as_operand(a, "a"), as_operand(b, "b")
+    elements_a, elements_b, blocks = unpacked(a, b, scales)
+    a, b = as_operand(elements_a, "a"), as_operand(elements_b, "b")
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
+    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "matmul")
     left = a if a.ndim > 1 else a[np.newaxis]
     right = b if b.ndim > 1 else b[:, np.newaxis]
-    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "matmul")
-    out = multiply_matrices(left, right, options, as_scales(scales, left, right, options.accumulator))
-    shape = out.shape[:-2] + (out.shape[-2:-1] if a.ndim > 1 else ()) + (out.shape[-1:] if b.ndim > 1 else ())
-    return out.reshape(shape)
+    shape = _result_shape(left, right)
+    shape = shape[:-2] + (shape[-2:-1] if a.ndim > 1 else ()) + (shape[-1:] if b.ndim > 1 else ())
+    blocks = as_scales(blocks, left, right, options.accumulator)
+    return multiply_matrices(left, right, options, blocks, as_initial(initial), shape)
 
 
 def dot(
-    a: ArrayLike,
-    b: ArrayLike,
+    a: ArrayLike | BlockScaled,
+    b: ArrayLike | BlockScaled,
     *,
     inputs: Inputs = None,
     accumulate: Accumulator | Format | str,
     output: Format | str | None = None,
-    rounding: Rounding = nearest_even,
+    rounding: Rounding | None = None,
+    initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`."""
+    elements_a, elements_b, blocks = unpacked(a, b)
+    a, b = as_vectors(elements_a, elements_b)
+    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "dot")
+    row, column = a[np.newaxis], b[:, np.newaxis]
+    blocks = as_scales(blocks, row, column, options.accumulator)
+    return multiply_matrices(row, column, options, blocks, as_initial(initial), ())
+
+
+def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
+    """Two vectors of equal length."""
     a, b = as_operand(a, "a"), as_operand(b, "b")
     if a.ndim != 1 or a.shape != b.shape:
         raise ValueError(f"dot takes two vectors of equal length, got shapes {a.shape} and {b.shape}.")
-    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "dot")
-    return multiply_matrices(a[np.newaxis], b[:, np.newaxis], options).reshape(())
+    return a, b
 
 
 def sum(
@@ -82,36 +106,47 @@ def sum(
     axis: int | None = None,
     *,
     accumulate: Accumulator | Format | str,
-    inputs: Format | str | None = None,
+    inputs: OneInput | None = None,
     output: Format | str | None = None,
-    rounding: Rounding = nearest_even,
+    rounding: Rounding | None = None,
+    initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The sum of the elements along `axis`, computed as their dot product with ones; all of them if axis is None.
 
-    Elements are taken in C order, whatever the memory; an empty sum is +0. Options as in :func:`simfloat.matmul`.
+    Elements are taken in C order, whatever the memory; an empty sum is +0, or `initial`. Options as in
+    :func:`simfloat.matmul`.
     """
     x = as_operand(x)
     if axis is None:
         rows = x.reshape(1, -1)
         shape: tuple[int, ...] = ()
-    elif isinstance(axis, int | np.integer) and -x.ndim <= axis < x.ndim:
+    elif isinstance(axis, int | np.integer) and not isinstance(axis, bool) and -x.ndim <= axis < x.ndim:
         rows = np.moveaxis(x, axis, -1)
         shape = rows.shape[:-1]
         rows = rows.reshape(math.prod(shape), x.shape[axis])
     else:
         raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
+    # Ones are no operand of the user's: their cast is nobody's event.
+    options = options._replace(cast_operations=("cast_input", None))
     ones = np.ones((rows.shape[1], 1), x.dtype)
-    return multiply_matrices(rows, ones, options).reshape(shape)
+    return multiply_matrices(rows, ones, options, None, as_initial(initial), shape)
 
 
-def multiply_matrices(a: NDArray, b: NDArray, options: Options, scales: Scales | None = None) -> NDArray[np.floating]:
-    """The products of matrices a (..., m, k) and b (..., k, n)."""
-    shape = _result_shape(a, b)
-    sums_of = partial(sums_of_matrices, shape, scales if options.accumulator.scales else None)
-    return contract(sums_of, a, b, shape, a.shape[-1], options, scales)
+def multiply_matrices(
+    a: NDArray,
+    b: NDArray,
+    options: Options,
+    scales: Scales | None = None,
+    initial: NDArray | None = None,
+    shape: tuple[int, ...] | None = None,
+) -> NDArray[np.floating]:
+    """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
+    matrices = _result_shape(a, b)
+    sums_of = partial(sums_of_matrices, matrices)
+    return contract(sums_of, a, b, matrices if shape is None else shape, a.shape[-1], options, scales, initial)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

@@ -2,72 +2,127 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any, NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator, Operand, Scales
+from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.facts import facts_of
-from simfloat.arithmetic._round import round_array
+from simfloat.accumulate.known import Known, first_stranger
+from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.target import Target
-from simfloat.formats import Format, nearest_even
+from simfloat.formats import Format
+
+
+class Scales(NamedTuple):
+    """The scales of both operands' blocks along k."""
+
+    a: NDArray  # (..., m, blocks)
+    b: NDArray  # (..., blocks, n)
+    block: int  # products a block; the last one may be short
+    divisor: float = 1.0  # by which sums of scaled products are too large
+
+
+def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
+    """The operands, and the scales of their blocks.
+
+    If one or both are results of block_quantize, elements and scales are taken apart; the other operand has ones.
+    """
+    if not isinstance(a, BlockScaled) and not isinstance(b, BlockScaled):
+        return a, b, scales
+    if scales is not None:
+        raise ValueError("scales= are given, and block-scaled operands bring their own: pass one of both.")
+    blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
+    if blocks[0] != blocks[-1]:
+        raise ValueError(f"Both operands must have blocks of one size along k; a has {blocks[0]}, b has {blocks[1]}.")
+    (x, s, divisor), (y, t, other) = _parts(a, "a", -1, blocks[0]), _parts(b, "b", -2, blocks[0])
+    return x, y, Scales(s, t, blocks[0], divisor * other)
+
+
+def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, float]:
+    """Elements, scales along k, and the tensor's scale."""
+    if not isinstance(x, BlockScaled):
+        x = as_operand(x, name)
+        along = max(x.ndim + axis, 0)
+        shape = (*x.shape[:along], -(-x.shape[along] // block), *x.shape[along + 1 :]) if x.ndim else ()
+        return x, np.ones(shape), 1.0
+    along = max(x.elements.ndim + axis, 0)
+    if x.axis != along:
+        raise ValueError(
+            f"The blocks of {name} must run along k, its axis {along}; they run along axis {x.axis}: "
+            f"block_quantize({name}, ..., axis={axis if x.elements.ndim > 1 else -1})."
+        )
+    return x.elements, x.scales, x.tensor_scale
 
 
 def as_scales(
-    scales: tuple[ArrayLike, ArrayLike] | None, a: NDArray, b: NDArray, accumulator: Accumulator
+    scales: Scales | tuple[ArrayLike, ArrayLike] | None, a: NDArray, b: NDArray, accumulator: Accumulator
 ) -> Scales | None:
-    """The scales of both operands' blocks, checked: (..., m, k / block) and (..., k / block, n).
+    """The scales of both operands' blocks, checked: (..., m, blocks) and (..., blocks, n).
 
     An accumulator without scales of its own takes blocks of any length that divides k.
     """
     if scales is None:
         return None
+    if not isinstance(scales, Scales):
+        scales = _as_given(scales, a.shape[-1], accumulator)
+    elif accumulator.scales and accumulator.scales[0] != scales.block:
+        raise ValueError(
+            f"{accumulator} takes blocks of {accumulator.scales[0]} products, got blocks of {scales.block}."
+        )
+    if scales.a.ndim == 1:
+        scales = scales._replace(a=scales.a[np.newaxis])
+    if scales.b.ndim == 1:
+        scales = scales._replace(b=scales.b[:, np.newaxis])
+    needed = -(-a.shape[-1] // scales.block)
+    expected = (*a.shape[:-1], needed), (*b.shape[:-2], needed, b.shape[-1])
+    if (scales.a.shape, scales.b.shape) != expected:
+        raise ValueError(
+            f"The operands' scales must have shapes {expected[0]} and {expected[1]}, "
+            f"one scale a block of k; got {scales.a.shape} and {scales.b.shape}."
+        )
+    for name, values in (("a", scales.a), ("b", scales.b)):
+        _check(name, values, accumulator.scales[1] if accumulator.scales else None)
+    return scales
+
+
+def _as_given(scales: Any, depth: int, accumulator: Accumulator) -> Scales:
     if not isinstance(scales, tuple | list) or len(scales) != 2:
         raise ValueError("scales is a pair, of the blocks of a (..., m, k / block) and of b (..., k / block, n).")
     left, right = as_operand(scales[0], "a's scales"), as_operand(scales[1], "b's scales")
-    depth = a.shape[-1]
-    blocks = left.shape[-1] if left.ndim else 0
     if accumulator.scales:
-        # Hardware pads the last block with zeros.
-        needed = -(-depth // accumulator.scales[0])
-    else:
-        needed = blocks if blocks and depth % blocks == 0 else depth
-    expected = (*a.shape[:-1], needed), (*b.shape[:-2], needed, b.shape[-1])
-    if (left.shape, right.shape) != expected:
-        raise ValueError(
-            f"The operands' scales must have shapes {expected[0]} and {expected[1]}, "
-            f"one scale a block of k; got {left.shape} and {right.shape}."
-        )
-    for name, values in (("a", left), ("b", right)):
-        _check(name, values, accumulator.scales[1] if accumulator.scales else None)
-    return left, right
+        return Scales(left, right, accumulator.scales[0])
+    blocks = left.shape[-1] if left.ndim else 0
+    return Scales(left, right, max(depth // blocks, 1) if blocks and depth % blocks == 0 else 1)
 
 
 def _check(name: str, values: NDArray, format: Format | None) -> None:
-    """Scales are finite numbers of their format."""
-    wrong, what = ~np.isfinite(values), "a finite number"
-    if format is not None and not wrong.any():
+    """Scales are numbers of their format, and finite ones or NaN."""
+    infinite = np.isinf(values)
+    place = tuple(int(i) for i in np.argwhere(infinite)[0]) if infinite.any() else None
+    what = "a finite number or NaN"
+    if place is None and format is not None:
         # A scale's sign is not read.
-        magnitudes = np.abs(values)
-        wrong = round_array(magnitudes, Target(format, nearest_even, np.float64)) != magnitudes
-        what = f"an {format} number"
-    if wrong.any():
-        place = [int(i) for i in np.argwhere(wrong)[0]]
-        raise ValueError(
-            f"A scale must be {what}, and that of {name}{place} is {float(values[tuple(place)])!r}. A block that "
-            "holds NaN or infinity has no scale."
-        )
+        place, what = first_stranger(np.abs(values), format), f"an {format} number"
+    if place is not None:
+        raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
 
 
-def scaled(operand: Operand, scales: NDArray, axis: int) -> Operand:
-    """The operand times the scales of its blocks, exact, for accumulators that know no scales."""
-    x = operand.array
-    factors = np.repeat(scales.astype(np.float64), x.shape[axis] // max(scales.shape[axis], 1), axis)
-    values, scale = operand.facts or facts_of(x), facts_of(scales)
+def scaled(known: Known, scales: NDArray, block: int, axis: int) -> Known:
+    """An operand times the scales of its blocks, exact, for accumulators that know no scales."""
+    x = known.array
+    assert x is not None
+    factors = np.repeat(scales.astype(np.float64), block, axis)
+    factors = factors[..., : x.shape[-1]] if axis == -1 else factors[..., : x.shape[-2], :]
+    values, scale = known.facts, facts_of(scales)
     products = values.times(scale)
     if products.precision > 53 or products.low < -1074 or products.high > 1023:
         raise ValueError(
             f"Operands of {values.precision} bits times scales of {scale.precision} bits, from 2^{products.low} to "
             f"2^{products.high}, are not float64 numbers; use scales that are powers of two near one."
         )
-    return Operand(x * factors)
+    with np.errstate(invalid="ignore"):
+        product = x * factors
+    return Known(partial(facts_of, product), None, False, product)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -11,11 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place, kernel_place, whole_steps
+from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.carrier import quickest_step
-from simfloat.accumulate.facts import Facts, terms_and_sums
+from simfloat.accumulate.engine import Engine, Region, kernel_region
+from simfloat.accumulate.facts import Facts, limited_sums
+from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step.
@@ -25,20 +29,18 @@ COSTS = {
 }
 
 
-@dataclass(frozen=True)
-class Stepwise:
-    """A sum whose products and steps are all rounded to `format`; subclasses name the kernel that orders them."""
+@dataclass(frozen=True, repr=False)
+class Stepwise(Accumulator):
+    """A sum whose products and steps are all rounded to `format`; the kernel that orders them is named as its maker."""
 
     format: Format
-    rounding: Rounding = nearest_even
+    rounding: Rounding = field(default=nearest_even, kw_only=True)
 
-    #: The kernel module, how many stages of random bits it draws, and how many roundings it makes a product.
-    kernel: ClassVar[str]
-    stages: ClassVar[int]
+    #: How many roundings it makes a product.
     operations: ClassVar[int]
-    scales: ClassVar[None] = None
 
     def __post_init__(self) -> None:
+        check_rounding(self.rounding)
         check_precision(self.format, self.rounding)
 
     @property
@@ -51,38 +53,31 @@ class Stepwise:
         """One mode for all operations."""
         return (self.rounding,)
 
-    def steps(self, terms: int) -> int:
-        """One a product."""
-        return whole_steps(terms)
+    @abstractmethod
+    def high(self, added: Facts, terms: int, start: Facts | None) -> int:
+        """An exponent that bounds all that is met on the way: |x| < 2^high."""
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""
-        _, sums = _terms_and_sums(self.format, self.rounding, products, terms)
+        _, sums = self.terms_and_sums(products, terms, None)
         return sums.numbers_of(self.format)
 
-    def engine(self, operands: Operands) -> Engine:
+    def terms_and_sums(self, products: Facts, terms: int, start: Facts | None) -> tuple[Facts, Facts]:
+        """Of the operands of additions, and of their sums."""
+        added = products.rounded(self.format, self.rounding)
+        summands = added if start is None else added.joined(start)
+        high = self.high(added, terms, start)
+        sums = Facts(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
+        added, sums = limited_sums(added, sums, self.format, self.rounding)
+        # Both operands of an addition may be sums: numbers of the format, and multiples of what sums are.
+        return added._replace(precision=self.format.precision, low=sums.low), sums
+
+    def engine(self, problem: Problem) -> Engine:
         """The fastest loop that is exact for such operands."""
         if self.rounding == nearest_even and self.format in (FP32, FP64):
-            if self.format == FP64 or operands.in_float32:
+            if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
-        return _quickest(self, operands.a, operands.b, operands.depth)
-
-    def _options(self) -> str:
-        return "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
-
-    def __repr__(self) -> str:
-        return f"{self.kernel}({self.format!r}{self._options()})"
-
-    def __str__(self) -> str:
-        return f"{self.kernel}({self.format}{self._options()})"
-
-
-def _terms_and_sums(format: Format, rounding: Rounding, products: Facts, depth: int) -> tuple[Facts, Facts]:
-    """Of the operands of additions, and of their sums."""
-    # Corrections are a few times larger than what they correct at most.
-    terms, sums = terms_and_sums(products, 4 * depth, format, rounding, format)
-    # Both operands of an addition may be sums: numbers of the format.
-    return terms._replace(precision=format.precision), sums
+        return _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
 
 
 class _Loop(NamedTuple):
@@ -95,16 +90,16 @@ class _Loop(NamedTuple):
     pair: bool
     cost: float
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
-        where, seed = kernel_place(place)
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        where, seed = kernel_region(region)
         self.loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int) -> _Loop:
+def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int, start: Facts | None) -> _Loop:
     """The fastest loop that is exact for sums of so many products."""
-    terms, sums = _terms_and_sums(accumulator.format, accumulator.rounding, a.times(b), depth)
-    step = quickest_step((accumulator.format,), accumulator.rounding, (a, b), terms, sums)
+    terms, sums = accumulator.terms_and_sums(a.times(b), depth, start)
+    step = quickest_step((accumulator.format,), accumulator.rounding, a, b, terms, sums, start)
     if step is None:
         return _engine(accumulator, "wide", np.float64, None)
     if accumulator.rounding.is_stochastic:
@@ -115,7 +110,7 @@ def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int) -> _Loop:
 @lru_cache(maxsize=1024)
 def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None) -> _Loop:
     format, rounding = accumulator.format, accumulator.rounding
-    loops: Mapping[str, Any] = getattr(kernels, accumulator.kernel).loops
+    loops: Mapping[str, Any] = getattr(kernels, accumulator.maker).loops
     if top is None:
         numbers = kernels.grid.numbers(format, rounding).astype(carrier)
     else:

@@ -7,45 +7,46 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.accumulator import Engine, Place, Scales
+from simfloat.accumulate.contraction import Work
+from simfloat.accumulate.engine import Region
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.stream import Draw
-from simfloat.arithmetic.threads import get_threads, run_all
-
-#: Nanoseconds of work below which a second thread costs more than it saves.
-LEAST_WORK = 200_000
+from simfloat.arithmetic.threads import busy_threads, run_all
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
 
 
-def sums_of_matrices(
-    shape: tuple[int, ...], scales: Scales | None, engine: Engine, a: NDArray, b: NDArray, draw: Draw | None
-) -> NDArray:
-    """The unrounded results as one vector in C order."""
+def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
+    """The unrounded sums of matrices of `shape` as one vector in C order."""
+    engine, a, b, draw, scales, start = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
-        a, scales = _as_rows(a), scales and (_as_rows(scales[0]), scales[1])
+        a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
     *batch, m, n = shape
+    count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
     rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = np.zeros((math.prod(batch), rows, columns), engine.carrier)
+    sums = np.zeros((count, rows, columns), engine.carrier)
+    if start is not None:
+        addend = start.reshape(count, m, n)
+        sums[:] = addend.transpose(0, 2, 1) if swap else addend
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        left, right = (_matrices(x, batch, engine.carrier, transpose=swap) for x in (left, right))
-    blocks = scales and [_matrices(x, batch, np.float64, transpose=swap) for x in (scales[::-1] if swap else scales)]
+        left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
+    pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
+    blocks = pair and [_matrices(x, batch, np.float64, swap) for x in pair]
 
-    def work(tile: tuple[int, int, int]) -> None:
-        i, start, stop = tile
-        place = Place(i * m * n + start * row_step, row_step, column_step, draw, swap)
+    def compute(tile: tuple[int, int, int]) -> None:
+        i, first, last = tile
+        factors = None
         if blocks:
-            rows_of, columns_of = blocks[0][i % len(blocks[0])], blocks[1][i % len(blocks[1])]
-            place = place._replace(scales=(rows_of[start:stop], columns_of))
-        engine.run(left[i % len(left), start:stop], right[i % len(right)], sums[i, start:stop], place)
+            factors = blocks[0][i % len(blocks[0])][first:last], blocks[1][i % len(blocks[1])]
+        region = Region(i * m * n + first * row_step, row_step, column_step, draw, swap, scales=factors)
+        engine.run(left[i % len(left), first:last], right[i % len(right)], sums[i, first:last], region)
 
-    run_all(work, _tiles(len(sums), rows, columns * a.shape[-1] * engine.cost))
+    run_all(compute, _tiles(count, rows, columns * a.shape[-1] * engine.cost))
     return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
 
 
@@ -73,8 +74,3 @@ def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int,
     pieces = min(-(-worthwhile // max(matrices, 1)), rows)
     step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
     return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]
-
-
-def busy_threads(work: float) -> int:
-    """How many threads are worth waking for so many nanoseconds of work; 0 if not even one is kept busy."""
-    return min(get_threads(), int(work / LEAST_WORK))

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import product as pairs_of
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.accumulator import Operand, Operands
-from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.target import Target
-from simfloat.formats import FP32, TF32, Format, nearest_even
+from simfloat import kernels
+from simfloat.accumulate.known import Known, Problem, first_stranger
+from simfloat.formats import FP32, TF32, Format, as_format
 
-Pair = tuple[Format, Format]
+#: Of the left and of the right operand.
+FormatPair = tuple[Format, Format]
+
+#: As users give the formats of a unit's operands.
+UnitInputs = Format | str | tuple[Format | str, Format | str]
 
 
 class Instruction(NamedTuple):
@@ -37,50 +40,70 @@ def _names(values: Iterable[object]) -> str:
     return " or ".join(map(str, values))
 
 
+def as_formats(inputs: UnitInputs) -> FormatPair:
+    """The formats of both operands."""
+    if isinstance(inputs, tuple):
+        if len(inputs) != 2:
+            raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
+        return as_format(inputs[0]), as_format(inputs[1])
+    return as_format(inputs), as_format(inputs)
+
+
+def check_architecture(kind: str, table: Mapping[str, Any], architecture: Any) -> None:
+    """Raise ValueError for what is no architecture of the table."""
+    if not isinstance(architecture, str) or architecture not in table:
+        raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.")
+
+
 def find(
-    kind: str,
-    table: dict[str, tuple[Instruction, ...]],
     architecture: str,
-    inputs: Pair,
+    instructions: tuple[Instruction, ...],
+    inputs: FormatPair,
     output: Format,
-    scales: tuple[int, Format] | None,
+    scales: tuple[int, Format] | None = None,
 ) -> Instruction:
     """The instruction for such operands; ValueError lists what the architecture has."""
-    if architecture not in table:
-        raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.")
-    for instruction in table[architecture]:
+    for instruction in instructions:
         scaled = scales in instruction.scales if scales else not instruction.scales
         if inputs in pairs_of(instruction.formats, repeat=2) and output in instruction.outputs and scaled:
             return instruction
     wanted = f"{inputs[0]} x {inputs[1]} -> {output}"
     wanted += f" under scales=({scales[0]}, {scales[1]})" if scales else " without scales"
-    has = "; ".join(map(str, table[architecture]))
+    has = "; ".join(map(str, instructions))
     raise ValueError(f"{architecture} has no unit for {wanted}. It has {has}.")
 
 
-def check_operands(unit: object, inputs: Pair, operands: Operands) -> None:
+def check_operands(unit: object, inputs: FormatPair, problem: Problem) -> None:
     """Refuse operands that are not numbers of the unit's formats; a TF32 unit takes float32 numbers."""
     a, b = (FP32 if format == TF32 else format for format in inputs)
-    if not (operands.x.format == a or operands.a.inside(a)):
-        _check_operand(unit, "a", operands.x, a)
-    if not (operands.y.format == b or operands.b.inside(b)):
-        _check_operand(unit, "b", operands.y, b)
+    if not _are_numbers(problem.a, a):
+        _refuse(unit, "a", problem.a, a)
+    if not _are_numbers(problem.b, b):
+        _refuse(unit, "b", problem.b, b)
 
 
-def _check_operand(unit: object, name: str, operand: Operand, format: Format) -> None:
-    array = operand.array
-    if format == FP32 and array.dtype == np.float32:
-        return
-    if array.size == 0 and operand.facts:
-        raise ValueError(f"{unit} takes {format} operands, which sums in {operand.format} are not.")
-    wrong = np.isnan(array) & (not format.has_nan)
-    if not wrong.any():
-        rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
-        wrong = (rounded != array) & ~(np.isnan(array) & np.isnan(rounded))
-    if wrong.any():
-        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+def _are_numbers(known: Known, format: Format) -> bool:
+    """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
+    if known.format == format or (format == FP32 and known.is_float32):
+        return True
+    return (known.facts.finite or _has_specials_of(format, known.format)) and known.facts.inside(format)
+
+
+def _has_specials_of(format: Format, other: Format | None) -> bool:
+    """Whether infinities and NaN of the other format are some of this one, too."""
+    if other is None:
+        return False
+    return (format.has_infinity or not other.has_infinity) and (format.has_nan or not other.has_nan)
+
+
+def _refuse(unit: object, name: str, known: Known, format: Format) -> None:
+    """Raise ValueError if a number is none of the format's, or if there is no array in which to look for one."""
+    if known.array is None:
+        raise ValueError(f"{unit} takes {format} operands, which sums in {known.format} are not.")
+    place = first_stranger(known.array, format)
+    if place is not None:
         raise ValueError(
-            f"{unit} takes {format} operands, and {name}{list(place)} = {float(array[place])!r} is none. "
+            f"{unit} takes {format} operands, and {name}{list(place)} = {float(known.array[place])!r} is none. "
             f"Pass inputs={format} to round them."
         )
 
@@ -89,3 +112,16 @@ def padded(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
     """Both operands with zeros up to a whole number of chunks."""
     short = -a.shape[1] % terms
     return (np.pad(a, ((0, 0), (0, short))), np.pad(b, ((0, short), (0, 0)))) if short else (a, b)
+
+
+def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
+    """float32 numbers without their last 13 bits, which a TF32 unit does not read."""
+    image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return np.where(np.isnan(x), np.nan, image.view(np.float32)).astype(np.float64)
+
+
+def powers(x: NDArray, emin: int) -> NDArray[np.float64]:
+    """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
+    out = np.empty(x.shape)
+    kernels.fused.powers_of(x, 2.0**emin, out)
+    return out

@@ -14,6 +14,9 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
+#: Nanoseconds of work below which a second thread costs more than it saves.
+LEAST_WORK = 200_000
+
 _count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _scratch = threading.local()
 
@@ -29,6 +32,11 @@ def set_threads(count: int) -> None:
 def get_threads() -> int:
     """How many threads simfloat uses."""
     return _count
+
+
+def busy_threads(work: float) -> int:
+    """How many threads are worth waking for so many nanoseconds of work; 0 if not even one is kept busy."""
+    return min(_count, int(work / LEAST_WORK))
 
 
 @cache

@@ -17,7 +17,7 @@ COLUMNS = 256
 
 @kernel
 def bin_sums(a, b, start, bins, anchors, exact_products):
-    """bins (t, m, n) = the pieces of start (m, n) plus a (m, k) times b (k, n) on the grids `anchors` (t), coarse to fine."""
+    """bins (t, m, n) = the pieces of start + a (m, k) times b (k, n) on the grids of `anchors` (t), coarse to fine."""
     rest, error = np.empty(COLUMNS), np.empty(COLUMNS)
     bins[:] = 0.0
     for left in range(0, bins.shape[2], COLUMNS):

@@ -178,6 +178,8 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                         total[j] += truncate(dot[j] * scale[j])
                 for j in range(sums.size):
                     rounded = truncated(total[j] / scale[j], grid)
+                    # A scale of NaN makes the total NaN.
+                    rounded = rounded if total[j] == total[j] else np.nan
                     sums[j] = rounded if abs(sums[j]) < np.inf else sums[j]
 
 

@@ -3,8 +3,9 @@
 That tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is
 complete, as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type; no products leave `out` as it is. The addition whose right operand starts with
-product k draws the random word of step k, stage 0; product k that of stage 1.
+`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type; a sum of no products leaves `out` as it
+is. The addition whose right operand starts with product k draws the random word of step k, stage 0; product k that of
+stage 1.
 """
 
 from __future__ import annotations

@@ -17,10 +17,19 @@ from __future__ import annotations
 import numba
 import numpy as np
 
-from simfloat.kernels.exact import add_odd, add_wide, multiply_wide, odd_of, odd_sum
+from simfloat.kernels.exact import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import directed, general, nearest, stochastic_from, stochastic_pair, threshold, to_odd
+from simfloat.kernels.rounding import (
+    directed,
+    general,
+    in_range,
+    nearest,
+    stochastic_from,
+    stochastic_pair,
+    threshold,
+    to_odd,
+)
 
 U64 = np.uint64
 
@@ -103,6 +112,10 @@ def round_wide(high, low, exponent, grid, pair, draw):
     """(high + low) * 2^exponent rounded once, in any mode to any grid."""
     if pair:
         return stochastic_pair(high, low, exponent, np.uint32(draw), grid)
+    if grid.mantissa_bits == 52.0:
+        # For FP64 itself, round-to-odd has no bits to spare.
+        double = double_of(high, low, exponent)
+        return in_range(double, abs(double), grid)
     return general(odd_of(high, low, exponent), np.uint32(draw), grid)
 
 

@@ -5,11 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
-from simfloat.accumulate import Accumulator, sequential
-from simfloat.accumulate.accumulator import as_accumulator
-from simfloat.accumulate.blocked import Blocked
-from simfloat.accumulate.matrix_core import MatrixCore
-from simfloat.accumulate.tensor_core import TensorCore
+from simfloat.accumulate import Accumulator, as_accumulator, sequential
 from simfloat.arithmetic import Cast, as_cast
 from simfloat.formats import FP32, Format, Rounding, as_format
 
@@ -73,10 +69,4 @@ def format_of(operand: Format | Cast) -> Format:
 
 def without_matrix_unit(accumulator: Accumulator) -> Accumulator:
     """The accumulator, or FP32 for a matrix unit, which sums nothing but products of its narrow formats."""
-    return sequential(FP32) if _is_matrix_unit(accumulator) else accumulator
-
-
-def _is_matrix_unit(accumulator: Accumulator) -> bool:
-    if isinstance(accumulator, Blocked):
-        return _is_matrix_unit(accumulator.inner)
-    return isinstance(accumulator, TensorCore | MatrixCore)
+    return sequential(FP32) if accumulator.is_matrix_unit else accumulator

@@ -89,9 +89,12 @@ class Arithmetic(NamedTuple):
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
     def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
-        formats = (inputs[0].cast.format, inputs[1].cast.format) if inputs else None
+        options = Options(None, by, self.target)
+        if inputs:
+            x, y = inputs
+            options = Options((x.cast, y.cast), by, self.target, (x.operation, y.operation))
         try:
-            return multiply_matrices(a, b, Options(formats, by, self.target))
+            return multiply_matrices(a, b, options)
         except ValueError as error:
             raise self._located(error) from None
 

@@ -13,7 +13,8 @@ FAR = [(2.0**200, 2.0**-200), (2.0**-160, 2.0**100), (448 * 2.0**120, 2.0**-120)
 @pytest.mark.parametrize("a, b", FAR)
 @pytest.mark.parametrize(
     "accumulate",
-    [*map(sf.sequential, (sf.FP16, sf.BF16, sf.FP32)), sf.sequential(sf.BF16, rounding=sf.toward_negative), sf.pairwise(sf.BF16),
+    [*map(sf.sequential, (sf.FP16, sf.BF16, sf.FP32)), sf.pairwise(sf.BF16),
+     sf.sequential(sf.BF16, rounding=sf.toward_negative),
      sf.sequential(sf.BF16, rounding=sf.to_odd), sf.sequential(sf.BF16, products=sf.BF16), sf.kahan(sf.FP16),
      sf.pairwise(sf.FP32), sf.blocked(2, sf.BF16, sf.FP32), sf.blocked(1, sf.blocked(1, sf.FP16, sf.FP16), sf.FP32)],
     ids=str,

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import convolution, tiles
+from simfloat.accumulate import convolution
+from simfloat.arithmetic import threads
 from tests.bits import assert_bits
 
 STOCHASTIC = sf.sequential(sf.FP16, rounding=sf.stochastic())
@@ -85,9 +86,9 @@ def test_sums_without_error_are_torchs(images, kernels, options, rng):
 def test_threads_tiles_and_layouts_give_the_same_bits(accumulate, images, kernels, options, rng, monkeypatch):
     x, w = sf.round(rng.standard_normal(images), sf.FP16), sf.round(rng.standard_normal(kernels), sf.FP16)
     want = sf.conv2d(x, w, accumulate=accumulate, stream=sf.BitStream(7), **options)
-    monkeypatch.setattr(tiles, "LEAST_WORK", 1)
+    monkeypatch.setattr(threads, "LEAST_WORK", 1)
     layouts = (x, np.asfortranarray(x), x[::-1, :, ::-1].copy()[::-1, :, ::-1], np.broadcast_to(x, x.shape))
-    threads = sf.get_threads()
+    count_before = sf.get_threads()
     try:
         for count, gathered in itertools.product((1, 2, 5), (1, 1 << 18)):
             sf.set_threads(count)
@@ -97,7 +98,7 @@ def test_threads_tiles_and_layouts_give_the_same_bits(accumulate, images, kernel
                 got = sf.conv2d(layout, w, accumulate=accumulate, stream=sf.BitStream(7), **options)
                 assert_bits(got, want)
     finally:
-        sf.set_threads(threads)
+        sf.set_threads(count_before)
 
 
 def test_places_in_the_padding_count():

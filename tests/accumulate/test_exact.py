@@ -58,9 +58,15 @@ def test_output_is_required():
         sf.sum([1.0], accumulate=sf.exact)
 
 
+def test_products_may_leave_the_range_of_float64():
+    tiny, huge = [2.0**-600, 2.0**-600], [2.0**-600, -(2.0**-600)]
+    assert sf.dot(tiny, huge, accumulate=sf.exact, output=sf.FP32) == 0
+    assert sf.dot([2.0**600, 1.0], [2.0**600, 1.0], accumulate=sf.exact, output=sf.FP64) == np.inf
+    x, y = [2.0**600, 3.0, -(2.0**600)], [2.0**600, 0.25, 2.0**600]
+    assert sf.dot(x, y, accumulate=sf.exact, output=sf.FP16) == 0.75
+
+
 def test_what_cannot_be_exact_is_refused():
-    with pytest.raises(ValueError, match="Scale an operand by a power of two"):
-        sf.dot([2.0**-600], [2.0**-600], accumulate=sf.exact, output=sf.FP32)
     x = [1.0, 2.0**-60]
     with pytest.raises(ValueError, match=r"use stochastic\(bits=26\) at most"):
         options = dict(output=sf.FP32, rounding=sf.stochastic(), stream=sf.BitStream(0))

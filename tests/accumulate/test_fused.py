@@ -166,7 +166,7 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.fused(0, 24), "terms must be an integer from 1 to 1024, got 0"),
         (lambda: sf.fused(8, 60), "fraction_bits must be an integer from 1 to 40, got 60"),
         (lambda: sf.fused(8, 24, sf.BF16), r"comes in FP32, FP16 or Format\(8, 13\), got output=BF16"),
-        (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer or None"),
+        (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer from -800 to 800"),
     ],
 )  # fmt: skip
 def test_what_a_unit_lacks_is_refused_with_what_it_has(make, message):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import tiles
+from simfloat.arithmetic import threads
 from tests.bits import assert_bits, equal_bits
 
 
@@ -45,9 +45,9 @@ def test_shapes_are_numpys(left, right, accumulate, rng):
 
 @pytest.mark.parametrize("accumulate", [sf.FP16, sf.sequential(sf.BF16, rounding=sf.stochastic())], ids=str)
 def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeypatch):
-    monkeypatch.setattr(tiles, "LEAST_WORK", 1)
+    monkeypatch.setattr(threads, "LEAST_WORK", 1)
     a, b = sf.round(rng.standard_normal((6, 50, 40)), sf.BF16), sf.round(rng.standard_normal((40, 90)), sf.BF16)
-    threads = sf.get_threads()
+    count_before = sf.get_threads()
     results = []
     try:
         for count in (1, 2, 5):
@@ -58,13 +58,13 @@ def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeyp
                 sf.matmul(np.asfortranarray(a), b[:, ::-1][:, ::-1], accumulate=accumulate, stream=sf.BitStream(7))
             )
     finally:
-        sf.set_threads(threads)
+        sf.set_threads(count_before)
     for result in results:
         assert_bits(result, results[0])
 
 
 def test_a_narrow_product_numbers_its_elements_like_a_wide_one(rng, monkeypatch):
-    monkeypatch.setattr(tiles, "LEAST_WORK", 1)
+    monkeypatch.setattr(threads, "LEAST_WORK", 1)
     # Few columns are computed transposed; the bits of an element must not notice.
     a, b = sf.round(rng.standard_normal((200, 30)), sf.FP16), sf.round(rng.standard_normal((30, 3)), sf.FP16)
     accumulate = sf.sequential(sf.FP16, rounding=sf.stochastic())
@@ -73,12 +73,12 @@ def test_a_narrow_product_numbers_its_elements_like_a_wide_one(rng, monkeypatch)
         [sf.dot(a[i], b[:, j], accumulate=accumulate, stream=sf.BitStream(2)) for j in range(3)] for i in range(1)
     ]
     assert narrow[0, 0] == single[0][0], "element 0 draws the same bits in any shape"
-    threads = sf.get_threads()
+    count_before = sf.get_threads()
     try:
         sf.set_threads(3)
         assert_bits(sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(2)), narrow)
     finally:
-        sf.set_threads(threads)
+        sf.set_threads(count_before)
 
 
 def test_operands_are_rounded_to_inputs_and_results_to_output(rng):
@@ -134,7 +134,7 @@ def test_empty_sums_are_plus_zero():
         (lambda x: sf.sum(x, 2, accumulate=sf.FP32), "axis must be None or an integer from -2 to 1, got 2"),
         (lambda x: sf.sum(x, accumulate=3), "accumulate must be a simfloat accumulator or a format, got 3"),
         (lambda x: sf.sum(x, accumulate="fp17"), "Unknown format 'fp17'"),
-        (lambda x: sf.sum(x, accumulate=sf.FP32, rounding=sf.stochastic()), "pass stream="),
+        (lambda x: sf.sum(x, accumulate=sf.FP32, output=sf.FP16, rounding=sf.stochastic()), "pass stream="),
         (lambda x: sf.sum(x, accumulate=sf.sequential(sf.FP16, rounding=sf.stochastic())), "pass stream="),
         (lambda x: sf.matmul(x, x.T, inputs=(sf.FP16,) * 3, accumulate=sf.FP32), "for a and b; got 3"),
     ],

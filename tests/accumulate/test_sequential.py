@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.accumulator import Operand, Operands
+from simfloat.accumulate.known import Problem, known_of
 from simfloat.selftest.golden import COUNTING, HARMONIC
 from simfloat.selftest.numbers import hard_operands
 from tests.bits import DETERMINISTIC, assert_bits
@@ -132,7 +132,7 @@ def test_stochastic_sums_do_not_stagnate():
 
 def carrier_of(a, b, format, **options):
     accumulator = sf.sequential(format, **options)
-    engine = accumulator.engine(Operands(Operand(a), Operand(b), a.shape[-1], format, sf.nearest_even))
+    engine = accumulator.engine(Problem(known_of(a), known_of(b), a.shape[-1], format))
     return np.dtype(engine.carrier).name, getattr(getattr(engine, "loop", None), "__name__", type(engine).__name__)
 
 
@@ -160,7 +160,7 @@ def test_plain_sums_are_drawn_from_where_they_show_all_that_a_draw_reads(rng):
 
     def step(x, format, rounding, products=None):
         accumulator = sf.sequential(format, rounding=rounding, products=products)
-        return accumulator.engine(Operands(Operand(x), Operand(x), 64, format, sf.nearest_even)).step
+        return accumulator.engine(Problem(known_of(x), known_of(x), 64, format)).step
 
     assert step(half, sf.FP16, sf.stochastic(), sf.FP16) == "unfused_plain"
     assert step(brain, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_plain"

@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Engine, Operands, Place, whole_steps
-from simfloat.accumulate.contraction import as_pair
+from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.fused import cut_to_tf32, powers
-from simfloat.accumulate.sequential import Sequential
-from simfloat.accumulate.units import Instruction, Pair, check_operands, find, padded
+from simfloat.accumulate.known import Problem
+from simfloat.accumulate.units import (
+    FormatPair,
+    Instruction,
+    UnitInputs,
+    as_formats,
+    check_architecture,
+    check_operands,
+    cut_to_tf32,
+    find,
+    padded,
+    powers,
+)
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format, Rounding
+from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format
 
 CHAINS = (Instruction((FP32,), (FP32,), 1), Instruction((FP64,), (FP64,), 1))
 
@@ -34,9 +45,7 @@ UNITS = {
 }
 
 
-def matrix_core(
-    architecture: str, inputs: Format | str | tuple[Format | str, Format | str], *, variant: str | None = None
-) -> MatrixCore:
+def matrix_core(architecture: str, inputs: UnitInputs, *, variant: str | None = None) -> MatrixCore:
     """The sums of an AMD matrix core: "cdna1", "cdna2" or "cdna3".
 
     `inputs` is the format of both operands, or a pair. Operands must be numbers of it; the TF32 unit takes FP32
@@ -51,69 +60,65 @@ def matrix_core(
 
     Raises ValueError, with a list of what there is, for what the architecture lacks.
     """
-    pair = as_pair(inputs)
-    output = FP64 if pair == (FP64, FP64) else FP32
-    find("matrix_core", UNITS, architecture, pair, output, None)
+    check_architecture("matrix_core", UNITS, architecture)
+    pair = as_formats(inputs)
     if variant is not None and (architecture, pair, variant) != ("cdna2", (BF16, BF16), "1k"):
         raise ValueError(f'The only variant is "1k", of BF16 on cdna2; got {variant!r} of {pair[0]} on {architecture}.')
-    return MatrixCore(architecture, pair, variant)
+    return MatrixCore(architecture, pair, variant=variant)
 
 
-@dataclass(frozen=True)
-class MatrixCore:
+@dataclass(frozen=True, repr=False)
+class MatrixCore(Accumulator):
     """See :func:`matrix_core`."""
 
     architecture: str
-    inputs: Pair
-    variant: str | None = None
+    inputs: FormatPair
+    variant: str | None = field(default=None, kw_only=True)
 
-    scales: ClassVar[None] = None
-    stages: ClassVar[int] = 0
-    roundings: ClassVar[tuple[Rounding, ...]] = ()
+    maker: ClassVar[str] = "matrix_core"
+    is_matrix_unit: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        _ = self.row  # refuses what the architecture lacks
 
     @property
     def result(self) -> Format:
         """The format of the sums."""
         return FP64 if self.inputs == (FP64, FP64) else FP32
 
-    @cached_property
-    def instruction(self) -> Instruction:
-        """The unit's row of the table."""
-        return find("matrix_core", UNITS, self.architecture, self.inputs, self.result, None)
+    @property
+    def chunk(self) -> int:
+        """The products of an instruction's chunk."""
+        return 4 if self.variant else self.row.terms
 
-    def steps(self, terms: int) -> int:
-        """One a product."""
-        return whole_steps(terms)
+    @cached_property
+    def row(self) -> Instruction:
+        """The unit's row of the table."""
+        return find(self.architecture, UNITS[self.architecture], self.inputs, self.result)
 
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products: floors add less than terms do."""
         return products.summed(2 * terms).numbers_of(self.result)
 
-    def engine(self, operands: Operands) -> Engine:
+    def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
-        check_operands(self, self.inputs, operands)
-        instruction = self.instruction
-        if instruction in CHAINS:
-            return Sequential(self.result).engine(operands)
+        check_operands(self, self.inputs, problem)
+        if self.row in CHAINS:
+            return Sequential(self.result).engine(problem)
         least = (self.inputs[0].emin, self.inputs[1].emin)
         if self.architecture == "cdna1":
-            return _Exact(instruction.terms)
+            return _Exact(self.chunk)
         if self.architecture == "cdna2":
-            return _Flushed(4 if self.variant else instruction.terms, least[0])
-        finite = operands.a.finite and operands.b.finite and operands.products.high <= 128
-        parts = 2 if instruction.terms == 16 else 1
-        return _Floored(instruction.terms, parts, least, finite, TF32 in self.inputs)
+            return _Flushed(self.chunk, least[0])
+        finite = problem.products.finite and problem.products.high <= 128
+        parts = 2 if self.row.terms == 16 else 1
+        return _Floored(self.row.terms, parts, least, finite, TF32 in self.inputs)
 
-    def __repr__(self) -> str:
-        return self._call(*map(repr, self.inputs))
-
-    def __str__(self) -> str:
-        return self._call(*map(str, self.inputs))
-
-    def _call(self, a: str, b: str) -> str:
-        inputs = a if a == b else f"({a}, {b})"
-        variant = f', variant="{self.variant}"' if self.variant else ""
-        return f'matrix_core("{self.architecture}", {inputs}{variant})'
+    def _text(self, name: str, write: Any) -> str:
+        if name == "inputs":
+            a, b = map(write, self.inputs)
+            return a if a == b else f"({a}, {b})"
+        return f'"{getattr(self, name)}"'
 
 
 class _Exact(NamedTuple):
@@ -123,7 +128,7 @@ class _Exact(NamedTuple):
     carrier: FloatType = np.float64
     cost: float = 3.0
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         kernels.matrix_units.exact_chunks(*padded(a, b, self.terms), out, self.terms)
 
 
@@ -135,8 +140,10 @@ class _Flushed(NamedTuple):
     carrier: FloatType = np.float32
     cost: float = 0.3
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         least = np.float32(2.0**self.emin)
+        # What the first sum starts from is an operand, and flushed as one.
+        out[np.abs(out) < 2.0**FP32.emin] = 0.0
         kernels.matrix_units.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
 
 
@@ -151,10 +158,10 @@ class _Floored(NamedTuple):
     carrier: FloatType = np.float64
     cost: float = 1.0
 
-    def run(self, a: NDArray, b: NDArray, out: NDArray, place: Place) -> None:
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if self.cuts:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         a, b = padded(a, b, self.terms)
-        left, right = reversed(self.least) if place.swapped else self.least
+        left, right = reversed(self.least) if region.swapped else self.least
         a_powers, b_powers = powers(a, left), powers(b, right)
         kernels.matrix_units.floored_sums(a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite)

@@ -1,0 +1,164 @@
+"""Sums without error, rounded once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.known import Problem
+from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import FP64, Format, Rounding
+
+#: Bits of a total that its round-to-odd keeps at least.
+KEPT = 52
+
+#: The largest float64, an odd one.
+LARGEST = float(np.finfo(np.float64).max)
+
+
+@dataclass(frozen=True, repr=False)
+class Exact(Accumulator):
+    """The exact sum of the exact products, rounded once to `output`. An exact total of zero is +0."""
+
+    maker: ClassVar[str] = "exact"
+    takes_initial: ClassVar[bool] = True
+
+    @property
+    def result(self) -> Format | None:
+        """None: an exact sum has no format of its own."""
+        return None
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        return products.summed(terms)
+
+    def engine(self, problem: Problem) -> Engine:
+        """Sums on as many grids as the operands' bits need."""
+        exact_products = problem.products.precision <= 53
+        summands = problem.products if problem.start is None else problem.products.joined(problem.start)
+        terms = max(problem.depth + (problem.start is not None), 2) * (1 if exact_products else 2)
+        growth = math.ceil(math.log2(terms)) + 1
+        inside = problem.products.low >= -1074 and summands.high + growth <= 1020
+        if inside and exact_products and summands.high + growth - summands.low <= 53 and problem.divisor == 1:
+            # Every partial sum is a float64 number: the hardware's sum is exact in any order.
+            return _Plain()
+        _check_output(problem.output, problem.rounding)
+        to_nearest = problem.output == FP64
+        if not inside or problem.divisor != 1:
+            return _Fractions(Fraction(problem.divisor), to_nearest)
+        return _Bins(_anchors(summands, growth), exact_products, to_nearest)
+
+    def __repr__(self) -> str:
+        return self.maker
+
+    def __str__(self) -> str:
+        return self.maker
+
+
+exact = Exact()
+
+
+class _Plain(NamedTuple):
+    """Sums that float64 holds."""
+
+    carrier: FloatType = np.float64
+    cost: float = 0.1
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        unread = kernels.grid.numbers(FP64)
+        kernels.sequential.steps["native"](a, b, out, unread, unread, 1.0)
+        out += 0.0  # a total of -0 becomes +0
+
+
+class _Bins(NamedTuple):
+    """Sums on several grids."""
+
+    anchors: NDArray[np.float64]
+    exact_products: bool
+    to_nearest: bool
+    carrier: FloatType = np.float64
+    cost: float = 2.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        bins = np.empty((self.anchors.size, *out.shape))
+        kernels.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
+        kernels.bins.carry(bins, self.anchors)
+        kernels.bins.odd_totals(bins, out)
+        if self.to_nearest:
+            finite = np.isfinite(bins[0])
+            out[finite] = [math.fsum(pieces) for pieces in bins[:, finite].T]
+
+
+class _Fractions(NamedTuple):
+    """Sums one by one, of numbers anywhere in float64's range, and of totals that are to be divided."""
+
+    divisor: Fraction
+    to_nearest: bool
+    carrier: FloatType = np.float64
+    cost: float = 2000.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            for i, j in np.ndindex(*out.shape):
+                # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
+                start = float(out[i, j])
+                special = _special(a[i], b[:, j], start)
+                out[i, j] = self._total(a[i], b[:, j], start) if special is None else special
+
+    def _total(self, row: NDArray, column: NDArray, start: float) -> float:
+        products = zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)
+        total = sum((x * y for x, y in products), Fraction(start)) / self.divisor
+        near = _nearest(total)
+        if self.to_nearest:
+            return near
+        if math.isinf(near):
+            return math.copysign(LARGEST, near)
+        rest = total - Fraction(near)
+        is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
+        # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
+        return near if rest == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, rest))
+
+
+def _special(row: NDArray, column: NDArray, start: float) -> float | None:
+    """The sum, if an operand is infinite or NaN."""
+    if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(start):
+        return None
+    # Finite numbers count by their signs alone, so that no product overflows.
+    signs = [np.where(np.isfinite(x), np.sign(x), x) for x in (row, column)]
+    return float(np.dot(*signs) + (start if not np.isfinite(start) else 0.0))
+
+
+def _nearest(total: Fraction) -> float:
+    try:
+        return float(total)
+    except OverflowError:
+        return math.inf if total > 0 else -math.inf
+
+
+def _anchors(products: Facts, growth: int) -> NDArray[np.float64]:
+    """Anchors of grids 2^g from coarse to fine, the last one at or below the products' last bit."""
+    grids = [products.high + growth - 53]
+    while grids[-1] > products.low:
+        # What is left of a product is at most half a grid; the sum of all that needs `growth` bits more.
+        grids.append(grids[-1] - 1 + growth - 53)
+    return np.array([1.5 * math.ldexp(1.0, 52 + max(grid, products.low)) for grid in grids])
+
+
+def _check_output(output: Format, rounding: Rounding) -> None:
+    check_precision(output, rounding)
+    if rounding.is_stochastic and output.precision + rounding.bits + 2 > KEPT:
+        most = KEPT - 2 - output.precision
+        raise ValueError(
+            f"An exact sum is known to {KEPT} bits here, too few to round to {output} with {rounding.bits} random "
+            f"bits; use stochastic(bits={most}) at most."
+        )

@@ -1,0 +1,130 @@
+"""Sums of several products at once, aligned and cut off, as tensor cores make them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.known import Problem
+from simfloat.accumulate.units import cut_to_tf32, powers
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import FP16, FP32, Format, as_format, nearest_even
+
+#: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
+E8M13 = Format(8, 13)
+
+#: Products lie inside these powers of two, and so do the powers that zeros take part with.
+RANGE = 800
+
+#: The power that stands for a zero which takes no part: no number reads as less.
+NOTHING = 2.0**-900
+
+
+def fused(terms: int, fraction_bits: int, output: Format | str = FP32, *, zero_exponent: int | None = None) -> Fused:
+    """Chunks of `terms` products and the sum so far, aligned to the largest exponent, cut, added and rounded.
+
+    Every exact product and the sum so far are truncated toward zero to multiples of 2^(e - fraction_bits), where e is
+    the largest of their exponents, and added without error. The total is rounded toward zero to FP32 or Format(8, 13)
+    (beyond the largest number it becomes infinite), or to nearest even to FP16; zeros are +0. A product's exponent is
+    the sum of its operands' exponents, read as at least emin of the format that they are rounded to (`inputs` of
+    matmul; without it that of their float32 or float64 array). A zero takes part with 2^zero_exponent, or, by
+    default, not at all. This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909); simfloat.tensor_core has the
+    numbers of real units. A short last chunk is padded with zeros.
+
+    Raises ValueError for other outputs, terms outside 1 to 1024, fraction_bits outside 1 to 40, or zero_exponent
+    outside -800 to 800.
+    """
+    return Fused(terms, fraction_bits, as_format(output), zero_exponent=zero_exponent)
+
+
+@dataclass(frozen=True, repr=False)
+class Fused(Accumulator):
+    """See :func:`fused`."""
+
+    terms: int
+    fraction_bits: int
+    output: Format = FP32
+    zero_exponent: int | None = field(default=None, kw_only=True)
+
+    maker: ClassVar[str] = "fused"
+
+    def __post_init__(self) -> None:
+        _check_integer("terms", self.terms, 1, 1024)
+        _check_integer("fraction_bits", self.fraction_bits, 1, 40)
+        if self.zero_exponent is not None:
+            _check_integer("zero_exponent", self.zero_exponent, -RANGE, RANGE)
+        if self.output not in (FP32, FP16, E8M13):
+            raise ValueError(f"A fused sum comes in FP32, FP16 or Format(8, 13), got output={self.output}.")
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.output
+
+    @property
+    def chunk(self) -> int:
+        """The products of a chunk."""
+        return self.terms
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products: cutting does not make them larger."""
+        return products.summed(terms).numbers_of(self.output)
+
+    def engine(self, problem: Problem) -> Engine:
+        """The loop, which needs products that float64 holds."""
+        products = problem.products
+        if products.precision > 53 or products.low < -RANGE or products.high > RANGE:
+            raise ValueError(
+                f"A fused sum needs exact products of at most 53 bits within 2^-{RANGE} to 2^{RANGE}; these have up to "
+                f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
+            )
+        return FusedEngine(self, (problem.a.own_format.emin, problem.b.own_format.emin), products.finite)
+
+    @cached_property
+    def unit(self) -> NDArray[np.float64]:
+        """The numbers that kernels read of a fused sum."""
+        zero = NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
+        return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero])
+
+    @cached_property
+    def grid(self) -> NDArray[np.float64]:
+        """The numbers of the output format."""
+        return kernels.grid.numbers(self.output, nearest_even)
+
+
+def _check_integer(name: str, value: object, least: int, most: int) -> None:
+    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value <= most:
+        raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")
+
+
+class FusedEngine(NamedTuple):
+    """Finds the exponents of the operands, then sums."""
+
+    fused: Fused
+    least: tuple[int, int]  # emin of the user's left and right operand
+    finite: bool
+    block: int = 1  # products a scale
+    cuts: bool = False  # a TF32 unit cuts float32 operands
+    carrier: FloatType = np.float64
+    cost: float = 0.3
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        if self.cuts:
+            a, b = cut_to_tf32(a), cut_to_tf32(b)
+        left, right = reversed(self.least) if region.swapped else self.least
+        a_powers, b_powers = powers(a, left), powers(b, right)
+        if region.scales is not None:
+            # Powers of two: a scaled product's exponent is the sum of all four.
+            s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
+            s, t = s[:, : a.shape[1]], t[: b.shape[0]]
+            a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
+        loop = kernels.fused.loops["nearest" if self.fused.output == FP16 else "truncated"]
+        loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, self.finite)

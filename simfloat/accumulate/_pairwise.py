@@ -1,0 +1,37 @@
+"""Sums in a tree of neighbours."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.stepwise import Stepwise
+from simfloat.formats import Format, Rounding, as_format, nearest_even
+
+
+def pairwise(format: Format | str, rounding: Rounding = nearest_even) -> Pairwise:
+    """Products rounded to `format`, then neighbours added level by level, each sum rounded to it.
+
+    An odd last one is carried up unchanged, so the error grows with log2 of the length (Higham, Accuracy and
+    Stability of Numerical Algorithms, 2nd edition, section 4.2). A single product -0 gives -0.
+
+    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
+    FP64 under nearest_even excepted.
+    """
+    return Pairwise(as_format(format), rounding=rounding)
+
+
+@dataclass(frozen=True, repr=False)
+class Pairwise(Stepwise):
+    """See :func:`pairwise`."""
+
+    maker: ClassVar[str] = "pairwise"
+    stages: ClassVar[int] = 2  # the sums, then the products
+    operations: ClassVar[int] = 2
+
+    def high(self, added: Facts, terms: int, start: Facts | None) -> int:
+        """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two
+        are numbers of the format, which no rounding passes."""
+        return added.high + math.ceil(math.log2(max(terms, 1))) + 1

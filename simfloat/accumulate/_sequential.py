@@ -1,0 +1,212 @@
+"""Sums in ascending order of k, rounded at every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.carrier import quickest_step
+from simfloat.accumulate.engine import Engine, Region, kernel_region
+from simfloat.accumulate.facts import Facts, terms_and_sums
+from simfloat.accumulate.known import Problem
+from simfloat.arithmetic.exactness import check_precision, odd_suffices
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.target import check_rounding
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+
+
+def sequential(
+    format: Format | str, rounding: Rounding = nearest_even, *, products: Format | str | None = None
+) -> Sequential:
+    """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
+
+    The product is exact, as in a fused multiply-add, or first rounded to the format `products`. Signs of zero follow
+    IEEE 754-2019 section 6.3: under toward_negative +0 + -0 and x - x are -0.
+
+    Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
+    FP64 under nearest_even excepted.
+    """
+    return Sequential(as_format(format), rounding=rounding, products=None if products is None else as_format(products))
+
+
+def as_accumulator(x: Accumulator | Format | str) -> Accumulator:
+    """The accumulator that `x` stands for: itself, or a format (or its name) for `sequential`."""
+    if isinstance(x, Accumulator):
+        return x
+    if isinstance(x, Format | str):
+        return _in_format(as_format(x))
+    raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
+
+
+@lru_cache(maxsize=1024)
+def _in_format(format: Format) -> Sequential:
+    return Sequential(format)
+
+
+@dataclass(frozen=True, repr=False)
+class Sequential(Accumulator):
+    """See :func:`sequential`."""
+
+    format: Format
+    rounding: Rounding = field(default=nearest_even, kw_only=True)
+    products: Format | None = field(default=None, kw_only=True)
+
+    maker: ClassVar[str] = "sequential"
+    stages: ClassVar[int] = 2  # the sums, then the products
+    chunk: ClassVar[int] = 1
+
+    def __post_init__(self) -> None:
+        check_rounding(self.rounding)
+        for format in self._formats:
+            check_precision(format, self.rounding)
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.format
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """One mode for products and sums."""
+        return (self.rounding,)
+
+    @property
+    def _formats(self) -> tuple[Format, ...]:
+        return (self.format,) if self.products is None else (self.format, self.products)
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
+        return sums.numbers_of(self.format)
+
+    def engine(self, problem: Problem) -> Engine:
+        """The fastest loop that is exact for such operands."""
+        hardware = self._hardware
+        if hardware is not None:
+            if hardware is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
+                return _loop(self, "native", hardware)
+        engine = _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
+        if self.products is None or self.products.has_nan or (problem.a.facts.finite and problem.b.facts.finite):
+            return engine
+        return _Watched(engine, self.products)
+
+    @cached_property
+    def _hardware(self) -> FloatType | None:
+        """The type whose fused multiply-add is the step that is wanted, if there is one."""
+        if self.rounding != nearest_even or self.products is not None:
+            return None
+        return np.float64 if self.format == FP64 else np.float32 if self.format == FP32 else None
+
+    @property
+    def _grids(self) -> tuple[NDArray, NDArray]:
+        numbers = kernels.grid.numbers
+        return numbers(self.format, self.rounding), numbers(self.products or self.format, self.rounding)
+
+
+@lru_cache(maxsize=4096)
+def _quickest(accumulator: Sequential, a: Facts, b: Facts, depth: int, start: Facts | None) -> Engine:
+    """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
+    formats, rounding = accumulator._formats, accumulator.rounding
+    terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, start)
+    step = quickest_step(formats, rounding, a, b, terms, sums, start)
+    if step is None:
+        return _Wide(accumulator, *accumulator._grids)
+    name = f"{'fused' if accumulator.products is None else 'unfused'}_{step.kind}"
+    if rounding.is_stochastic:
+        return _Random(accumulator, name, *accumulator._grids)
+    return _loop(accumulator, name, step.carrier, step.top)
+
+
+class _Loop(NamedTuple):
+    """A deterministic loop with the numbers it reads."""
+
+    carrier: FloatType
+    loop: Callable[..., Any]
+    grid: NDArray
+    products: NDArray
+    sign: np.floating
+    cost: float = 0.1
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        self.loop(a, b, out, self.grid, self.products, self.sign)
+
+
+@lru_cache(maxsize=1024)
+def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
+    """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
+    mode, grid = accumulator.rounding, kernels.grid
+    formats = (accumulator.format, accumulator.products or accumulator.format)
+    if top is None:
+        sums, products = (grid.numbers(format, mode).astype(carrier) for format in formats)
+    else:
+        sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
+    sign = carrier(-1 if mode.mode == "toward_negative" else 1)
+    cost = 0.03 if step == "native" else 0.5 if step.endswith(("directed", "to_odd")) else 0.2
+    return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
+
+
+class _Random(NamedTuple):
+    """A loop that draws."""
+
+    accumulator: Sequential
+    step: str
+    grid: NDArray
+    products: NDArray
+    carrier: FloatType = np.float64
+    cost: float = 1.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        loop = kernels.sequential.random_steps[self.step]
+        loop(a, b, out, self.grid, self.products, *kernel_region(region))
+
+
+class _Wide(NamedTuple):
+    """The loop for any operands, any grid and any mode."""
+
+    accumulator: Sequential
+    grid: NDArray
+    products: NDArray
+    carrier: FloatType = np.float64
+    cost: float = 40.0
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        rounding, formats = self.accumulator.rounding, self.accumulator._formats
+        sign = -1.0 if rounding.mode == "toward_negative" else 1.0
+        pair = rounding.is_stochastic and not all(odd_suffices(format, rounding) for format in formats)
+        rounds_products = self.accumulator.products is not None
+        kernels.sequential.sequential_wide(
+            a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
+        )
+
+
+class _Watched(NamedTuple):
+    """A loop whose products may be NaN where their format has none; the sums' format may have one."""
+
+    engine: Engine
+    products: Format
+
+    @property
+    def carrier(self) -> FloatType:
+        return self.engine.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        if out.size and _makes_nan(a, b):
+            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
+        self.engine.run(a, b, out, region)
+
+
+def _makes_nan(a: NDArray, b: NDArray) -> bool:
+    """Whether a product of a (m, k) and b (k, n) is NaN: of NaN, or of an infinity and a zero."""
+    infinite = np.isinf(a).any(0) & (b == 0).any(1) | (a == 0).any(0) & np.isinf(b).any(1)
+    return bool(infinite.any() or np.isnan(a).any() or np.isnan(b).any())

@@ -1,0 +1,300 @@
+"""NVIDIA's tensor cores, as MMA-Sim 2.1.1 models them (Xie et al., arXiv 2511.10909)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate._blocked import Runs
+from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
+from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.known import UNITY, Known, Problem
+from simfloat.accumulate.units import (
+    FormatPair,
+    Instruction,
+    UnitInputs,
+    as_formats,
+    check_architecture,
+    check_operands,
+    find,
+    padded,
+    powers,
+)
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import (
+    BF16,
+    E2M1,
+    E2M3,
+    E3M2,
+    E4M3,
+    E5M2,
+    E8M0,
+    FP16,
+    FP32,
+    FP64,
+    TF32,
+    Format,
+    as_format,
+)
+
+FP8 = (E4M3, E5M2)
+SMALL = (E4M3, E5M2, E3M2, E2M3, E2M1)
+BOTH = (FP32, FP16)
+DOUBLE = Instruction((FP64,), (FP64,), 1)
+
+#: Units of 64 products of E2M1 numbers, which add groups of 16 before they align them.
+GROUPED = Instruction((E2M1,), (FP32,), 64, 35, ((32, E8M0), (16, E8M0), (16, E4M3)))
+
+UNITS = {
+    "volta": (Instruction((FP16,), BOTH, 4, 23), DOUBLE),
+    "turing": (Instruction((FP16,), BOTH, 8, 24), DOUBLE),
+    "ampere": (
+        Instruction((FP16,), BOTH, 8, 24),
+        Instruction((BF16,), (FP32,), 8, 24),
+        Instruction((TF32,), (FP32,), 4, 24),
+        DOUBLE,
+    ),
+    "ada": (
+        Instruction((FP16,), BOTH, 8, 24),
+        Instruction((BF16,), (FP32,), 8, 24),
+        Instruction((TF32,), (FP32,), 4, 24),
+        Instruction(FP8, BOTH, 16, 13),
+        DOUBLE,
+    ),
+    "hopper": (
+        Instruction((FP16,), BOTH, 16, 25),
+        Instruction((BF16,), (FP32,), 16, 25),
+        Instruction((TF32,), (FP32,), 8, 25),
+        Instruction(FP8, BOTH, 32, 13),
+        DOUBLE,
+    ),
+    "blackwell": (
+        Instruction((FP16,), BOTH, 16, 25),
+        Instruction((BF16,), (FP32,), 16, 25),
+        Instruction((TF32,), (FP32,), 8, 25),
+        Instruction(SMALL, BOTH, 32, 25),
+        GROUPED,
+        Instruction(SMALL, (FP32,), 32, 25, ((32, E8M0),)),
+        DOUBLE,
+    ),
+}
+
+#: The instructions of architectures that have several, by default the first. What they share is the same by either.
+INSTRUCTIONS = {"hopper": ("wgmma", "mma"), "blackwell": ("tcgen05", "mma")}
+
+#: FP8 products by `mma` where another instruction is meant for them: two steps of the FP16 unit (16 products, 25
+#: fraction bits) from zero, first the products k with k mod 4 < 2, then the others; then one addition to the sum so
+#: far, rounded to nearest even in the output format. (Recorded on H100, H200 and B200: MATLAB-tensor-core of
+#: north-numerical-computing, replayed in the tests.)
+TWO_STEPS = Instruction(FP8, BOTH, 32, 25)
+STEP_TERMS = 16
+
+#: What `mma` has there.
+MMA = (
+    Instruction((FP16,), BOTH, 16, 25),
+    Instruction((BF16,), (FP32,), 16, 25),
+    Instruction((TF32,), (FP32,), 8, 25),
+    TWO_STEPS,
+    DOUBLE,
+)
+
+#: The exponent with which zeros take part, for FP32 and for FP16 results.
+ZERO_EXPONENTS = {
+    "volta": (-131, -19),
+    "turing": (-132, -20),
+    "ampere": (-132, -20),
+    "ada": (-132, -20),
+    "hopper": (-133, -21),
+    "blackwell": (-133, -21),
+}
+GROUPED_ZERO_EXPONENT = -139
+
+
+def tensor_core(
+    architecture: str,
+    inputs: UnitInputs | None = None,
+    output: Format | str = FP32,
+    scales: tuple[int, Format | str] | None = None,
+    *,
+    instruction: str | None = None,
+) -> TensorCore:
+    """The sums of an NVIDIA tensor core: "volta", "turing", "ampere", "ada", "hopper" or "blackwell".
+
+    `inputs` is the format of both operands, or a pair; with None the unit is chosen by the formats of the `inputs` of
+    the product that it sums. Operands must be numbers of them; a TF32 unit takes FP32 numbers and cuts their last 13
+    bits off. Chunks of products are aligned, cut and added as in :func:`simfloat.fused`, with the unit's numbers; on
+    Ada and Hopper FP8 products leave sums of 14 bits in FP32. A short last chunk is padded with zeros. `scales`, on
+    Blackwell, is a pair of the products a block and the format of a block's scale; the scales themselves go to
+    :func:`simfloat.matmul`. E2M1 x E2M1 with scales is the unit of 64 products, and a scale in E4M3 is read without
+    its sign. FP64 is a chain of fused multiply-adds and comes in FP64. All NaN are one NaN.
+
+    `instruction` names one of several: "wgmma" or "mma" on Hopper, "tcgen05" or "mma" on Blackwell, the first by
+    default. They differ for FP8, which `mma` sums from zero in two steps for 32 products, rounded to nearest even when
+    they are added to the sum so far.
+
+    Raises ValueError, with a list of what there is, for what the architecture lacks.
+    """
+    check_architecture("tensor_core", UNITS, architecture)
+    pair = None if inputs is None else as_formats(inputs)
+    result, block = as_format(output), None if scales is None else _as_block(scales)
+    if instruction is not None:
+        _check_instruction(architecture, instruction)
+        instruction = None if instruction == INSTRUCTIONS[architecture][0] else instruction
+    if pair == (FP64, FP64) and result == FP32:
+        result = FP64
+    return TensorCore(architecture, pair, output=result, scales=block, instruction=instruction)
+
+
+def _as_block(scales: tuple[int, Format | str]) -> tuple[int, Format]:
+    if not isinstance(scales, tuple) or len(scales) != 2 or type(scales[0]) is not int:
+        raise ValueError(f"scales is a pair of the products a block and a format, as (32, E8M0); got {scales!r}.")
+    return scales[0], as_format(scales[1])
+
+
+def _check_instruction(architecture: str, instruction: Any) -> None:
+    names = INSTRUCTIONS.get(architecture, ())
+    if instruction not in names:
+        has = " or ".join(map(repr, names)) if names else "one alone, which has no name"
+        raise ValueError(f"The instruction of a tensor core on {architecture} is {has}; got {instruction!r}.")
+
+
+@dataclass(frozen=True, repr=False)
+class TensorCore(Accumulator):
+    """See :func:`tensor_core`."""
+
+    architecture: str
+    inputs: FormatPair | None = None
+    output: Format = field(default=FP32, kw_only=True)
+    scales: tuple[int, Format] | None = field(default=None, kw_only=True)
+    instruction: str | None = field(default=None, kw_only=True)
+
+    maker: ClassVar[str] = "tensor_core"
+    is_matrix_unit: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if self.inputs is not None:
+            _ = self.row  # refuses what the architecture lacks
+
+    @property
+    def result(self) -> Format:
+        """The format of the sums."""
+        return self.output
+
+    @property
+    def chunk(self) -> int:
+        """The products of an instruction's chunk."""
+        return self.row.terms
+
+    def for_inputs(self, a: Format | None, b: Format | None) -> TensorCore:
+        """The unit for operands of these formats, if it has none of its own."""
+        if self.inputs is not None:
+            return self
+        if a is None or b is None:
+            raise ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
+        output = FP64 if (a, b, self.output) == (FP64, FP64, FP32) else self.output
+        return TensorCore(self.architecture, (a, b), output=output, scales=self.scales, instruction=self.instruction)
+
+    @cached_property
+    def row(self) -> Instruction:
+        """The unit's row of the table."""
+        if self.inputs is None:
+            raise ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
+        rows = MMA if self.instruction == "mma" else UNITS[self.architecture]
+        return find(self.architecture, rows, self.inputs, self.output, self.scales)
+
+    @cached_property
+    def unit(self) -> Fused:
+        """The unit as a fused sum."""
+        terms, bits = self.row.terms, self.row.fraction_bits
+        if self.row == GROUPED:
+            return Fused(terms, bits, FP32, zero_exponent=GROUPED_ZERO_EXPONENT)
+        wide, half = ZERO_EXPONENTS[self.architecture]
+        if self.row is TWO_STEPS:
+            terms = STEP_TERMS
+        if self.output == FP16:
+            return Fused(terms, bits, FP16, zero_exponent=half)
+        return Fused(terms, bits, E8M13 if bits == 13 else FP32, zero_exponent=wide)
+
+    def sums(self, products: Facts, terms: int) -> Facts:
+        """What is known of sums of so many such products."""
+        return products.summed(terms).numbers_of(self.output)
+
+    def engine(self, problem: Problem) -> Engine:
+        """The unit's loop. Raises ValueError for operands outside its formats."""
+        row = self.row
+        assert self.inputs is not None
+        check_operands(self, self.inputs, problem)
+        if row == DOUBLE:
+            return Sequential(FP64).engine(problem)
+        if row == GROUPED and self.scales:
+            return _Groups(self.unit, *self.scales)
+        finite = problem.a.facts.finite and problem.b.facts.finite and all(x.finite for x in problem.scales or ())
+        least = (self.inputs[0].emin, self.inputs[1].emin)
+        engine = FusedEngine(self.unit, least, finite, self.scales[0] if self.scales else 1, TF32 in self.inputs)
+        return _two_steps(engine, self.output, problem) if row is TWO_STEPS else engine
+
+    def _text(self, name: str, write: Any) -> str:
+        if name == "inputs" and self.inputs is not None:
+            a, b = map(write, self.inputs)
+            return a if a == b else f"({a}, {b})"
+        if name == "scales" and self.scales:
+            return f"({self.scales[0]}, {write(self.scales[1])})"
+        if name == "architecture":
+            return f'"{self.architecture}"'
+        return super()._text(name, write)
+
+    def _call(self, write: Any) -> str:
+        shown = super()._call(write)
+        if self.inputs is None:
+            shown = shown.replace(", None", "", 1)
+        # FP64 operands have results in no other format.
+        return shown.replace(f", output={write(FP64)}", "", 1) if self.output == FP64 else shown
+
+
+class _Groups(NamedTuple):
+    """The unit of 64 products."""
+
+    unit: Fused
+    block: int
+    scale_format: Format
+    carrier: FloatType = np.float64
+    cost: float = 0.3
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        left, right = map(np.abs, region.scales or ())
+        emin = self.scale_format.emin
+        kernels.fused.fused_groups(
+            a, b, left, right, powers(left, emin), powers(right, emin), out, self.unit.unit, self.unit.grid, self.block
+        )
+
+
+def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:
+    """The engine that sums 32 products from zero in two steps, and adds that to the sum so far."""
+    terms = TWO_STEPS.terms
+    sums = Known(lambda: problem.products.summed(terms).numbers_of(output), output, False)
+    runs = -(-problem.depth // terms)
+    outer = Sequential(output).engine(Problem(sums, UNITY, runs, output, start=problem.start))
+    return _Interleaved(Runs(terms, 0, steps, outer, output, 0, terms, False))
+
+
+class _Interleaved(NamedTuple):
+    """Sums the products k with k mod 4 < 2 of every 32 before the others."""
+
+    runs: Runs
+    carrier: FloatType = np.float64
+    cost: float = 0.5
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        a, b = padded(a, b, TWO_STEPS.terms)
+        k = np.arange(TWO_STEPS.terms)
+        order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
+        order = (np.arange(0, a.shape[1], k.size)[:, np.newaxis] + order).ravel()
+        self.runs.run(np.ascontiguousarray(a[:, order]), b[order], out, region)

@@ -1,0 +1,110 @@
+"""What is known of the operands of sums before any product is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.carrier import CARRIERS
+from simfloat.accumulate.facts import ONES, Facts, facts_of
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.target import Target
+from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+
+
+class Known:
+    """What is known of an operand's numbers: their facts, the format that they were rounded to, their array's type.
+
+    Facts are found when they are first asked for, and only once. Sums of runs are known before there is an array.
+    """
+
+    __slots__ = ("_facts", "_find", "array", "format", "is_float32")
+
+    def __init__(
+        self, find: Callable[[], Facts] | Facts, format: Format | None, is_float32: bool, array: NDArray | None = None
+    ) -> None:
+        self._facts = find if isinstance(find, Facts) else None
+        self._find = None if isinstance(find, Facts) else find
+        self.format, self.is_float32, self.array = format, is_float32, array
+
+    @property
+    def facts(self) -> Facts:
+        """Bounds on the numbers."""
+        # Not a cached property: before Python 3.12 its lock takes longer than a small array's facts.
+        if self._facts is None:
+            assert self._find is not None
+            self._facts = self._find()
+        return self._facts
+
+    @property
+    def in_float32(self) -> bool:
+        """Whether all numbers are float32 numbers."""
+        return self.is_float32 or CARRIERS[0].holds(self.facts)
+
+    @property
+    def own_format(self) -> Format:
+        """The format that they were rounded to, or else that of their array."""
+        return self.format or (FP32 if self.is_float32 else FP64)
+
+
+def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None) -> Known:
+    """What is known of an array that was rounded to the format."""
+    return Known(facts or partial(facts_of, array), format, array.dtype == np.float32, array)
+
+
+#: The factors of sums without factors.
+UNITY = Known(ONES, None, True)
+
+
+class Problem:
+    """What an accumulator is asked to sum: `depth` products of numbers of `a` and `b`, and how sums are rounded in the
+    end.
+
+    `scales` are the facts of the scales of the operands' blocks, for accumulators that take them; `start` those of
+    what the sums start from; `divisor` divides the totals before they are rounded.
+    """
+
+    __slots__ = ("_products", "a", "b", "depth", "divisor", "output", "rounding", "scales", "start")
+
+    def __init__(
+        self,
+        a: Known,
+        b: Known,
+        depth: int,
+        output: Format,
+        rounding: Rounding = nearest_even,
+        *,
+        scales: tuple[Facts, Facts] | None = None,
+        start: Facts | None = None,
+        divisor: float = 1.0,
+    ) -> None:
+        self.a, self.b, self.depth, self.output, self.rounding = a, b, depth, output, rounding
+        self.scales, self.start, self.divisor = scales, start, divisor
+        self._products: Facts | None = None
+
+    @property
+    def are_float32(self) -> bool:
+        """Whether both operands are float32: then every number of theirs is one."""
+        return self.a.is_float32 and self.b.is_float32
+
+    @property
+    def products(self) -> Facts:
+        """Of the products, with their scales."""
+        if self._products is None:
+            products = self.a.facts.times(self.b.facts)
+            for scales in self.scales or ():
+                products = products.times(scales)
+            self._products = products
+        return self._products
+
+
+def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:
+    """The index of the first element that is no number of the format; None if there is none. -0 passes for 0."""
+    strange = np.isnan(array) if not format.has_nan else np.zeros(array.shape, bool)
+    if not strange.any():
+        rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
+        strange = (rounded != array) & ~(np.isnan(array) & np.isnan(rounded))
+    return tuple(int(i) for i in np.argwhere(strange)[0]) if strange.any() else None

@@ -1,0 +1,62 @@
+"""How a sum comes about: its running sum after every step."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.contraction import Inputs, Work, finish, options_of, prepare
+from simfloat.accumulate.engine import Region
+from simfloat.accumulate.product import as_vectors
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.stream import Stream
+from simfloat.formats import Format, Rounding
+
+
+def partial_sums(
+    a: ArrayLike,
+    b: ArrayLike,
+    *,
+    inputs: Inputs = None,
+    accumulate: Accumulator | Format | str,
+    output: Format | str | None = None,
+    rounding: Rounding | None = None,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+) -> NDArray[np.floating]:
+    """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
+
+    A step is a product, a chunk of a unit, or a run of a blocked sum; the last one may be short. Each running sum is
+    rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`.
+
+    Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
+    """
+    a, b = as_vectors(a, b)
+    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")
+    accumulator = options.accumulator
+    if accumulator.chunk is None:
+        raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
+    work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
+    sums = _running_sums(work, a.size, accumulator.chunk, accumulator.resumes)
+    if not options.target.rounding.is_stochastic:
+        return finish(sums, sums.shape, options, work.draw)
+    # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
+    return np.array([finish(one, (), options, work.draw) for one in sums[:, np.newaxis]], options.target.dtype)
+
+
+def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
+    """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
+    engine = work.engine
+    row, column = (np.array(x, engine.carrier, order="C") for x in (work.a, work.b))
+    sums = np.zeros(-(-terms // chunk), engine.carrier)
+    running = np.zeros((1, 1), engine.carrier)
+    for i in range(sums.size):
+        first = i * chunk if resumes else 0
+        within = slice(first, min((i + 1) * chunk, terms))
+        if not resumes:
+            running[:] = 0.0
+        region = Region(0, 1, 1, work.draw)
+        engine.run(np.ascontiguousarray(row[:, within]), column[within], running, region)
+        sums[i] = running[0, 0]
+    return sums

@@ -1,0 +1,256 @@
+"""Sums that start from an addend: D = A B + C."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
+from simfloat.selftest.orders import dot
+from simfloat.selftest.reference import operate
+from tests.bits import assert_bits, equal_bits
+from tests.reference import matrix_product
+
+INF, NAN = np.inf, np.nan
+
+
+@pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.stochastic(), sf.stochastic(5, "A")], ids=repr)
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32, sf.E4M3, sf.Format(8, 15), sf.FP64], ids=str)
+def test_sums_start_from_the_addend(format, rounding, rng):
+    if format == sf.FP64 and rounding != sf.nearest_even:
+        return
+    # A sum from c is the sum of one product more, c times one, that comes first; a step of three draws no others.
+    a, b = hard_operands(rng, sf.E4M3, 3, 24, 4)
+    scale = 2.0 ** rng.integers(-30, 30)
+    if format == sf.E4M3:
+        scale = 1.0
+    c = sf.round(rng.standard_normal((3, 4)) * scale, format)
+    for products in (None, sf.BF16):
+        accumulate = sf.sequential(format, rounding=rounding, products=products)
+        got = sf.matmul(a, b, accumulate=accumulate, initial=c, stream=sf.BitStream(3))
+
+        def total(x, y, element, products=products, accumulate=accumulate):
+            return from_addend(accumulate, x, y, float(c.flat[element]), element)
+
+        assert_bits(got, matrix_product(a, b, total))
+
+
+def from_addend(accumulate, a, b, total, element):
+    """Step by step, with the draws of an accumulator that starts from zero."""
+    from simfloat.selftest.reference import step_draw
+
+    format, rounding = accumulate.format, accumulate.rounding
+    for k, (x, y) in enumerate(zip(a, b, strict=True)):
+        r = step_draw(rounding, element, k, 3, 0, 1)
+        if accumulate.products is None:
+            total = operate("fma", format, rounding, x, y, total, random=r)
+        else:
+            drawn = step_draw(rounding, element, k, 3, 0, 2)
+            product = operate("multiply", accumulate.products, rounding, x, y, random=drawn)
+            total = operate("add", format, rounding, total, product, random=r)
+    return total
+
+
+@pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.FP32], ids=str)
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.toward_zero, sf.to_odd], ids=repr)
+def test_a_compensated_sum_starts_from_the_addend_without_a_correction(format, rounding, rng):
+    a, b = hard_operands(rng, sf.E4M3, 2, 19, 3)
+    for scale in (1.0, 2.0**-9, 2.0**9):
+        c = sf.round(rng.standard_normal((2, 3)) * scale, format)
+        got = sf.matmul(a, b, accumulate=sf.kahan(format, rounding=rounding), initial=c)
+
+        def total(x, y, element, c=c):
+            s, rest = float(c.flat[element]), 0.0
+            for p, q in zip(x, y, strict=True):
+                step = operate("multiply", format, rounding, p, q)
+                step = operate("subtract", format, rounding, step, rest)
+                t = operate("add", format, rounding, s, step)
+                rest = operate("subtract", format, rounding, t, s)
+                rest = operate("subtract", format, rounding, rest, step)
+                s = t
+            return s
+
+        assert_bits(got, matrix_product(a, b, total))
+
+
+def test_of_a_blocked_sum_the_outer_one_starts_from_it(rng):
+    a, b = sf.round(rng.standard_normal((5, 40)), sf.FP16), sf.round(rng.standard_normal((40, 3)), sf.FP16)
+    c = sf.round(rng.standard_normal((5, 3)) * 100, sf.BF16)
+    got = sf.matmul(a, b, accumulate=sf.blocked(16, sf.FP16, sf.BF16), initial=c)
+    want = c
+    for k in range(0, 40, 16):
+        run = sf.matmul(a[:, k : k + 16], b[k : k + 16], accumulate=sf.FP16)
+        want = sf.add(want, run, sf.BF16)
+    assert_bits(got, want)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [sf.tensor_core("hopper", sf.FP16), sf.tensor_core("ampere", sf.FP16, sf.FP16), sf.fused(4, 20),
+     sf.fused(4, 13, sf.Format(8, 13)), sf.tensor_core("ada", sf.E4M3), sf.tensor_core("hopper", sf.E4M3, sf.FP16),
+     sf.tensor_core("hopper", sf.E4M3, sf.FP16, instruction="mma"),
+     sf.tensor_core("blackwell", sf.E5M2, instruction="mma"),
+     *(sf.matrix_core(arch, sf.FP16) for arch in ("cdna1", "cdna2", "cdna3")), sf.matrix_core("cdna3", sf.E4M3FNUZ),
+     sf.tensor_core("volta", sf.FP64), sf.matrix_core("cdna1", sf.FP32), sf.blocked(32, sf.FP16, sf.fused(2, 10))],
+    ids=str,
+)  # fmt: skip
+def test_a_sum_that_is_interrupted_goes_on_from_its_running_sum(unit, rng):
+    format = (getattr(unit, "inputs", None) or (sf.E4M3,))[0]
+    a, b = sf.round(rng.standard_normal((70, 192)), format), sf.round(rng.standard_normal((192, 3)), format)
+    running = sf.matmul(a[:, :64], b[:64], accumulate=unit, inputs=format)
+    for k in (64, 128):
+        running = sf.matmul(a[:, k : k + 64], b[k : k + 64], accumulate=unit, initial=running, inputs=format)
+    assert_bits(running, sf.matmul(a, b, accumulate=unit, inputs=format))
+
+
+def test_an_exact_sum_adds_any_addend_exactly():
+    total = sf.dot([1.0, 2.0**-40], [1.0, 1.0], accumulate=sf.exact, output=sf.FP32, initial=-1.0)
+    assert total == 2.0**-40
+    for c in (1.7e308, 5e-324, -(2.0**1023), 0.1, -0.0, INF, -INF):
+        assert equal_bits(sf.dot([0.0], [1.0], accumulate=sf.exact, output=sf.FP64, initial=c), c + 0.0)
+        assert equal_bits(sf.dot([], [], accumulate=sf.exact, output=sf.FP64, initial=c), c + 0.0)
+    assert sf.dot(
+        [-1.0, 2.0**-1000], [2.0**1023, 2.0**-60], accumulate=sf.exact, output=sf.FP64, initial=2.0**1023
+    ) == (2.0**-1060)
+    # Above the tie of FP16 by float64's smallest number, and on it.
+    tie = 1.0 + 2.0**-11
+    assert sf.dot([5e-324], [1.0], accumulate=sf.exact, output=sf.FP16, initial=tie) == 1.0 + 2.0**-10
+    assert sf.dot([0.0], [1.0], accumulate=sf.exact, output=sf.FP16, initial=tie) == 1.0
+    assert sf.dot([1e300], [1e300], accumulate=sf.exact, output=sf.FP64, rounding=sf.nearest_even) == INF
+    assert sf.dot([1e300], [1e300], accumulate=sf.exact, output=sf.FP16, rounding=sf.toward_zero) == 65504
+
+
+def test_an_addend_broadcasts_to_the_result(rng):
+    a, b = sf.round(rng.standard_normal((2, 6, 8)), sf.FP16), sf.round(rng.standard_normal((8, 5)), sf.FP16)
+    bias = sf.round(rng.standard_normal(5), sf.FP32)
+    got = sf.matmul(a, b, accumulate=sf.FP32, initial=bias)
+    assert_bits(got, sf.matmul(a, b, accumulate=sf.FP32, initial=np.broadcast_to(bias, (2, 6, 5))))
+    for i in range(2):
+        for j in range(5):
+            column = sf.matmul(a[i], b[:, j], accumulate=sf.FP32, initial=bias[j])
+            assert_bits(got[i, :, j], column)
+    assert got.dtype == sf.matmul(a, b, accumulate=sf.FP32).dtype
+    assert_bits(sf.sum(a, 1, accumulate=sf.FP32, initial=3.0), sf.sum(np.insert(a, 0, 3.0, 1), 1, accumulate=sf.FP32))
+
+
+def test_a_convolution_starts_from_the_addend(rng):
+    x, w = sf.round(rng.standard_normal((2, 4, 6, 5)), sf.FP16), sf.round(rng.standard_normal((6, 2, 3, 3)), sf.FP16)
+    bias = sf.round(rng.standard_normal((6, 1, 1)), sf.FP16)
+    options = dict(accumulate=sf.FP16, padding=1, groups=2)
+    got = sf.conv2d(x, w, initial=bias, **options)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    for n, o, i, j in np.ndindex(got.shape):
+        channels = slice(2 * (o // 3), 2 * (o // 3) + 2)
+        patch = padded[n, channels, i : i + 3, j : j + 3].ravel()
+        assert got[n, o, i, j] == sf.dot(patch, w[o].ravel(), accumulate=sf.FP16, initial=bias[o, 0, 0])
+    wide = sf.round(rng.standard_normal((2, 200, 2, 2)), sf.FP16)  # few pixels: computed transposed
+    kernels = sf.round(rng.standard_normal((200, 200, 1, 1)), sf.FP16)
+    c = sf.round(rng.standard_normal((2, 200, 2, 2)), sf.FP16)
+    got = sf.conv2d(wide, kernels, accumulate=sf.FP16, initial=c)
+    want = sf.dot(kernels[7].ravel(), wide[1, :, 1, 0], accumulate=sf.FP16, initial=c[1, 7, 1, 0])
+    assert got[1, 7, 1, 0] == want
+
+
+@pytest.mark.parametrize(
+    "accumulate",
+    [sf.sequential(sf.FP16), sf.kahan(sf.FP16), sf.tensor_core("hopper", sf.FP16), sf.matrix_core("cdna2", sf.FP16),
+     sf.blocked(4, sf.FP16, sf.FP16)],
+    ids=str,
+)  # fmt: skip
+def test_an_empty_sum_is_the_addend(accumulate):
+    assert equal_bits(sf.dot([], [], accumulate=accumulate, initial=1.5), 1.5)
+    assert_bits(
+        sf.matmul(np.ones((2, 0)), np.ones((0, 2)), accumulate=accumulate, initial=[1.0, 2.0]), [[1, 2], [1, 2]]
+    )
+
+
+def test_zeros_and_specials_of_the_addend():
+    down = sf.sequential(sf.FP16, rounding=sf.toward_negative)
+    assert np.signbit(sf.dot([-1.0], [0.0], accumulate=sf.sequential(sf.FP16), initial=-0.0))
+    assert np.signbit(sf.dot([1.0], [0.0], accumulate=down, initial=-0.0))
+    for unit in (sf.tensor_core("hopper", sf.FP16), sf.tensor_core("hopper", sf.E4M3, instruction="mma")):
+        assert not np.signbit(sf.dot([-1.0], [0.0], accumulate=unit, initial=-0.0))
+        assert sf.dot([1.0], [1.0], accumulate=unit, initial=-INF) == -INF
+        assert np.isnan(sf.dot([1.0], [1.0], accumulate=unit, initial=NAN))
+    # CDNA2 reads an addend as its operands: subnormal numbers are zero.
+    assert sf.dot([0.0], [1.0], accumulate=sf.matrix_core("cdna2", sf.FP16), initial=2.0**-127) == 0
+
+
+def test_eight_bit_units_with_sums_of_14_bits_take_any_fp32_addend():
+    unit = sf.tensor_core("hopper", sf.E4M3)
+    c = 1.0 + 2.0**-23
+    assert sf.dot([0.0], [1.0], accumulate=unit, initial=c) == 1.0
+    with pytest.raises(ValueError, match=r"numbers of FP32.*initial = 1\.000000"):
+        sf.dot([0.0], [1.0], accumulate=unit, initial=1.0 + 2.0**-24)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        (dict(accumulate=sf.pairwise(sf.FP16), initial=1.0), r"pairwise\(FP16\) has no running sum"),
+        (dict(accumulate=sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16)), initial=1.0), "has no running sum"),
+        (dict(accumulate=sf.FP16, initial=[[1.0, 0.1]]), r"numbers of FP16, .* initial\[0, 1\] = 0\.1 is none"),
+        (dict(accumulate=sf.E4M3, initial=INF), "numbers of E4M3"),
+        (dict(accumulate=sf.FP16, initial=np.zeros((2, 2, 2))), r"shape \(2, 2, 2\), the result \(2, 2\)"),
+        (dict(accumulate=sf.FP16, initial=np.zeros(3)), "without enlarging it"),
+        (dict(accumulate=sf.blocked(2, sf.FP32, sf.FP16), initial=1 + 2.0**-11), "numbers of FP16"),
+    ],
+)
+def test_addends_that_do_not_fit_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        sf.matmul(np.ones((2, 4)), np.ones((4, 2)), **options)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_random_addends_change_no_proof(seed):
+    # The addend may lie far above the products or far below them, in every carrier.
+    rng = np.random.default_rng(300 + seed)
+    for _ in range(60):
+        format = rng.choice([sf.FP16, sf.BF16, sf.FP32, sf.E5M2, sf.TF32, sf.Format(8, 15)])
+        rounding = rng.choice([*DETERMINISTIC, sf.stochastic(8)])
+        accumulate = sf.sequential(format, rounding=rounding, products=rng.choice([None, format]))
+        a, b = hard_operands(rng, rng.choice([sf.E4M3, sf.BF16, sf.FP16]), 2, 12, 2)
+        a = a * 2.0 ** rng.integers(format.emin // 2, format.emax // 2)
+        c = sf.round(rng.standard_normal((2, 2)) * 2.0 ** rng.integers(format.emin - 9, format.emax - 2), format)
+        got = sf.matmul(a, b, accumulate=accumulate, initial=c, stream=sf.BitStream(3), output=sf.FP64)
+
+        def total(x, y, element, accumulate=accumulate, c=c):
+            return from_addend(accumulate, x, y, float(c.flat[element]), element)
+
+        assert_bits(got, matrix_product(a, b, total))
+
+
+def test_partial_sums_are_the_running_sums(rng):
+    x, y = sf.round(rng.standard_normal((2, 70)), sf.E4M3)
+    for accumulate, step in [
+        (sf.sequential(sf.FP16), 1), (sf.kahan(sf.BF16), 1), (sf.sequential(sf.FP16, rounding=sf.stochastic()), 1),
+        (sf.fused(3, 12), 3), (sf.tensor_core("hopper", sf.E4M3), 32), (sf.blocked(16, sf.FP16, sf.FP32), 16),
+        (sf.tensor_core("hopper", sf.E4M3, sf.FP16, instruction="mma"), 32), (sf.matrix_core("cdna2", sf.FP16), 4),
+        (sf.blocked(4, sf.pairwise(sf.FP16), sf.sequential(sf.FP16, rounding=sf.stochastic())), 4),
+        (sf.blocked(4, sf.FP16, sf.fused(2, 20)), 8), (sf.tensor_core("hopper", sf.FP64), 1),
+    ]:  # fmt: skip
+        got = sf.partial_sums(x, y, inputs=sf.E4M3, accumulate=accumulate, stream=sf.BitStream(3))
+        ends = [*range(step, 70, step), 70]
+        want = [sf.dot(x[:end], y[:end], inputs=sf.E4M3, accumulate=accumulate, stream=sf.BitStream(3)) for end in ends]
+        assert_bits(got, want)
+    assert sf.partial_sums([], [], accumulate=sf.FP16).shape == (0,)
+
+
+def test_partial_sums_are_rounded_as_the_last_one(rng):
+    x, y = sf.round(rng.standard_normal((2, 20)), sf.FP16)
+    options = dict(accumulate=sf.FP32, output=sf.E4M3, rounding=sf.stochastic())
+    got = sf.partial_sums(x, y, stream=sf.BitStream(3), **options)
+    assert_bits(got, [sf.dot(x[:n], y[:n], stream=sf.BitStream(3), **options) for n in range(1, 21)])
+
+
+@pytest.mark.parametrize(
+    "accumulate", [sf.pairwise(sf.FP16), sf.exact, sf.blocked(2, sf.FP16, sf.pairwise(sf.FP16))], ids=str
+)
+def test_sums_without_a_running_sum_have_no_partial_ones(accumulate):
+    with pytest.raises(ValueError, match="has no running sum"):
+        sf.partial_sums([1.0], [1.0], accumulate=accumulate, output=sf.FP32)
+
+
+def test_growing_sums_are_seen_to_stop():
+    sums = sf.partial_sums(np.ones(20), np.ones(20), accumulate=sf.E4M3)
+    assert_bits(sums, np.minimum(np.arange(1.0, 21.0), 16.0))
+    assert dot(sf.sequential(sf.E4M3), [1.0] * 20, [1.0] * 20) == sums[-1]
