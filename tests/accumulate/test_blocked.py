@@ -134,10 +134,9 @@ UNIT = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
 
 def quantized(rng, format=sf.E4M3, scale=sf.E8M0, block=32, depth=96):
     a, b = rng.standard_normal((5, depth)), rng.standard_normal((depth, 4))
-    return (
-        sf.block_quantize(a, format, block=block, scale=scale),
-        sf.block_quantize(b, format, block=block, scale=scale, axis=0),
-    )
+    a = sf.block_quantize(a, format, block=block, scale=scale)
+    b = sf.block_quantize(b, format, block=block, scale=scale, axis=0)
+    return (a.elements, a.scales), (b.elements, b.scales)
 
 
 @pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.blocked(32, sf.FP16, sf.FP32)], ids=str)
