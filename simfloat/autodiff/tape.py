@@ -105,9 +105,8 @@ class _Collected(Observer):
 
     def tell(self, place: Place, path: str) -> None:
         """Tell the place's observer: of the rounding that finished a gradient at `path`, of others at the layer's."""
-        if place.observer is None or not self.heard:
-            return
-        *steps, (events, operation) = self.heard
-        for step_events, step_operation in steps:
-            place.observer.observe(step_events, step_operation, place.path, "backward")
-        place.observer.observe(events, operation, path, "backward")
+        observer, last = place.observer, len(self.heard) - 1
+        for number, (events, operation) in enumerate(self.heard):
+            where = path if number == last else place.path
+            if observer is not None and wants(observer, where, "backward"):
+                observer.observe(events, operation, where, "backward")

@@ -290,3 +290,23 @@ def test_what_an_observer_does_not_want_is_not_counted_for_it(path, phase):
         sf.nn.cross_entropy(model(np.ones((2, 3))), [0, 1]).backward()
         optimizer.step()
     assert observer.heard
+
+
+def test_casts_of_operands_are_counted_at_their_layer():
+    recorder, model = sf.Recorder(), sf.nn.MLP([3, 4, 2], rng=0)
+    policy = sf.Policy(compute=sf.E2M3, compute_gradients=sf.E2M1, weights=sf.FP32, activations=sf.FP32)
+    model.head.weight.data = np.where(np.arange(8).reshape(2, 4) == 5, 1e-4, 1.0)
+    with sf.simulate(policy, observer=recorder):
+        sf.nn.cross_entropy(model(np.full((5, 3), 1000.0)), [0, 1, 0, 1, 0]).backward()
+
+    def count(kind, path, phase, operation):
+        return recorder.counts(path, phase, operation=operation)[kind]
+
+    assert count("overflow", "hidden.0", "forward", "cast_input") == 5 * 3, "inputs of 1000 become 7.5"
+    assert count("underflow", "head", "forward", "cast_weight") == 1, "a weight of 1e-4 becomes 0"
+    for path, outputs, inputs in (("hidden.0", 4, 3), ("head", 2, 4)):
+        assert count("total", path, "forward", "cast_input") == 5 * inputs
+        assert count("total", path, "forward", "cast_weight") == outputs * inputs
+        assert count("total", path, "backward", "cast_gradient") % (5 * outputs) == 0
+    assert count("total", "head", "backward", "cast_gradient") == 2 * 5 * 2, "towards the input and towards the weight"
+    assert not {key.operation for key, _ in recorder.entries() if key.path.endswith("weight")} & {"cast_weight"}
