@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import SYNTHETIC_LR, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
 from experiments.update_cancellation.theorem2 import bound
-from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 
 TRAINING, THEOREMS = "update-cancellation.png", "theorems.png"
 
@@ -22,6 +23,9 @@ TITLES = {
     "diabetes": ("Diabetes, least squares", "half mean squared error"),
     "digits": ("Digits, MLP 64-32-10", "held-out cross-entropy"),
 }
+
+#: Every variant looks the same in all figures.
+STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)} | {"theorem-2": 1}
 
 CAPTION = """\
 Below: share of weights that an update other than zero left as they were. Under nearest rounding such an update is lost;
@@ -42,14 +46,15 @@ def figures(results: list[Result]) -> dict[str, Draw]:
 
 def draw_training(results: list[Result], path: Path) -> None:
     """A column for each problem: loss above, share of unchanged weights below."""
-    figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.6, legend=0.85)
+    figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.7, legend=1.0)
     for column, (problem, (title, loss)) in enumerate(TITLES.items()):
         runs = select(results, problem=problem)
         above, below = axes[0][column], axes[1][column]
         # Five records are 10 % of a run: the smoothing of the paper's figure.
         draw_curves(above, curves(runs, "loss", smooth=5), ylabel=loss, title=title, log=True)
-        draw_curves(below, curves(runs, "unchanged", smooth=5), ylabel="weights unchanged by a step")
-        below.set(xlabel="iteration", ylim=(-0.03, 1.03))
+        share = "" if column else "share of weights\nunchanged by a step"
+        draw_curves(below, curves(runs, "unchanged", smooth=5), xlabel="iteration", ylabel=share)
+        below.set_ylim(-0.03, 1.03)
     add_legend(figure, axes[0][0], columns=3, caption=CAPTION, height=0.35)
     save_figure(figure, path)
 
@@ -57,19 +62,19 @@ def draw_training(results: list[Result], path: Path) -> None:
 def draw_theorems(results: list[Result], path: Path) -> None:
     """The distance to the optimum with nearest updates (theorem 1) and with exact ones (theorem 2)."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8)
+    axes: Any = {"xlabel": "iteration", "ylabel": "|w - w*|", "log": True}
     second = select(results, variant="theorem-2")
     first = [result for result in results if result["variant"] != "theorem-2"]
-    draw_curves(left, curves(first, "distance"), ylabel="|w - w*|", title="Theorem 1: nearest updates", log=True)
+    draw_curves(left, curves(first, "distance"), title="Theorem 1: nearest updates", **axes)
     radius = float(np.mean([safe_radius_of(result) for result in first]))
     left.axhline(
         radius, color="black", linestyle=":", linewidth=1, label="safe radius: inside, no update moves a weight"
     )
-    draw_curves(right, curves(second, "distance"), ylabel="|w - w*|", title="Theorem 2: exact updates", log=True)
+    draw_curves(right, curves(second, "distance"), title="Theorem 2: exact updates", **axes)
     limit = np.sqrt(np.mean([bound(result) for result in second], axis=0))
     right.plot(second[0]["iteration"], limit, color="black", linestyle="--", linewidth=1, label="bound of theorem 2")
-    for axes in (left, right):
-        axes.set_xlabel("iteration")
-        axes.legend(frameon=False)
+    for side in (left, right):
+        side.legend(frameon=False, fontsize=SMALL)
     save_figure(figure, path)
 
 
@@ -81,11 +86,9 @@ def safe_radius_of(result: Result) -> float:
 
 def curves(results: list[Result], key: str, smooth: int = 1) -> list[Curve]:
     """A curve for each variant, with a row of values for each seed; the experiment's own keep their styles."""
-    own = [variant.key for variant in VARIANTS]
     found = []
     for variant in dict.fromkeys(result["variant"] for result in results):
         runs = select(results, variant=variant)
-        style = own.index(variant) if variant in own else 2
         values = np.array([run[key] for run in runs], np.float64)
-        found.append(Curve(runs[0]["label"], np.array(runs[0]["iteration"]), values, style, smooth))
+        found.append(Curve(runs[0]["label"], np.array(runs[0]["iteration"]), values, STYLES.get(variant, 2), smooth))
     return found

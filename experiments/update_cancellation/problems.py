@@ -62,7 +62,7 @@ def synthetic(seed: int, tiny: bool, noise: float = 0.5) -> Problem:
         loss=half_squared_error,
         optimizer=partial(sf.optim.SGD, lr=SYNTHETIC_LR),
         batch=1,
-        steps=100 if tiny else 1200,
+        steps=100 if tiny else 1000,
         measures=lambda model, output, y: {"distance": float(np.linalg.norm(model.state_dict()["weight"].T - optimum))},
     )
 
@@ -78,7 +78,7 @@ def diabetes(seed: int, tiny: bool) -> Problem:
         loss=half_squared_error,
         optimizer=partial(sf.optim.SGD, lr=0.003),
         batch=1,
-        steps=100 if tiny else 1200,
+        steps=100 if tiny else 1000,
     )
 
 
@@ -95,7 +95,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.SGD, lr=0.02),
         batch=32,
-        steps=20 if tiny else 600,
+        steps=20 if tiny else 500,
         test=(x[test], y[test]),
         measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )

@@ -1,11 +1,12 @@
 """Arrays in, matplotlib figures out."""
 
 from simfloat.plots.curves import Curve, draw_curves, moving_mean
-from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, add_legend, new_figure, save_figure
+from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, new_figure, save_figure
 
 __all__ = [
     "COLUMN_WIDTH",
     "FULL_WIDTH",
+    "SMALL",
     "Curve",
     "add_legend",
     "draw_curves",

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.plots.figure import label_axes
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
@@ -45,7 +47,9 @@ class Curve(NamedTuple):
     smooth: int = 1
 
 
-def draw_curves(axes: Axes, curves: list[Curve], *, ylabel: str, title: str = "", log: bool = False) -> None:
+def draw_curves(
+    axes: Axes, curves: list[Curve], *, xlabel: str = "", ylabel: str = "", title: str = "", log: bool = False
+) -> None:
     """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
 
     Values that are not finite leave a gap.
@@ -62,9 +66,7 @@ def draw_curves(axes: Axes, curves: list[Curve], *, ylabel: str, title: str = ""
         axes.fill_between(curve.x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.12, linewidth=0)
     if log:
         logarithmic(axes)
-    axes.set(ylabel=ylabel, title=title)
-    axes.grid(alpha=0.25, linewidth=0.5)
-    axes.spines[["top", "right"]].set_visible(False)
+    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title)
 
 
 def smoothed(curve: Curve, log: bool) -> NDArray:
