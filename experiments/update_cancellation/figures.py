@@ -11,7 +11,7 @@ import numpy as np
 from experiments.experiment import Draw, Options, Result
 from experiments.statistics import select
 from experiments.update_cancellation.policies import VARIANTS
-from experiments.update_cancellation.problems import SYNTHETIC_LR, synthetic_data
+from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
 from experiments.update_cancellation.theorem2 import bound
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
@@ -19,8 +19,8 @@ from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, ne
 TRAINING, THEOREMS = "update-cancellation.png", "theorems.png"
 
 TITLES = {
-    "synthetic": ("Synthetic least squares", "half mean squared error"),
-    "diabetes": ("Diabetes, least squares", "half mean squared error"),
+    "synthetic": ("Synthetic least squares", "mean squared error"),
+    "diabetes": ("Diabetes, least squares", "mean squared error"),
     "digits": ("Digits, MLP 64-32-10", "held-out cross-entropy"),
 }
 
@@ -81,7 +81,7 @@ def draw_theorems(results: list[Result], path: Path) -> None:
 def safe_radius_of(result: Result) -> float:
     """The safe radius of a run on the noise-free problem."""
     data = synthetic_data(result["seed"], noise=0.0)
-    return safe_radius(SYNTHETIC_LR, largest_input(data.x), float(np.abs(data.optimum).min()))
+    return safe_radius(ALPHA, largest_input(data.x), float(np.abs(data.optimum).min()))
 
 
 def curves(results: list[Result], key: str, smooth: int = 1) -> list[Curve]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
-from experiments.update_cancellation.problems import SYNTHETIC_LR, synthetic_data
+from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import EPSILON, largest_input
 
 
@@ -18,7 +18,7 @@ def bound(result: Result) -> NDArray[np.float64]:
     """The bound on the squared distance at the recorded iterations of a run on the noise-free problem."""
     x = synthetic_data(result["seed"], noise=0.0).x.astype(np.float64)
     mu = float(np.linalg.eigvalsh(x.T @ x / len(x))[0])
-    rate = SYNTHETIC_LR * mu * (1 - 4 * EPSILON * largest_input(x) / mu)
+    rate = ALPHA * mu * (1 - 4 * EPSILON * largest_input(x) / mu)
     return np.exp(-rate * np.array(result["iteration"])) * result["start"]["distance"] ** 2
 
 

@@ -55,13 +55,13 @@ def draw_curves(
     Values that are not finite leave a gap.
     """
     for number, curve in enumerate(curves):
-        style = STYLES[curve.style % len(STYLES)]
-        values = smoothed(curve, log)
+        style, values = STYLES[curve.style % len(STYLES)], smoothed(curve, log)
+        # Lines on one another still show each its markers.
+        every = max(1, len(curve.x) // 8)
         axes.plot(
             curve.x, values.mean(axis=0), label=plain(curve.label), color=style.color, linestyle=style.dashes,
             linewidth=1.2, marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
-            # Lines on one another still show each its markers.
-            markevery=(number / max(1, len(curves)) * 0.1, 0.1),
+            markevery=(number * every // len(curves), every),
         )  # fmt: skip
         axes.fill_between(curve.x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.12, linewidth=0)
     if log:

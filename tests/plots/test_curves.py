@@ -1,8 +1,13 @@
-"""Curves: the moving mean, and that something is drawn."""
+"""Curves: the moving mean, that something is drawn, and that labels are drawn as they are."""
+
+import subprocess
+import sys
 
 import numpy as np
+import pytest
 
-from simfloat.plots import Curve, draw_curves, moving_mean, new_figure, save_figure
+from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, moving_mean, new_figure, save_figure
+from simfloat.plots.curves import STYLES, power
 
 
 def test_the_moving_mean_is_centred_and_shrinks_at_the_ends():
@@ -12,11 +17,74 @@ def test_the_moving_mean_is_centred_and_shrinks_at_the_ends():
     assert moving_mean(np.arange(9.0), 5).tolist() == list(range(9)), "a straight line stays where it is"
 
 
-def test_curves_have_a_line_and_a_band_each(tmp_path):
+def test_a_value_that_is_none_leaves_a_gap_and_spoils_nothing_else():
+    values = np.array([1.0, np.nan, 3.0, 4.0, 5.0, 6.0])
+    assert np.isnan(moving_mean(values, 3)).tolist() == [False, True, True, False, False, False]
+
+
+def curves(values):
+    return [Curve(str(i), np.arange(5), values[i], i) for i in range(len(values))]
+
+
+def test_curves_have_a_line_and_a_band_each(rng, tmp_path):
     figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
-    curves = [Curve(str(i), np.arange(5), np.random.default_rng(i).uniform(1, 2, (3, 5)), i) for i in range(9)]
-    draw_curves(axes, curves, ylabel="loss", title="title", log=True)
+    draw_curves(axes, curves(rng.uniform(1, 2, (9, 3, 5))), ylabel="loss", title="title", log=True)
     assert len(axes.lines) == len(axes.collections) == 9
     assert axes.get_yscale() == "log" and axes.get_ylabel() == "loss"
     save_figure(figure, tmp_path / "figure.png")
     assert (tmp_path / "figure.png").stat().st_size > 1000
+
+
+def test_runs_that_diverge_are_drawn_as_far_as_they_go(tmp_path):
+    for log in (False, True):
+        figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
+        values = np.array([[[1.0, 2.0, np.inf, np.nan, 0.0]], [[np.nan] * 5]])
+        draw_curves(axes, curves(values), log=log)
+        save_figure(figure, tmp_path / "figure.png")
+
+
+def test_no_two_lines_look_alike_even_in_grey():
+    assert len({style.color for style in STYLES}) == len(STYLES)
+    assert len({(str(style.dashes), style.marker) for style in STYLES}) == len(STYLES)
+
+
+def test_text_is_at_least_seven_points_at_the_printed_width(rng):
+    figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4)
+    for one in axes.flat:
+        draw_curves(one, curves(rng.uniform(1, 2, (2, 3, 5))), xlabel="x", ylabel="y", title="t", log=True)
+    add_legend(figure, axes[0][0], columns=2, caption="what is shown")
+    figure.canvas.draw()
+    texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize")) if text.get_text()]
+    assert len(texts) > 30 and min(text.get_fontsize() for text in texts) >= 7
+
+
+@pytest.mark.parametrize("low, high", [(0.1, 2e4), (0.23, 2.3), (1500, 12000), (1e-9, 1e-3), (1.0, 1.05)])
+def test_ticks_of_a_logarithmic_axis_are_short(low, high):
+    figure, axes = new_figure(rows=1, columns=1, width=3, height=2)
+    draw_curves(axes, [Curve("a", np.arange(2), np.array([[low, high]]))], log=True)
+    figure.canvas.draw()
+    labels = [label.get_text() for label in axes.get_yticklabels() if label.get_text()]
+    assert labels and not any("times" in label or "cdot" in label for label in labels)
+
+
+def test_powers_of_ten_are_written_as_such():
+    assert (power(1e-9), power(1e6), power(2e6)) == ("$10^{-9}$", "$10^{6}$", "$2\\cdot 10^{6}$")
+
+
+@pytest.mark.parametrize("label", ["$x$", "_hidden", "a_b", "$", "\\frac", "[/red]x", "\U0001f600", "a\\$b$"])
+def test_labels_are_drawn_as_they_are(label, tmp_path):
+    figure, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    draw_curves(axes, [Curve(label, np.arange(2), np.ones((1, 2)))])
+    add_legend(figure, axes, columns=1)
+    save_figure(figure, tmp_path / "figure.png")
+    (legend,) = figure.legends
+    (text,) = legend.get_texts()
+    assert text.get_text().replace("\\$", "$").replace("\\\\", "\\").strip() == label
+
+
+def test_without_matplotlib_the_extra_is_named():
+    code = "import sys; sys.modules['matplotlib'] = None\nimport simfloat as sf\nsf.plots.new_figure(1, 1, 3, 2)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    assert (
+        done.stderr.splitlines()[-1] == "ImportError: Figures are drawn by matplotlib: pip install 'simfloat[plots]'."
+    )

@@ -1,0 +1,45 @@
+"""The theorems of the update-cancellation experiment, and its claims on made-up results."""
+
+import numpy as np
+
+from experiments.update_cancellation.findings import below_at_every_time, findings
+from experiments.update_cancellation.theorem1 import check_theorem_1, counterexample, printed_radius, safe_radius
+from experiments.update_cancellation.theorem2 import bound
+from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+
+
+def test_no_weight_moves_inside_the_safe_radius_and_one_does_inside_the_printed_one():
+    found = check_theorem_1(seed=0, points=20)
+    assert found["tried"] == 20 and found["moved"] == 0 and counterexample()
+    assert safe_radius(0.75, 1.0, 1.984375) < 0.0078125 < printed_radius(0.75, 1.0, 1.984375)
+
+
+def test_the_bound_falls_geometrically_from_the_distance_at_the_start():
+    limit = bound({"seed": 0, "iteration": [0, 100, 200], "start": {"distance": 2.0}})
+    assert limit[0] == 4.0
+    np.testing.assert_allclose(limit[1] ** 2, limit[0] * limit[2], rtol=1e-12)
+    assert limit[2] < limit[1] < limit[0]
+
+
+def test_a_bound_holds_if_every_interval_ends_below_it(rng):
+    small = rng.uniform(0.4, 0.5, (5, 40))
+    assert below_at_every_time(small).verdict == REPRODUCED
+    assert below_at_every_time(np.hstack([small, small[:, :1] + 1])).verdict == NOT_REPRODUCED
+    assert below_at_every_time(np.hstack([small, small[:, :1] * 10 - 3.6])).verdict == INCONCLUSIVE
+
+
+def given_results(ratio):
+    common = {"kind": "training", "label": "mine", "iteration": [1, 2]}
+    return [
+        {**common, "problem": problem, "variant": variant, "seed": seed, "loss": [9.0, loss * (1 + 0.01 * seed)]}
+        for problem in ("synthetic", "diabetes", "digits")
+        for variant, loss in (("fp32", 1.0), ("given", ratio))
+        for seed in range(3)
+    ]
+
+
+def test_a_given_policy_is_judged_against_fp32_on_every_problem():
+    for ratio, verdict in ((1.05, REPRODUCED), (1.5, NOT_REPRODUCED), (np.nan, NOT_REPRODUCED)):
+        found = findings(given_results(ratio))
+        assert [finding.verdict for finding in found] == [verdict] * 3
+        assert found[0].claim == "synthetic: mine comes close to fp32"
