@@ -85,7 +85,7 @@ ROLES = st.sampled_from([sf.BF16, sf.FP16, sf.E4M3, sf.E2M1, sf.FP32, sf.FP64, s
 SUMS = ROLES | st.sampled_from([sf.exact, sf.kahan(sf.FP16), sf.pairwise(sf.BF16), sf.tensor_core("hopper", sf.E4M3)])
 
 
-@settings(deadline=None, max_examples=25)
+@settings(deadline=None, max_examples=12)
 @given(ROLES, ROLES, ROLES, SUMS, st.sampled_from(["nearest", "stochastic", "kahan"]))
 def test_a_policy_fits_a_problem_or_is_refused(compute, weights, activations, accumulate, update):
     try:
