@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from functools import cached_property, lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from simfloat.arithmetic import Observer, as_cast
+from simfloat.accumulate import Accumulator
+from simfloat.arithmetic import Cast, Observer, as_cast
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
+from simfloat.policy.roles import ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located
 from simfloat.simulation.streams import Streams
 
@@ -20,7 +22,7 @@ class InForce(NamedTuple):
     """What a simulation gives to all of its places."""
 
     policy: Policy
-    streams: Streams
+    streams: Streams | None  # None if the policy draws nothing
     observer: Observer | None
 
 
@@ -140,7 +142,7 @@ class Place:
         rounding = recipe.rounding if rounding is None else rounding
         heard = Located(observer, path, phase) if observer is not None and wants(observer, path, phase) else None
         streams = self._in_force.streams
-        stream = streams.at(path, phase, self.operation, operand) if _draws(recipe, rounding) else None
+        stream = streams.at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
@@ -153,12 +155,19 @@ def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
     return policy.recipe(path, *operations)
 
 
-def _draws(recipe: Recipe, rounding: Rounding) -> bool:
-    """Whether any rounding of an arithmetic is random: that of results, of the steps of sums, or of operands."""
-    casts = as_cast(recipe.compute), as_cast(recipe.compute_gradients)
-    sums = recipe.accumulate, recipe.accumulate_gradients, recipe.reduce
-    steps = (mode for accumulator in sums for mode in accumulator.roundings)
-    return any(mode.is_stochastic for mode in (rounding, *(cast.rounding for cast in casts), *steps))
+def draws(policy: Policy) -> bool:
+    """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
+    given = [getattr(policy, role) for role in ROLES]
+    return any(map(_is_random, (*given, *(value for override in policy.overrides for _, value in override.roles))))
+
+
+def _is_random(value: Any) -> bool:
+    """Whether a role's value is random in any way."""
+    if isinstance(value, Rounding):
+        return value.is_stochastic
+    if isinstance(value, Accumulator):
+        return any(mode.is_stochastic for mode in value.roundings)
+    return value == "stochastic" or isinstance(value, Cast) and value.rounding.is_stochastic
 
 
 def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:

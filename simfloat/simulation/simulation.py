@@ -11,7 +11,7 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.policy import Policy, policies
 from simfloat.simulation.context import Names, close_block, open_block, running, under_way
-from simfloat.simulation.place import InForce, Place
+from simfloat.simulation.place import InForce, Place, draws
 from simfloat.simulation.streams import Streams
 
 _numbers = count()
@@ -47,6 +47,7 @@ class Simulation:
         self.number = next(_numbers)  # tells it from other simulations of the same seed
         self.is_restored = False  # whether it goes on from a state
         self._has_warned = False
+        self._in_force = InForce(policy, self.streams if draws(policy) else None, observer)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
@@ -76,8 +77,7 @@ class Simulation:
             key = (operation, path, ())
         place = self._places.get(key)
         if place is None:
-            in_force = InForce(self.policy, self.streams, self.observer)
-            place = self._places.setdefault(key, Place(in_force, key[1], (*key[2], operation)))
+            place = self._places.setdefault(key, Place(self._in_force, key[1], (*key[2], operation)))
             self.note_path(key[1])
             if operation != "update":
                 self._operations.update(dict.fromkeys(place.operations))
