@@ -18,8 +18,9 @@ from simfloat.accumulate.scales import Scales, scaled
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic.cast import Cast, as_cast
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan, round_all
-from simfloat.arithmetic.sources import Elements, source_for
+from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, as_target
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
@@ -163,12 +164,10 @@ def finish(
     target, result = options.target, options.accumulator.result
     if result is not None and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
+    if divisor != 1.0 and result is not None:  # exact sums are divided before they are rounded
+        return compute_drawn("divide", [sums, np.array([divisor])], target, draw).reshape(shape)
     out = np.empty(shape, target.dtype)
-    if divisor == 1.0 or result is None:  # exact sums are divided before they are rounded
-        round_all(Elements(sums), out, target, draw)
-    else:
-        make_source = source_for("divide", target.format, target.rounding, False)
-        round_all(make_source("divide", [sums, np.array([divisor])], target.rounding), out, target, draw)
+    round_all(Elements(sums), out, target, draw)
     return out
 
 

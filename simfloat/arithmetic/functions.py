@@ -31,9 +31,9 @@ broadcast, and what :func:`simfloat.round` refuses.
 
 _ACCURACY = {
     "exact": "The exact result is rounded once, in every mode and for all operands.",
-    "elementary": """Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and formats
-of at most 16 bits; otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same on every
-machine.""",
+    "elementary": """Correctly rounded in every deterministic mode for operands that are FP16 or BF16 numbers and
+formats of at most 16 bits; otherwise the error is below 0.5 + 2^-20 units in the last place. The bits are the same on
+every machine.""",
 }
 
 

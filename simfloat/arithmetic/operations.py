@@ -2,41 +2,81 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
-from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, common_shape, spread
-from simfloat.arithmetic.plan import round_all
-from simfloat.arithmetic.sources import source_for
-from simfloat.arithmetic.stream import Stream, take_draw
-from simfloat.arithmetic.target import Target, as_target, result_dtype
-from simfloat.formats import FP32, FormatLike, Rounding
+from simfloat.arithmetic.observer import Observer, check_observer
+from simfloat.arithmetic.operands import FLOAT32, as_operand, common_shape, spread
+from simfloat.arithmetic.plan import round_planned
+from simfloat.arithmetic.sources import Route, route_of
+from simfloat.arithmetic.stream import Draw, Stream, check_stream, take_draw
+from simfloat.arithmetic.target import Target, carrier_of, check_rounding
+from simfloat.formats import Rounding, as_format
 
 
 def operate(
     operation: Operation,
     operands: tuple[ArrayLike, ...],
-    format: FormatLike,
+    format: Any,
     rounding: Rounding,
     stream: Stream | None,
     observer: Observer | None,
 ) -> NDArray[np.floating]:
     """A public operation, as users call it."""
     arrays = [as_operand(x, name) for x, name in zip(operands, operation.operands, strict=True)]
-    target = as_target(arrays, format, rounding, stream, observer, operation.name)
-    check_precision(target.format, rounding)
-    return compute(operation.name, arrays, target)
+    try:
+        target, route = _prepared(operation.name, format, rounding, _are_float32(arrays))
+    except TypeError:  # what cannot be kept in a cache is no format or no rounding
+        target, route = _prepared.__wrapped__(operation.name, format, rounding, False)
+    if stream is not None or observer is not None:
+        check_stream(stream)
+        check_observer(observer)
+        target = target._replace(stream=stream, observer=observer)
+    return _computed(route, arrays, target, _draw_for(target))
 
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """An operation on float arrays; nothing is checked but the shapes. The observer is told of the operation."""
+    target = target if target.observer is None else target._replace(operation=operation)
+    return compute_drawn(operation, arrays, target, _draw_for(target))
+
+
+def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
+    """The same as part of a call whose draw is already taken; the observer is told of the target's operation."""
+    route = route_of(operation, target.format, target.rounding, _are_float32(arrays))
+    return _computed(route, arrays, target, draw)
+
+
+def _draw_for(target: Target) -> Draw | None:
+    return take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
+
+
+def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
+    """The results of an operation on float arrays."""
     shape = common_shape(arrays)
-    draw = take_draw(target.stream, target.rounding)
-    make_source = source_for(operation, target.format, target.rounding, result_dtype(arrays, FP32) is np.float32)
     out = np.empty(shape, target.dtype)
-    source = make_source(operation, [spread(a, shape) for a in arrays], target.rounding)
-    round_all(source, out, target._replace(operation=operation), draw)
+    source = route.source(route, [spread(array, shape) for array in arrays], out.size)
+    round_planned(source, route.plan, out, target, draw)
     return out
+
+
+@lru_cache(maxsize=512)
+def _prepared(operation: str, format: Any, rounding: Any, single: bool) -> tuple[Target, Route]:
+    """What a call needs beside its operands, checked; `single` if they are all float32."""
+    format = as_format(format)
+    check_rounding(rounding)
+    check_precision(format, rounding)
+    dtype = carrier_of(format) if single else np.float64
+    return Target(format, rounding, dtype, operation=operation), route_of(operation, format, rounding, single)
+
+
+def _are_float32(arrays: list[NDArray]) -> bool:
+    for array in arrays:
+        if array.dtype is not FLOAT32:
+            return False
+    return True

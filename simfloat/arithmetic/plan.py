@@ -15,7 +15,7 @@ from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import get_threads, run_all, scratch
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
-from simfloat.kernels.events import UNCHANGED, no_events
+from simfloat.kernels.events import OVERFLOW, UNCHANGED, no_events
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
@@ -36,6 +36,8 @@ class Plan(NamedTuple):
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
     numbers: NDArray[np.float64]
     unbounded: NDArray[np.float64]  # the same without a largest number
+    largest: float
+    has_nan: bool
 
 
 @cache
@@ -57,14 +59,18 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
         loop = quick.get(rounding.mode, loops.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    return Plan(loop, grid.numbers(format, rounding), unbounded)
+    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan)
 
 
 def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -> None:
     """Round the source's numbers into the array `out`, in C order, and tell the target's observer."""
+    round_planned(source, plan_for(target.format, target.rounding, source.carrier), out, target, draw)
+
+
+def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
+    """The same for a target whose plan is known."""
     results, observer = out.reshape(-1), target.observer
-    plan = plan_for(target.format, target.rounding, source.carrier)
-    if target.rounding.mode != "stochastic":
+    if draw is not None and target.rounding.mode != "stochastic":
         draw = None
     if results.size <= BLOCK and draw is None and observer is None:
         source.round_block(plan, 0, results.size, NO_WORDS, results)
@@ -73,8 +79,8 @@ def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -
         work = partial(_round_piece, source, results, plan, words, observer is not None)
         parts = run_all(work, pieces(results.size))
         if observer is not None:
-            observer.observe(np.sum(parts, axis=0), target.operation)
-    if not target.format.has_nan:
+            observer.observe(sum(parts[1:], start=parts[0]), target.operation)
+    if not plan.has_nan:
         check_no_nan(out, target.format)
 
 
@@ -92,20 +98,32 @@ def _round_piece(
     source: Source, results: NDArray, plan: Plan, words_of: Words | None, observed: bool, piece: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
-    events, unbounded = no_events(), plan._replace(numbers=plan.unbounded)
+    events = no_events()
     # Without random words and intermediate results there is nothing to keep in the cache.
     block = BLOCK if words_of or observed or source.makes_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
         stop = min(start + block, piece[1])
         words = words_of(start, stop) if words_of else NO_WORDS
         out = results[start:stop]
-        source.round_block(plan, start, stop, words, out)
         if observed:
-            chosen = scratch("chosen", stop - start, np.float64)
-            source.round_block(unbounded, start, stop, words, chosen)
-            kernels.rounding.count_events(source.exact(start, stop), chosen, out, plan.numbers, events)
-            events[UNCHANGED] += source.unchanged(start, stop, out)
+            _round_and_count(source, plan, start, words, out, events)
+        else:
+            source.round_block(plan, start, stop, words, out)
     return events
+
+
+def _round_and_count(
+    source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
+) -> None:
+    """Round a block and add to its events; the exact results are computed once."""
+    exact = source.exact(start, start + out.size)
+    source.round_exact(plan, exact, start, words, out)
+    if kernels.counting.count_events(exact, out, plan.numbers, events):
+        # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
+        chosen = scratch("chosen", out.size, np.float64)
+        source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
+        events[OVERFLOW] += np.count_nonzero((np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out))
+    events[UNCHANGED] += source.unchanged(start, start + out.size, out)
 
 
 def check_no_nan(out: NDArray, format: Format) -> None:

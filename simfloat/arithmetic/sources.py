@@ -13,7 +13,7 @@ from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.plan import Plan
+from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP32, FP64, Format, Rounding
 
@@ -37,6 +37,9 @@ class Source(Protocol):
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Write the rounded results of those elements to `out`."""
 
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """The same for a block whose exact results are known."""
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
 
@@ -58,23 +61,21 @@ class Elements(NamedTuple):
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         plan.loop(self.x[start:stop], words, out, plan.numbers)
 
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        plan.loop(exact, words, out, plan.numbers)
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         return 0
 
 
 class Computed:
-    """Exact results of an operation on three vectors of one length; a vector of length 1 is a scalar."""
+    """Exact results of an operation on vectors of one length; a vector of length 1 is a scalar."""
 
     carrier: FloatType = np.float64
     makes_blocks = True
 
-    def __init__(self, operation: str, vectors: list[NDArray], rounding: Rounding) -> None:
-        self.operation = operation
-        self.kernel = OPERATIONS[operation].computes or operation
-        self.vectors = [*vectors, ZERO, ZERO][:3]
-        self.size = max([vector.size for vector in vectors])
-        # Under toward_negative an exact zero sum of unlike signs is -0.
-        self.sign = -1.0 if rounding.mode == "toward_negative" else 1.0
+    def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
+        self.route, self.vectors, self.size = route, vectors, size
 
     def block(self, start: int, stop: int) -> list[NDArray]:
         """The operands of the elements from start to stop."""
@@ -84,49 +85,58 @@ class Computed:
 
     def exact(self, start: int, stop: int) -> NDArray:
         exact = scratch("exact", stop - start, np.float64)
-        kernels.elementwise.exact_results[self.kernel](*self.block(start, stop), self.sign, exact)
+        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
+        self.route.exact(a, b, c, self.route.sign, exact)
         return exact
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         plan.loop(self.exact(start, stop), words, out, plan.numbers)
 
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        plan.loop(exact, words, out, plan.numbers)
+
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
-        if self.kernel not in ("add", "subtract"):
+        if self.route.kernel not in ("add", "subtract"):
             return 0
-        a, b, _ = self.block(start, stop)
-        other = -b if self.kernel == "subtract" else b
-        lost = (b != 0) & (out == a)
-        if self.operation != "update":
-            lost |= (a != 0) & (out == other)
-        return int(np.count_nonzero(lost & np.isfinite(out)))
+        a, b = self.block(start, stop)
+        sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
+        return int(kernels.counting.count_unchanged(a, b, out, sign, either))
 
 
-class Drawn(Computed):
+class _Apart(Computed):
+    """Results that are not made from the exact ones in one float64."""
+
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        self.round_block(plan, start, start + out.size, words, out)
+
+
+class Drawn(_Apart):
     """The same, rounded at random from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = kernels.elementwise.drawn_results[self.kernel]
-        loop(*self.block(start, stop), self.sign, words, out, plan.numbers)
+        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
+        loop = kernels.elementwise.drawn_results[self.route.kernel]
+        loop(a, b, c, self.route.sign, words, out, plan.numbers)
 
 
-class Double(Computed):
+class Double(_Apart):
     """The same, rounded to FP64 by a kernel."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        kernels.elementwise.double_results[self.kernel](*self.block(start, stop), self.sign, result)
+        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
+        kernels.elementwise.double_results[self.route.kernel](a, b, c, self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
 
-class Native(Computed):
+class Native(_Apart):
     """The same, rounded to FP64 by the hardware."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        operation, count = NATIVE[self.kernel]
         with np.errstate(all="ignore"):
             # Without a dtype NumPy would compute float32 operands in float32, whatever `out` is.
-            operation(*self.block(start, stop)[:count], out=result, dtype=self.carrier)
+            NATIVE[self.route.kernel](*self.block(start, stop), out=result, dtype=self.carrier)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -136,25 +146,43 @@ class NativeSingle(Native):
     carrier = np.float32
 
 
-#: Operations of the hardware, and how many operands they take.
-NATIVE: dict[str, tuple[Callable, int]] = {
-    "add": (np.add, 2),
-    "subtract": (np.subtract, 2),
-    "multiply": (np.multiply, 2),
-    "divide": (np.divide, 2),
-    "reciprocal": (np.reciprocal, 1),
-    "sqrt": (np.sqrt, 1),
-    "fma": (lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out), 3),
+#: Operations of the hardware.
+NATIVE: dict[str, Callable[..., object]] = {
+    "add": np.add,
+    "subtract": np.subtract,
+    "multiply": np.multiply,
+    "divide": np.divide,
+    "reciprocal": np.reciprocal,
+    "sqrt": np.sqrt,
+    "fma": lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out),
 }
 
 
+class Route(NamedTuple):
+    """How results of an operation are made and rounded."""
+
+    operation: str
+    kernel: str  # the operation whose kernel it uses
+    source: type[Computed]
+    plan: Plan
+    exact: Callable[..., None]  # writes the exact results, rounded to odd
+    sign: float  # of an exact zero sum of unlike signs
+
+
 @cache
-def source_for(operation: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
-    """How an operation's exact results are made and rounded; `single` if all operands are float32."""
-    operation = OPERATIONS[operation].computes or operation
+def route_of(operation: str, format: Format, rounding: Rounding, single: bool) -> Route:
+    """How an operation's results are made and rounded; `single` if all operands are float32."""
+    kernel = OPERATIONS[operation].computes or operation
+    source = _source_of(kernel, format, rounding, single)
+    exact = kernels.elementwise.exact_results[kernel]
+    sign = -1.0 if rounding.mode == "toward_negative" else 1.0
+    return Route(operation, kernel, source, plan_for(format, rounding, source.carrier), exact, sign)
+
+
+def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
     if rounding.mode == "nearest_even" and format == FP64:
-        return Native if operation in NATIVE else Double
-    if rounding.mode == "nearest_even" and format == FP32 and single and operation in NATIVE:
+        return Native if kernel in NATIVE else Double
+    if rounding.mode == "nearest_even" and format == FP32 and single and kernel in NATIVE:
         return NativeSingle
     # A draw reads the exact result to `bits` bits below the last place, and two more for what lies below.
     if rounding.is_stochastic and not odd_suffices(format, rounding):

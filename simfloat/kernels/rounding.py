@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from simfloat.kernels.exact import power_of_two, scaled, split
+from simfloat.kernels.exact import power_of_two, scaled
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar, specialize
 from simfloat.kernels.machine import binade, fma
@@ -261,24 +261,3 @@ def round_general(x, words, out, numbers):
     step = np.int64(words.size == x.size)
     for i in range(x.size):
         out[i] = one_nan(general(np.float64(x[i]), words[i * step], grid))
-
-
-@kernel
-def count_events(exact, chosen, out, numbers, events):
-    """Add to `events` what the rounding of the exact results to `out` did; layout: arithmetic/observer.py.
-
-    `chosen` is what would have been chosen had the format no largest number: it shows an overflow.
-    """
-    grid = unpack(numbers)
-    events[0] += out.size
-    for i in range(out.size):
-        before, after = np.float64(exact[i]), np.float64(out[i])
-        events[1] += abs(before) < np.inf and (abs(chosen[i]) > grid.max or abs(after) == np.inf)
-        events[4] += after != after
-        if after == 0.0:
-            events[6] += 1
-            events[2] += before != 0.0
-        elif abs(after) < np.inf:
-            significand, exponent = split(after)
-            events[3] += abs(after) < grid.min_normal
-            events[7 + 1074 + exponent] += 1

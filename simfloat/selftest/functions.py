@@ -119,7 +119,7 @@ def powers(quick: bool) -> Iterator[Batch]:
     rng = np.random.default_rng(7)
     count = 30 if quick else 150
     for format in (sf.FP16, sf.BF16):
-        a = sf.round(rng.uniform(0.25, 4, count), format)
+        a = sf.round(rng.uniform(0.25, 4, count), format).astype(np.float64)
         b = rng.integers(-8, 12, count).astype(np.float64)
         yield from _rounded("power", (a, b), [Fraction(x) ** int(y) for x, y in zip(a, b, strict=True)], format)
         # Three times a power of two, to an exponent that is no integer, is irrational: no result is a tie.

@@ -1,12 +1,18 @@
 """What observers are told, and what is no observer."""
 
+import math
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
-from simfloat.kernels.events import KINDS
+from simfloat.formats.definition import round_magnitude
+from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT, NAN, TOTAL, ZERO
+from tests.bits import DETERMINISTIC, FORMATS, adversarial
+from tests.reference import draws
 
 
 class Heard(sf.Observer):
@@ -15,6 +21,14 @@ class Heard(sf.Observer):
 
     def observe(self, events, operation, path="", phase="forward"):
         self.calls.append((operation, dict(zip(KINDS, events[: len(KINDS)].tolist(), strict=True))))
+
+
+class Kept(sf.Observer):
+    def __init__(self):
+        self.events = []
+
+    def observe(self, events, operation, path="", phase="forward"):
+        self.events.append(events)
 
 
 def unchanged(operation, a, b, format=sf.FP16):
@@ -45,13 +59,6 @@ def test_an_update_is_the_sum(rng):
 
 
 def test_every_call_hands_over_an_array_of_its_own():
-    class Kept(sf.Observer):
-        def __init__(self):
-            self.events = []
-
-        def observe(self, events, operation, path="", phase="forward"):
-            self.events.append(events)
-
     kept = Kept()
     for _ in range(2):
         sf.round([1.0, 2.0], sf.FP16, observer=kept)
@@ -73,3 +80,73 @@ def test_an_observer_without_elements_is_an_observer():
     empty = Empty()
     sf.add([1.0], [2.0], sf.FP16, observer=empty)
     assert empty.calls[0][0] == "add"
+
+
+MODES = [mode for plain in DETERMINISTIC for mode in (plain, plain.saturating())]
+
+
+def by_definition(x, got, format, rounding, random):
+    """The counts of one rounding of finite numbers and specials, from the definition."""
+    counts = dict.fromkeys(KINDS, 0)
+    for number, result, r in zip(x.tolist(), got.tolist(), random, strict=True):
+        counts["total"] += 1
+        if math.isfinite(number) and (format.signed or number > 0):
+            magnitude = round_magnitude(abs(Fraction(number)), number < 0, format, rounding, int(r))
+            counts["overflow"] += magnitude > Fraction(format.max)
+        counts["underflow"] += number != 0 and result == 0
+        counts["subnormal"] += 0 < abs(result) < format.smallest_normal
+        counts["nan"] += math.isnan(result)
+        counts["zero"] += result == 0
+    return counts
+
+
+@pytest.mark.parametrize("format", [*FORMATS], ids=repr)
+def test_events_of_every_mode_are_those_of_the_definition(format, rng):
+    x = adversarial(format, rng, count=4)
+    if not format.has_nan:
+        x = x[~np.isnan(x)] if format.signed else np.abs(x[~np.isnan(x)])
+    for rounding in (*MODES, sf.stochastic(3), sf.stochastic(3).saturating()):
+        heard = Heard()
+        got = sf.round(x, format, rounding, stream=sf.BitStream(5), observer=heard)
+        random = draws(x.size, rounding, 5) if rounding.is_stochastic else np.zeros(x.size, int)
+        assert heard.calls == [("round", by_definition(x, got, format, rounding, random))], rounding
+
+
+@pytest.mark.parametrize("size", [1, 100, 5000, 200_003])
+def test_the_histogram_counts_exponents_of_finite_results(size, rng):
+    x = rng.standard_normal(size) * 2.0 ** rng.integers(-1074, 1000, size)
+    x[rng.integers(0, size, size // 10)] = rng.choice([0.0, -0.0, np.inf, np.nan], size // 10)
+    for dtype in (np.float64, np.float32):
+        with np.errstate(all="ignore"):
+            numbers = x.astype(dtype)
+        kept = Kept()
+        sf.round(numbers, sf.FP64, observer=kept)
+        finite = numbers[np.isfinite(numbers) & (numbers != 0)].astype(np.float64)
+        want = np.bincount(np.frexp(finite)[1] - 1 - LOWEST_EXPONENT, minlength=EVENTS - len(KINDS))
+        assert (kept.events[0][len(KINDS) :] == want).all()
+        assert kept.events[0][[TOTAL, ZERO, NAN]].tolist() == [size, (numbers == 0).sum(), np.isnan(numbers).sum()]
+
+
+@pytest.mark.parametrize("format", [sf.FP64, sf.FP32, sf.FP16, sf.Format(11, 49)], ids=str)
+@pytest.mark.parametrize("rounding", [sf.nearest_even, sf.stochastic(), sf.nearest_even.saturating()], ids=repr)
+def test_operations_count_as_their_exact_results_do(format, rounding):
+    if format == sf.FP64 and rounding != sf.nearest_even:
+        rounding = sf.nearest_even
+    top = [format.max, format.max, format.max, format.smallest_subnormal, 1.0, np.inf]
+    by = [2.0, 1.0, -4.0, 0.25, 0.0, 1.0]
+    heard = Heard()
+    sf.multiply(np.array(top), np.array(by), format, rounding, stream=sf.BitStream(0), observer=heard)
+    ((_, counts),) = heard.calls
+    assert (counts["overflow"], counts["nan"]) == (2, 0)
+    assert counts["underflow"] == (1 if counts["zero"] == 2 else 0)
+
+
+def test_exact_results_are_computed_once_for_an_observer(monkeypatch):
+    from simfloat.arithmetic import sources
+
+    calls = []
+    plain = sources.Computed.exact
+    monkeypatch.setattr(sources.Computed, "exact", lambda *where: calls.append(where) or plain(*where))
+    sf.power([2.0, 3.0], 2.0, sf.BF16, observer=Heard())
+    sf.power([1e30, 3.0], 2.0, sf.E4M3, observer=Heard())
+    assert len(calls) == 2, "not even where results beyond the largest number are rounded again"
