@@ -38,10 +38,10 @@ class Module(Owned):
             )
         is_part = isinstance(value, Owned) or isinstance(vars(self).get(name), Owned)
         object.__setattr__(self, name, value)
-        if is_part:
-            parts_changed()
         if isinstance(value, Owned):
             value.adopt(self, name)
+        if is_part:
+            parts_changed()
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
@@ -68,10 +68,10 @@ class Module(Owned):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        parts_changed()
         for name, value in state.items():
             if isinstance(value, Owned):
                 value.adopt(self, name)
+        parts_changed()
 
     @property
     def path(self) -> str:
