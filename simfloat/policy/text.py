@@ -54,13 +54,15 @@ def text_of(role: str, value: Any) -> str:
     """The shortest text of a role's value that is read back as it; ValueError where there is none."""
     if value is None:
         return BACK
-    for text in (str(value), repr(value)):
+    for write in (str, repr):
         try:
+            text = write(value)
             if value_of(role, text) == value:
                 return text
-        except ValueError:
+        except (ValueError, RecursionError):
             continue
-    raise ValueError(f"{role}={_short(repr(value))} cannot be written as text: it is too long, or nested too deeply.")
+    what = f"{role} is a {type(value).__name__} that cannot be written as text"
+    raise ValueError(f"{what}: it is too long, or nested too deeply.")
 
 
 def value_of(role: str, text: Any) -> Any:

@@ -51,6 +51,8 @@ roundings = modes | modes.map(lambda mode: mode.saturating())
 units = st.sampled_from(
     [
         sf.tensor_core("hopper", sf.BF16),
+        sf.tensor_core("hopper"),
+        sf.tensor_core("ada", output=sf.FP16),
         sf.tensor_core("hopper", (sf.E4M3, sf.E5M2), sf.FP16),
         sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3)),
         sf.tensor_core("ampere", sf.FP64),

@@ -8,6 +8,7 @@ import pytest
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.roles import ROLES
+from tests.bits import assert_bits
 
 E4M3 = sf.Policy(compute="e4m3", compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16)
 
@@ -83,6 +84,25 @@ def test_a_matrix_unit_makes_no_other_sums():
         assert recipe.accumulate == recipe.accumulate_gradients == accumulate
         assert recipe.reduce == sf.sequential(sf.FP32)
     assert sf.Policy(compute=sf.BF16, accumulate=unit, reduce=unit).recipe().reduce == unit
+
+
+def test_one_matrix_unit_serves_operands_of_two_formats(rng):
+    unit = sf.tensor_core("hopper")
+    policy = sf.Policy(
+        compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16, accumulate=unit
+    )
+    model, x, y = sf.nn.MLP([4, 3, 2]), rng.standard_normal((5, 4)), rng.standard_normal((5, 2))
+    with sf.simulate(policy):
+        sf.nn.mse_loss(model(x), y).backward()
+    gradient = model.head.weight.grad
+    apart = {
+        "accumulate": sf.tensor_core("hopper", sf.E4M3),
+        "accumulate_gradients": sf.tensor_core("hopper", (sf.E5M2, sf.E4M3)),
+    }
+    model.zero_grad()
+    with sf.simulate(policy.override("*", **apart)):
+        sf.nn.mse_loss(model(x), y).backward()
+    assert_bits(model.head.weight.grad, gradient)
 
 
 def test_none_in_an_override_goes_back_to_the_role_that_is_followed():
