@@ -14,6 +14,7 @@ from simfloat.kernels.exact import double_of, odd_of
 from simfloat.kernels.functions import (
     error_function,
     exponential,
+    gelu,
     logarithm,
     power,
     reciprocal_root,
@@ -120,6 +121,7 @@ OPERATIONS = {
     "sigmoid": (lambda x, y, z, s: exponential.sigmoid_quick(x), lambda x, y, z, s: exponential.sigmoid_wide(x)),
     "sin": (lambda x, y, z, s: trigonometric.sin_quick(x), lambda x, y, z, s: trigonometric.sin_wide(x)),
     "cos": (lambda x, y, z, s: trigonometric.cos_quick(x), lambda x, y, z, s: trigonometric.cos_wide(x)),
+    "gelu": (lambda x, y, z, s: gelu.gelu_quick(x), lambda x, y, z, s: gelu.gelu_wide(x)),
     "erf": (lambda x, y, z, s: error_function.erf_quick(x), lambda x, y, z, s: error_function.erf_wide(x)),
 }
 

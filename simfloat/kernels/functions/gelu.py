@@ -1,0 +1,99 @@
+"""gelu(x) = x / 2 * (1 + erf(x / sqrt 2)): x times the probability that a normal variable lies below x.
+
+D. Hendrycks and K. Gimpel, "Gaussian error linear units", arXiv 1606.08415. With Q(z), the probability of more than z,
+it is max(x, 0) - |x| Q(|x|), where nothing cancels.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+
+from simfloat.kernels.exact import split, two_product
+from simfloat.kernels.functions.bell_curve import bell_integral, bell_table
+from simfloat.kernels.functions.constants import SPECK, circle, pair, root
+from simfloat.kernels.functions.exponential import exp_wide
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.pairs import divide_pairs, horner, multiply_pairs, quick_two_sum
+
+#: From here on Q is less than 2^-83.
+END = 10.5
+
+#: Up to here the table and its series have the bits of Q itself, not only those of x - x Q.
+TAIL = 7.5
+
+#: Of the continued fraction at z this many levels matter beyond float64, and LEVELS / z more to 80 bits.
+PAIRS, LEVELS = 6, 180.0
+
+#: Here gelu(-z) is out of every format's range, as it is beyond.
+FAR = 60.0
+
+SLOPE = root(1 / (2 * circle(200)), 200)  # of the probability at 0, 1 / sqrt(2 pi)
+SLOPE_PAIR = pair(SLOPE)
+
+RATE, PARTS = 1, 128
+TABLE = bell_table(Fraction(1, 2), -SLOPE, RATE, PARTS, END)
+
+_above = bell_integral(TABLE, float(RATE), float(PARTS))
+
+
+@scalar
+def _gelu(x):
+    """gelu(x) as (high, low), for -TAIL <= x."""
+    z = abs(x)
+    q, q_low = _above(z if z < END else END)
+    p, p_low = multiply_pairs(q, q_low, z, 0.0)
+    high, low = quick_two_sum(x if x > 0.0 else 0.0, -p)
+    return quick_two_sum(high, low - p_low)
+
+
+@scalar
+def _tail(z):
+    """gelu(-z) as (high, low, exponent), for TAIL <= z.
+
+    Q(z) = exp(-z^2 / 2) / sqrt(2 pi) / (z + 1 / (z + 2 / (z + 3 / ...))): Laplace's continued fraction.
+    """
+    z = min(z, FAR)
+    # What stands below a level, as a quotient: from z + n / (a / b) = (z a + n b) / a without a division.
+    a, a_low, b, b_low = z, 0.0, 1.0, 0.0
+    for n in range(PAIRS + np.int64(LEVELS / z), PAIRS, -1):
+        a, b = fma(z, a, n * b), a
+    for n in range(PAIRS, 0, -1):
+        c, c_low = multiply_pairs(a, a_low, z, 0.0)
+        a, a_low, b, b_low = *horner(b, b_low, float(n), 0.0, c, c_low), a, a_low
+    t, t_low = divide_pairs(b, b_low, a, a_low)
+    t, t_low = multiply_pairs(t, t_low, z, 0.0)
+    t, t_low = multiply_pairs(t, t_low, SLOPE_PAIR[0], SLOPE_PAIR[1])
+    square, square_low = two_product(z, 0.5 * z)
+    bell, bell_low, exponent = exp_wide(-square)
+    high, low = multiply_pairs(t, t_low, bell, fma(-square_low, bell, bell_low))
+    return -high, -low, exponent
+
+
+@scalar
+def gelu_quick(x):
+    """gelu(x) for zero and -TAIL <= x, 2^-300 <= |x| <= 2^300."""
+    inside = (x >= -TAIL) & (x < np.inf)
+    high, low = _gelu(x if inside else 0.0)
+    result = odd(high, low) if inside else np.nan
+    return x if x == 0.0 else result
+
+
+@scalar
+def gelu_wide(x):
+    """gelu(x), with the limit -0 at -inf."""
+    if not abs(x) < np.inf or x == 0.0:
+        return -0.0 if x == -np.inf else x, 0.0, 0
+    if x < -TAIL:
+        return _tail(-x)
+    significand, exponent = split(x)
+    if x > END:
+        return significand, -SPECK, exponent
+    if abs(x) < 2.0**-30:
+        # x / 2 + x^2 / sqrt(2 pi), on the significand so that nothing underflows
+        high, low = quick_two_sum(0.5 * significand, max(abs(x) * SLOPE_PAIR[0], SPECK) * abs(significand))
+        return high, low, exponent
+    high, low = _gelu(x)
+    return high, low, 0
