@@ -134,13 +134,13 @@ def odd_of(high, low, exponent):
 def double_of(high, low, exponent):
     """(high + low) * 2^exponent rounded to nearest float64, where high is the rounding of the sum."""
     y = scaled(high, exponent)
-    if not abs(y) < 2.0**-1021 or y == 0.0 and exponent > -1200:
+    if not abs(y) < 2.0**-1021 or high == 0.0:
         return y
     # Gradual underflow: round in units of the smallest number.
     units, rest = scaled(high, exponent + 1074), scaled(low, exponent + 1074)
     whole = floor(units)
-    part = (units - whole) + rest
-    up = part > 0.5 or (part == 0.5 and whole % 2.0 == 1.0)
+    part = units - whole
+    up = part > 0.5 or (part == 0.5 and (rest > 0.0 or (rest == 0.0 and whole % 2.0 == 1.0)))
     return math.copysign((whole + 1.0 if up else whole) * 5e-324, high)
 
 
