@@ -20,6 +20,17 @@ def _sigmoid(x):
     return gmpy2.exp(logarithm)
 
 
+def _gelu(x):
+    if x == 0 or not gmpy2.is_finite(x):
+        return gmpy2.mpfr("-0") if gmpy2.is_infinite(x) and x < 0 else x
+    # In a direction in which 1 + erf never rounds to 1 or 2; beyond 2^14 it only has to stay close to 0 or 2.
+    direction = gmpy2.RoundUp if 0 < x < 1 else gmpy2.RoundToZero
+    with gmpy2.context(precision=400, round=direction, **UNBOUNDED):
+        clamped = max(min(x, gmpy2.mpfr(2**14)), gmpy2.mpfr(-(2**14)))
+        value = x * gmpy2.erfc(-clamped / gmpy2.sqrt(gmpy2.mpfr(2))) / 2
+    return +value
+
+
 UNARY = {
     "exp": gmpy2.exp,
     "log": gmpy2.log,
@@ -29,6 +40,7 @@ UNARY = {
     "sin": gmpy2.sin,
     "cos": gmpy2.cos,
     "erf": gmpy2.erf,
+    "gelu": _gelu,
     "reciprocal": lambda x: 1 / x,
     # MPFR takes rsqrt(-0) for +inf; IEEE 754-2019, 9.2.1, for -inf.
     "rsqrt": lambda x: gmpy2.rec_sqrt(x) if x != 0 else 1 / x,

@@ -50,6 +50,7 @@ _POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
     ("sin", "x", "The sine of x in radians, however large: NaN at infinities.", "elementary"),
     ("cos", "x", "The cosine of x in radians, however large: NaN at infinities.", "elementary"),
     ("erf", "x", "The error function: 2 / sqrt(pi) times the integral of exp(-t^2) from 0 to x.", "elementary"),
+    ("gelu", "x", "x / 2 * (1 + erf(x / sqrt 2)), the exact GELU: at -inf the limit -0.", "elementary"),
     ("sigmoid", "x", "1 / (1 + exp(-x)).", "elementary"),
     ("reciprocal", "x", "1 / x: infinite with the sign of x at +-0.", "exact"),
     ("rsqrt", "x", "1 / sqrt(x): infinite with the sign of x at +-0, NaN below zero.", "exact"),

@@ -44,7 +44,7 @@ def test_pairs_are_right_to_74_bits(name, rng):
     with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
         for x in numbers(name, rng).tolist():
             want = mpfr.UNARY[name](gmpy2.mpfr(x))
-            if name in ("exp", "tanh", "sigmoid", "erf") and not 2**-120 < abs(want) < 2**1200:
+            if name in ("exp", "tanh", "sigmoid", "erf", "gelu") and not 2**-120 < abs(want) < 2**1200:
                 continue
             high, low, exponent = (gmpy2.mpfr(float(v)) for v in wide(x, 0.0, 0.0, 1.0))
             assert abs((high + low) * gmpy2.exp2(exponent) - want) <= abs(want) * gmpy2.mpfr(2) ** -74, x.hex()
@@ -151,6 +151,7 @@ SPECIALS = [0.0, -0.0, np.inf, -np.inf, np.nan]
         ("sin", [0.0, -0.0, np.nan, np.nan, np.nan]),
         ("cos", [1, 1, np.nan, np.nan, np.nan]),
         ("erf", [0.0, -0.0, 1, -1, np.nan]),
+        ("gelu", [0.0, -0.0, np.inf, -0.0, np.nan]),
         ("reciprocal", [np.inf, -np.inf, 0.0, -0.0, np.nan]),
         ("rsqrt", [np.inf, -np.inf, 0.0, np.nan, np.nan]),
     ],
@@ -205,9 +206,44 @@ def test_directed_modes_see_what_lies_below_the_last_place():
     assert sf.power(-3, -1e15 - 1, sf.FP64) == 0 and np.signbit(sf.power(-3, -1e15 - 1, sf.FP64))
 
 
-def test_fp64_is_within_the_last_place_even_where_it_underflows(rng):
-    x = np.concatenate([rng.uniform(-745.2, 709.7, 2000), rng.uniform(-745.2, -708, 500)])
-    assert_bits(sf.exp(x, sf.FP64), mpfr.nearest(mpfr.UNARY["exp"], x), x)
+def test_directed_modes_see_which_side_of_half_the_operand_and_of_the_operand_gelu_is():
+    up, down, away, wide = sf.toward_positive, sf.toward_negative, sf.nearest_away, sf.Format(11, 49)
+    for tiny in (2.0**-60, 2.0**-200, 2.0**-1000):
+        # x / 2 + x^2 / sqrt(2 pi), above x / 2 on either side of zero.
+        assert_bits(sf.gelu([tiny, -tiny], wide, down), [tiny / 2, -tiny / 2])
+        assert_bits(sf.gelu([tiny, -tiny], wide, up), [tiny / 2 * (1 + 2.0**-49), -tiny / 2 * (1 - 2.0**-50)])
+    assert_bits(sf.gelu([2.0**-24, -(2.0**-24)], sf.FP16), [2.0**-24, -0.0])
+    assert_bits(sf.gelu([2.0**-24, -(2.0**-24)], sf.FP16, away), [2.0**-24, -0.0])
+    for large in (16.0, 2.0**20, 2.0**1000):
+        assert_bits(sf.gelu(large, wide, down), large * (1 - 2.0**-50))
+        assert_bits(sf.gelu(large * (1 + 2.0**-11), sf.Format(11, 10), away), large)
+    for far in (-39.0, -1e300):
+        assert_bits(sf.gelu(far, sf.FP16, down), -(2.0**-24))
+        assert_bits(sf.gelu(far, sf.FP16, up), -0.0)
+        assert_bits(sf.gelu(far, sf.FP64), -0.0)
+
+
+def test_gelu_is_right_to_74_bits_down_to_its_smallest_values(rng):
+    wide = scalar(OPERATIONS["gelu"][1])
+    places = np.arange(-39 * 128, 11 * 128) / 128
+    x = np.concatenate([rng.uniform(-39, 11, 3000), places, places + 2.0**-8, -8 + rng.uniform(0, 1, 3000)])
+    with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
+        for operand in x[x != 0].tolist():
+            want = mpfr.UNARY["gelu"](gmpy2.mpfr(operand))
+            high, low, exponent = (gmpy2.mpfr(float(v)) for v in wide(operand, 0.0, 0.0, 1.0))
+            assert abs((high + low) * gmpy2.exp2(exponent) - want) <= abs(want) * gmpy2.mpfr(2) ** -74, operand.hex()
+
+
+@pytest.mark.parametrize("name, lowest, highest, subnormal", [("exp", -745.2, 709.7, -708), ("gelu", -38.7, 11, -37.4)])
+def test_fp64_is_within_the_last_place_even_where_it_underflows(name, lowest, highest, subnormal, rng):
+    x = np.concatenate([rng.uniform(lowest, highest, 2000), rng.uniform(lowest, subnormal, 500)])
+    assert_bits(getattr(sf, name)(x, sf.FP64), mpfr.nearest(mpfr.UNARY[name], x), x)
+
+
+def test_what_lies_below_a_tie_of_subnormal_fp64_numbers_decides_it():
+    smallest = 2.0**-1074
+    x = np.array([1, 3, 5, -1, -3, -5]) * smallest
+    assert_bits(sf.gelu(x, sf.FP64), np.array([1, 2, 3, -0.0, -1, -2]) * smallest, x)
 
 
 @pytest.mark.parametrize("name", [*mpfr.UNARY, "power"])

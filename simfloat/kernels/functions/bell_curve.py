@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
@@ -46,42 +45,38 @@ def bell_table(start: Fraction, slope: Fraction, rate: int, parts: int, end: flo
     return rows
 
 
-def bell_integral(table: np.ndarray, rate: float, parts: float) -> Any:
-    """The function that gives the value at 0 <= x up to the table's end as (high, low)."""
-
-    @scalar
-    def integral(x):
-        shifted = fma(x, parts, INTEGER)
-        i = np.float64(shifted).view(np.uint64) - np.uint64(INTEGER_IMAGE)
-        c = (shifted - INTEGER) / parts
-        d = x - c
-        # From c to c + d the value grows by derivative * d (1 + b1 d + b2 d^2 + ...).
-        v = -rate * c
-        w = 0.5 * rate * (rate * c * c - 1.0)
-        b1 = 0.5 * v
-        b2, b2_low = two_product(w, THIRD[0])
-        b2_low = fma(w, THIRD[1], b2_low)
-        b3 = fma(v * F2, b2, -rate * G2 * b1)
-        b4 = fma(v * F3, b3, -rate * G3 * b2)
-        b5 = fma(v * F4, b4, -rate * G4 * b3)
-        b6 = fma(v * F5, b5, -rate * G5 * b4)
-        b7 = fma(v * F6, b6, -rate * G6 * b5)
-        b8 = fma(v * F7, b7, -rate * G7 * b6)
-        b9 = fma(v * F8, b8, -rate * G8 * b7)
-        b10 = fma(v * F9, b9, -rate * G9 * b8)
-        b11 = fma(v * F10, b10, -rate * G10 * b9)
-        p = fma(fma(fma(fma(b11, d, b10), d, b9), d, b8), d, b7)
-        p = fma(fma(fma(fma(p, d, b6), d, b5), d, b4), d, b3)
-        square, square_low = two_product(d, d)
-        t, t_low = multiply_pairs(b2, b2_low, square, square_low)
-        s, s_low = two_product(d, b1)
-        s, s_low = add_pairs(s, s_low, t, t_low)
-        s_low += p * d * square
-        first, first_low = quick_two_sum(1.0, s)
-        first, first_low = quick_two_sum(first, first_low + s_low)
-        slope, slope_low = two_product(d, table[i, 2])
-        s, s_low = multiply_pairs(slope, fma(d, table[i, 3], slope_low), first, first_low)
-        high, low = quick_two_sum(table[i, 0], s)
-        return quick_two_sum(high, low + (table[i, 1] + s_low))
-
-    return integral
+@scalar
+def bell_integral(table, rate, parts, x):
+    """The value at x as (high, low), by a table of rate and parts, for 0 <= x up to its end."""
+    shifted = fma(x, parts, INTEGER)
+    i = np.float64(shifted).view(np.uint64) - np.uint64(INTEGER_IMAGE)
+    c = (shifted - INTEGER) / parts
+    d = x - c
+    # From c to c + d the value grows by derivative * d (1 + b1 d + b2 d^2 + ...).
+    v = -rate * c
+    w = 0.5 * rate * (rate * c * c - 1.0)
+    b1 = 0.5 * v
+    b2, b2_low = two_product(w, THIRD[0])
+    b2_low = fma(w, THIRD[1], b2_low)
+    b3 = fma(v * F2, b2, -rate * G2 * b1)
+    b4 = fma(v * F3, b3, -rate * G3 * b2)
+    b5 = fma(v * F4, b4, -rate * G4 * b3)
+    b6 = fma(v * F5, b5, -rate * G5 * b4)
+    b7 = fma(v * F6, b6, -rate * G6 * b5)
+    b8 = fma(v * F7, b7, -rate * G7 * b6)
+    b9 = fma(v * F8, b8, -rate * G8 * b7)
+    b10 = fma(v * F9, b9, -rate * G9 * b8)
+    b11 = fma(v * F10, b10, -rate * G10 * b9)
+    p = fma(fma(fma(fma(b11, d, b10), d, b9), d, b8), d, b7)
+    p = fma(fma(fma(fma(p, d, b6), d, b5), d, b4), d, b3)
+    square, square_low = two_product(d, d)
+    t, t_low = multiply_pairs(b2, b2_low, square, square_low)
+    s, s_low = two_product(d, b1)
+    s, s_low = add_pairs(s, s_low, t, t_low)
+    s_low += p * d * square
+    first, first_low = quick_two_sum(1.0, s)
+    first, first_low = quick_two_sum(first, first_low + s_low)
+    slope, slope_low = two_product(d, table[i, 2])
+    s, s_low = multiply_pairs(slope, fma(d, table[i, 3], slope_low), first, first_low)
+    high, low = quick_two_sum(table[i, 0], s)
+    return quick_two_sum(high, low + (table[i, 1] + s_low))

@@ -23,13 +23,11 @@ SLOPE_PAIR = pair(SLOPE)
 RATE, PARTS = 2, 32
 TABLE = bell_table(Fraction(0), SLOPE, RATE, PARTS, END)
 
-_of_magnitude = bell_integral(TABLE, float(RATE), float(PARTS))
-
 
 @scalar
 def _erf(x):
     """erf(x) as (high, low), of END for larger x."""
-    high, low = _of_magnitude(abs(x) if abs(x) < END else END)
+    high, low = bell_integral(TABLE, float(RATE), float(PARTS), abs(x) if abs(x) < END else END)
     return math.copysign(high, x), low if x > 0.0 else -low
 
 

@@ -36,14 +36,12 @@ SLOPE_PAIR = pair(SLOPE)
 RATE, PARTS = 1, 128
 TABLE = bell_table(Fraction(1, 2), -SLOPE, RATE, PARTS, END)
 
-_above = bell_integral(TABLE, float(RATE), float(PARTS))
-
 
 @scalar
 def _gelu(x):
     """gelu(x) as (high, low), for -TAIL <= x."""
     z = abs(x)
-    q, q_low = _above(z if z < END else END)
+    q, q_low = bell_integral(TABLE, float(RATE), float(PARTS), z if z < END else END)
     p, p_low = multiply_pairs(q, q_low, z, 0.0)
     high, low = quick_two_sum(x if x > 0.0 else 0.0, -p)
     return quick_two_sum(high, low - p_low)
