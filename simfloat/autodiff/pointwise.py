@@ -20,6 +20,8 @@ T = TypeVar("T")
 ONE = np.ones((), np.float32)
 LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
+HALF, MINUS_HALF = np.array(0.5), np.array(-0.5)
+ROOT_HALF, NORMAL_DENSITY = np.array(math.sqrt(0.5)), np.array(1 / math.sqrt(2 * math.pi))
 
 
 def doubled(x: NDArray, other: NDArray, factor: float) -> tuple[NDArray, NDArray]:
@@ -56,6 +58,13 @@ def signed(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 def bell(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     """g * (2 / sqrt(pi) * exp(-(a * a)))."""
     return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
+
+
+def normal_slope(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2))): the derivative of a * Phi(a)."""
+    probability = u.multiply(HALF, u.add(ONE, u.apply("erf", u.multiply(a, ROOT_HALF))))
+    density = u.multiply(NORMAL_DENSITY, u.apply("exp", u.multiply(u.multiply(a, a), MINUS_HALF)))
+    return u.multiply(g, u.add(probability, u.multiply(a, density)))
 
 
 def power_to_base(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
@@ -108,6 +117,7 @@ class Pointwise(Operations[T]):
     tanh = Unary(lambda u, g, y, a: u.multiply(g, u.subtract(ONE, u.multiply(y, y))))
     sigmoid = Unary(lambda u, g, y, a: u.multiply(g, u.multiply(y, u.subtract(ONE, y))))
     erf = Unary(bell)
+    gelu = Unary(normal_slope)
 
 
 #: The rows by name.

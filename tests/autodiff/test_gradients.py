@@ -31,6 +31,7 @@ CASES = {
     "sin": (lambda a: a.sin(), (A,)),
     "cos": (lambda a: a.cos(), (A,)),
     "erf": (lambda a: a.erf(), (A,)),
+    "gelu": (lambda a: torch.nn.functional.gelu(a) if isinstance(a, torch.Tensor) else a.gelu(), (A,)),
     "reciprocal": (lambda a: a.reciprocal(), (POSITIVE,)),
     "rsqrt": (lambda a: a.rsqrt(), (POSITIVE,)),
     "power": (lambda a, b: a**b, (POSITIVE, B)),

@@ -60,7 +60,8 @@ def _tail(z):
         a, b = fma(z, a, n * b), a
     for n in range(PAIRS, 0, -1):
         c, c_low = multiply_pairs(a, a_low, z, 0.0)
-        a, a_low, b, b_low = *horner(b, b_low, float(n), 0.0, c, c_low), a, a_low
+        c, c_low = horner(b, b_low, float(n), 0.0, c, c_low)
+        a, a_low, b, b_low = c, c_low, a, a_low
     t, t_low = divide_pairs(b, b_low, a, a_low)
     t, t_low = multiply_pairs(t, t_low, z, 0.0)
     t, t_low = multiply_pairs(t, t_low, SLOPE_PAIR[0], SLOPE_PAIR[1])
