@@ -71,7 +71,11 @@ class Parameter(Owned, Tensor):
     def conform_in(self, simulation: Simulation) -> str:
         """Round the value to what the simulation stores it in; returns its path there."""
         path = simulation.path_of(self)
-        self.conform(simulation.place("update", path).recipe.weights)
+        weights = simulation.place("update", path).recipe.weights
+        try:
+            self.conform(weights)
+        except ValueError as error:
+            raise ValueError(f"The parameter {path!r} is stored in {weights}, its role weights: {error}") from None
         return path
 
     def _replace(self, numbers: NDArray) -> None:

@@ -67,6 +67,9 @@ class Rule:
 
     def __call__(self, tensor: Result[Any], *others: Operand) -> Any:
         """The operation as a method of a tensor."""
+        if len(others) != len(self.slopes) - 1:
+            takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} beside the tensor"
+            raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
         return tensor.made(self.carry_out(tensor, *others))  # type: ignore[arg-type]
 
 

@@ -30,6 +30,12 @@ def test_every_pointwise_operation_is_a_documented_method(row):
         assert_bits(got.data, getattr(sf, row.name)(*X[: len(row.operands)], sf.BF16))
 
 
+@pytest.mark.parametrize("call", [lambda t: t.exp(1.0), lambda t: t.add(), lambda t: t.fma(1.0), lambda t: t.add(1, 2)])
+def test_methods_count_their_operands(call):
+    with pytest.raises(TypeError, match=r"Pointwise.(exp|add|fma) takes [0-2] operands? beside the tensor, got [0-2]"):
+        call(sf.Tensor([1.0]))
+
+
 def test_fma_has_one_rounding_and_the_gradients_of_its_parts():
     a, b, c = (sf.Tensor(x, requires_grad=True) for x in (X[0], X[1], X[2, :1]))
     g = np.float32(np.random.default_rng(6).standard_normal((2, 4)))
