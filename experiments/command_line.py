@@ -76,7 +76,6 @@ def run(
 def carry_out(experiment: Experiment, options: Options, folder: Path, executor: Executor) -> int:
     """Run the experiment and show what was found; whatever ends it early is one message."""
     workspace = Workspace(folder, file_names(experiment, options))
-    kept = f"What is finished is kept in {workspace.hidden}; run the same command again to go on from there."
     try:
         with interrupts.raised():
             if options.policy is not None:
@@ -91,19 +90,27 @@ def carry_out(experiment: Experiment, options: Options, folder: Path, executor: 
                     lambda done, jobs: bar.update(task, completed=done, total=jobs),
                 )
     except KeyboardInterrupt:
-        click.echo(f"Interrupted. {kept}", err=True)
+        click.echo(f"Interrupted. {remains(workspace)}", err=True)
         return interrupts.INTERRUPTED
     except JobError as error:
         kind = click.UsageError if error.refused else click.ClickException
-        raise kind(f"{error}\n{kept}") from None
+        raise kind(f"{error}\n{remains(workspace)}") from None
     except OSError as error:
-        raise click.ClickException(f"The run cannot go on: {error}\n{kept}") from None
+        raise click.ClickException(f"The run cannot go on: {error}\n{remains(workspace)}") from None
     except ValueError as error:
         raise click.UsageError(str(error)) from None
     show_findings(experiment, findings)
     for path in written:
         click.echo(path)
     return 0
+
+
+def remains(workspace: Workspace) -> str:
+    """What a run that ended early leaves behind."""
+    kept = workspace.kept()
+    if not kept:
+        return "No job was finished."
+    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."
 
 
 def find(name: str) -> Experiment:

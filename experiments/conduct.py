@@ -30,7 +30,7 @@ def conduct(
     if options.tiny:
         findings = [finding._replace(test="none: a tiny run decides nothing", verdict=None) for finding in findings]
     written = write_results(experiment, options, results, findings, workspace)
-    workspace.clear()
+    workspace.finish()
     return findings, written
 
 

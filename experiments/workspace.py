@@ -34,7 +34,7 @@ class Workspace:
 
     def __init__(self, folder: Path, targets: tuple[str, ...] = ()) -> None:
         self.folder, self.hidden = folder, folder / HIDDEN
-        self._targets = targets
+        self._targets, self._finished = targets, False
         self._lock = FileLock(self.hidden / LOCK, timeout=0)
 
     def __enter__(self) -> Workspace:
@@ -57,7 +57,13 @@ class Workspace:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        if self._finished or not self.kept():
+            self._clear()
         self._lock.release()
+
+    def kept(self) -> int:
+        """How many finished jobs wait in the folder."""
+        return len(list(self.hidden.glob("*.json")))
 
     def _check(self) -> None:
         marker = self.hidden / MARKER
@@ -99,8 +105,12 @@ class Workspace:
         write_file(self.folder / name, write, self.hidden)
         return self.folder / name
 
-    def clear(self) -> None:
-        """Remove what was kept, and the hidden folder unless something that is not ours is in it."""
+    def finish(self) -> None:
+        """All results are written: what was kept is removed when the block ends."""
+        self._finished = True
+
+    def _clear(self) -> None:
+        """Remove our files, the lock while it is held, and the hidden folder if nothing else is in it."""
         for name in os.listdir(self.hidden):
             if OURS.fullmatch(name) and (self.hidden / name).is_file():
                 (self.hidden / name).unlink()

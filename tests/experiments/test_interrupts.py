@@ -75,7 +75,7 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_how_to_go_on(tmp_path, nu
     os.killpg(run.pid, number)  # as a terminal does: every process of the foreground
     output, errors, seconds = end(run)
     assert (run.returncode, output) == (130, "")
-    assert errors.startswith("Interrupted. What is finished is kept in") and errors.count("\n") == 1
+    assert errors.startswith("Interrupted. Finished jobs (") and errors.count("\n") == 1
     assert "run the same command again" in errors
     assert seconds < 20, "jobs that nobody will read are not waited for"
     assert workers and not any(map(is_running, workers))
@@ -126,7 +126,7 @@ def test_a_killed_worker_is_reported_and_costs_no_finished_job(tmp_path):
     wait_for(lambda: len(finished_jobs(tmp_path)) >= 1)
     os.kill(children(run.pid)[0], signal.SIGKILL)
     _, errors, _ = end(run)
-    assert run.returncode == 1 and "its process was ended by signal 9" in errors and "is kept in" in errors
+    assert run.returncode == 1 and "its process was ended by signal 9" in errors and "are kept in" in errors
     assert "Traceback" not in errors and finished_jobs(tmp_path)
 
 

@@ -19,7 +19,7 @@ def test_kept_jobs_are_found_again_and_cleared_with_all_that_is_ours(tmp_path):
         workspace.keep(JOB, {"value": 2.5})
     with Workspace(tmp_path / "new" / "folder") as workspace:
         assert workspace.find(JOB) == {"value": 2.5} and workspace.find({**JOB, "seed": 2}) is None
-        workspace.clear()
+        workspace.finish()
     assert os.listdir(tmp_path / "new" / "folder") == []
 
 
@@ -29,7 +29,7 @@ def test_what_the_user_has_in_the_folder_stays(tmp_path):
     with Workspace(tmp_path) as workspace:
         workspace.keep(JOB, {"value": 1})
         (workspace.hidden / "notes.txt").write_text("mine")
-        workspace.clear()
+        workspace.finish()
     assert (tmp_path / "jobs" / "thesis.json").read_text() == "{}"
     assert (tmp_path / HIDDEN / "notes.txt").read_text() == "mine"
 
@@ -120,6 +120,13 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path):
     with pytest.raises(KeyboardInterrupt):
         write_file(path, fails, tmp_path)
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_a_run_that_finished_nothing_leaves_nothing(tmp_path):
+    with pytest.raises(KeyboardInterrupt), Workspace(tmp_path) as workspace:
+        assert workspace.kept() == 0
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_kept_job_names_itself(tmp_path):
