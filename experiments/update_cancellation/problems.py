@@ -91,9 +91,9 @@ def digits(seed: int, tiny: bool) -> Problem:
         y=y[train],
         model=lambda: sf.nn.MLP([64, 32, 10], rng=seed),
         loss=sf.nn.cross_entropy,
-        optimizer=partial(sf.optim.SGD, lr=0.03),
+        optimizer=partial(sf.optim.SGD, lr=0.02),
         batch=32,
-        steps=20 if tiny else 320,
+        steps=20 if tiny else 400,
         test=(x[test], y[test]),
         measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )
