@@ -22,8 +22,10 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     Numbers, sequences, NumPy arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU are read
     exactly. Raises ValueError for what float64 cannot hold exactly, and for masked arrays.
     """
-    if type(x) is np.ndarray and (x.dtype is FLOAT32 or x.dtype is FLOAT64):
-        return x
+    if type(x) is np.ndarray:
+        dtype = x.dtype
+        if dtype is FLOAT64 or dtype is FLOAT32:
+            return x
     if type(x) is float:
         return np.array(x)
     array = _as_array(x, name)
@@ -104,27 +106,22 @@ def flat(array: NDArray) -> NDArray:
     """The elements in C order as one aligned, writeable vector, the form that kernels are compiled for."""
     # Contiguity first: asking a broadcast array whether it is writeable raises a warning.
     flags = array.flags
-    plain = flags.c_contiguous and flags.carray
-    return (array if plain else np.array(array, order="C")).reshape(-1)
+    if flags.c_contiguous and flags.carray:
+        return array if array.ndim == 1 else array.reshape(-1)
+    return np.array(array, order="C").reshape(-1)
 
 
-def common_shape(operands: list[NDArray]) -> tuple[int, ...]:
-    """The shape that the operands broadcast to."""
+def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
+    """The shape that operands broadcast to, and the elements of each in C order of it; one element stays one."""
     shape = operands[0].shape
     for operand in operands:
         if operand.shape != shape:
             break
     else:
-        return shape
+        return shape, [flat(operand) for operand in operands]
+    shapes = [operand.shape for operand in operands]
     try:
-        return np.broadcast_shapes(*(operand.shape for operand in operands))
+        shape = np.broadcast_shapes(*shapes)
     except ValueError:
-        shapes = " and ".join(str(operand.shape) for operand in operands)
-        raise ValueError(f"Shapes {shapes} do not broadcast.") from None
-
-
-def spread(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
-    """The operand's elements for a result of `shape` in C order; one element stays one."""
-    if operand.shape == shape or operand.size == 1:
-        return flat(operand)
-    return flat(np.broadcast_to(operand, shape))
+        raise ValueError(f"Shapes {' and '.join(map(str, shapes))} do not broadcast.") from None
+    return shape, [flat(x if x.size == 1 else np.broadcast_to(x, shape)) for x in operands]

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer, check_observer
-from simfloat.arithmetic.operands import FLOAT32, as_operand, common_shape, spread
+from simfloat.arithmetic.operands import FLOAT32, aligned, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.stream import Draw, Stream, check_stream, take_draw
@@ -28,7 +28,7 @@ def operate(
     observer: Observer | None,
 ) -> NDArray[np.floating]:
     """A public operation, as users call it."""
-    arrays = [as_operand(x, name) for x, name in zip(operands, operation.operands, strict=True)]
+    arrays = list(map(as_operand, operands, operation.operands))
     try:
         target, route = _prepared(operation.name, format, rounding, _are_float32(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
@@ -37,13 +37,14 @@ def operate(
         check_stream(stream)
         check_observer(observer)
         target = target._replace(stream=stream, observer=observer)
-    return _computed(route, arrays, target, _draw_for(target))
+    draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
+    return _computed(route, arrays, target, draw)
 
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """An operation on float arrays; nothing is checked but the shapes. The observer is told of the operation."""
     target = target if target.observer is None else target._replace(operation=operation)
-    return compute_drawn(operation, arrays, target, _draw_for(target))
+    return compute_drawn(operation, arrays, target, take_draw(target.stream, target.rounding))
 
 
 def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
@@ -52,15 +53,11 @@ def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: D
     return _computed(route, arrays, target, draw)
 
 
-def _draw_for(target: Target) -> Draw | None:
-    return take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
-
-
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
-    shape = common_shape(arrays)
+    shape, vectors = aligned(arrays)
     out = np.empty(shape, target.dtype)
-    source = route.source(route, [spread(array, shape) for array in arrays], out.size)
+    source = route.source(route, vectors, out.size)
     round_planned(source, route.plan, out, target, draw)
     return out
 

@@ -69,15 +69,16 @@ def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -
 
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
     """The same for a target whose plan is known."""
-    results, observer = out.reshape(-1), target.observer
+    results, observer = out if out.ndim == 1 else out.reshape(-1), target.observer
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
-    if results.size <= BLOCK and draw is None and observer is None:
-        source.round_block(plan, 0, results.size, NO_WORDS, results)
+    size = results.size
+    if draw is None and observer is None and size <= BLOCK:
+        source.round_block(plan, 0, size, NO_WORDS, results)
     else:
-        words = _words_of(draw, results.size, target.rounding)
+        words = _words_of(draw, size, target.rounding)
         work = partial(_round_piece, source, results, plan, words, observer is not None)
-        parts = run_all(work, pieces(results.size))
+        parts = run_all(work, pieces(size))
         if observer is not None:
             observer.observe(sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:

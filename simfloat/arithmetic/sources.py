@@ -71,22 +71,26 @@ class Elements(NamedTuple):
 class Computed:
     """Exact results of an operation on vectors of one length; a vector of length 1 is a scalar."""
 
+    __slots__ = ("route", "vectors", "size")
+
     carrier: FloatType = np.float64
     makes_blocks = True
 
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
-        self.route, self.vectors, self.size = route, vectors, size
+        self.route, self.vectors, self.size = route, vectors + route.nothing, size
 
     def block(self, start: int, stop: int) -> list[NDArray]:
-        """The operands of the elements from start to stop."""
+        """Three operands of the elements from start to stop."""
         if stop - start == self.size:
             return self.vectors
         return [vector if vector.size == 1 else vector[start:stop] for vector in self.vectors]
 
     def exact(self, start: int, stop: int) -> NDArray:
-        exact = scratch("exact", stop - start, np.float64)
-        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
-        self.route.exact(a, b, c, self.route.sign, exact)
+        size, route = stop - start, self.route
+        exact = scratch("exact", size, np.float64)
+        # All of them at once is what small arrays do, where every call counts.
+        a, b, c = self.vectors if size == self.size else self.block(start, stop)
+        route.exact(a, b, c, route.sign, exact)
         return exact
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
@@ -98,7 +102,7 @@ class Computed:
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel not in ("add", "subtract"):
             return 0
-        a, b = self.block(start, stop)
+        a, b, _ = self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
         return int(kernels.counting.count_unchanged(a, b, out, sign, either))
 
@@ -114,9 +118,8 @@ class Drawn(_Apart):
     """The same, rounded at random from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
         loop = kernels.elementwise.drawn_results[self.route.kernel]
-        loop(a, b, c, self.route.sign, words, out, plan.numbers)
+        loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
 class Double(_Apart):
@@ -124,8 +127,8 @@ class Double(_Apart):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        a, b, c = [*self.block(start, stop), ZERO, ZERO][:3]
-        kernels.elementwise.double_results[self.route.kernel](a, b, c, self.route.sign, result)
+        loop = kernels.elementwise.double_results[self.route.kernel]
+        loop(*self.block(start, stop), self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -136,7 +139,8 @@ class Native(_Apart):
         result = scratch("native", stop - start, self.carrier)
         with np.errstate(all="ignore"):
             # Without a dtype NumPy would compute float32 operands in float32, whatever `out` is.
-            NATIVE[self.route.kernel](*self.block(start, stop), out=result, dtype=self.carrier)
+            operation, count = NATIVE[self.route.kernel]
+            operation(*self.block(start, stop)[:count], out=result, dtype=self.carrier)
         plan.loop(result, words, out, plan.numbers)
 
 
@@ -146,15 +150,15 @@ class NativeSingle(Native):
     carrier = np.float32
 
 
-#: Operations of the hardware.
-NATIVE: dict[str, Callable[..., object]] = {
-    "add": np.add,
-    "subtract": np.subtract,
-    "multiply": np.multiply,
-    "divide": np.divide,
-    "reciprocal": np.reciprocal,
-    "sqrt": np.sqrt,
-    "fma": lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out),
+#: Operations of the hardware, and how many operands they take.
+NATIVE: dict[str, tuple[Callable[..., object], int]] = {
+    "add": (np.add, 2),
+    "subtract": (np.subtract, 2),
+    "multiply": (np.multiply, 2),
+    "divide": (np.divide, 2),
+    "reciprocal": (np.reciprocal, 1),
+    "sqrt": (np.sqrt, 1),
+    "fma": (lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out), 3),
 }
 
 
@@ -167,6 +171,7 @@ class Route(NamedTuple):
     plan: Plan
     exact: Callable[..., None]  # writes the exact results, rounded to odd
     sign: float  # of an exact zero sum of unlike signs
+    nothing: list[NDArray]  # what stands for the operands that it lacks: kernels take three
 
 
 @cache
@@ -176,7 +181,8 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool) -
     source = _source_of(kernel, format, rounding, single)
     exact = kernels.elementwise.exact_results[kernel]
     sign = -1.0 if rounding.mode == "toward_negative" else 1.0
-    return Route(operation, kernel, source, plan_for(format, rounding, source.carrier), exact, sign)
+    nothing = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
+    return Route(operation, kernel, source, plan_for(format, rounding, source.carrier), exact, sign, nothing)
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 #: Nanoseconds of work below which a second thread costs more than it saves.
 LEAST_WORK = 200_000
 
+#: Elements up to which the allocator has memory at hand.
+SMALL = 1 << 10
+
 _count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 _scratch = threading.local()
 
@@ -61,9 +64,14 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
 
 
 def scratch(name: str, size: int, dtype: type) -> NDArray:
-    """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic."""
+    """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic.
+
+    A small one is sooner made than found.
+    """
+    if size <= SMALL:
+        return np.empty(size, dtype)
     buffers: dict[Any, NDArray] = _scratch.__dict__
     buffer = buffers.get((name, dtype))
     if buffer is None or buffer.size < size:
-        buffer = buffers[name, dtype] = np.empty(max(size, 1 << 12), dtype)
+        buffer = buffers[name, dtype] = np.empty(size, dtype)
     return buffer[:size]

@@ -70,3 +70,29 @@ def test_operands_are_named_in_messages():
     with pytest.raises(ValueError, match="x must hold real numbers"):
         sf.exp("x", sf.FP16)
     assert sf.power(a=np.float32(2), b=np.float32(3), format="half") == 8.0
+
+
+def test_calls_that_are_prepared_once_keep_formats_modes_and_operand_types_apart():
+    third = np.float32(1) / np.float32(3)
+    for _ in range(2):
+        assert sf.add(third, 0.0, "bf16") == sf.add(third, 0.0, sf.BF16) == sf.round(third, sf.BF16)
+        assert sf.add(third, 0.0, sf.FP16, sf.toward_positive) > sf.add(third, 0.0, sf.FP16)
+        assert sf.add(third, np.float32(0), "half").dtype == np.float32
+        assert sf.add(third, 0.0, np.float16).dtype == np.float64
+        assert sf.add(third, 1.0, sf.FP64) == np.float64(third) + 1.0
+
+
+@pytest.mark.parametrize(
+    "format, rounding, message",
+    [
+        ([sf.FP16], sf.nearest_even, "A format is a simfloat.Format"),
+        ({}, sf.nearest_even, "A format is a simfloat.Format"),
+        (sf.FP16, [sf.nearest_even], "rounding must be a simfloat.Rounding"),
+        (sf.FP16, "nearest_even", "rounding must be a simfloat.Rounding"),
+        (None, sf.nearest_even, "A format is a simfloat.Format"),
+    ],
+)
+def test_what_is_no_format_and_no_mode_is_refused_however_often(format, rounding, message):
+    for _ in range(2):
+        with pytest.raises(ValueError, match=message):
+            sf.add(1.0, 1.0, format, rounding)
