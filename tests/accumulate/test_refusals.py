@@ -1,0 +1,145 @@
+"""What accumulators and sums refuse, and what the message says is to be done."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+ONES = np.ones(4)
+
+
+@pytest.mark.parametrize(
+    "make, message",
+    [
+        (lambda: sf.sequential(sf.FP16, rounding="toward_zero"), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.pairwise(sf.FP16, rounding=None), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.kahan(sf.FP16, rounding=sf.FP16), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.fused(4, 20, zero_exponent=-1000), "from -800 to 800, got -1000"),
+        (lambda: sf.fused(4, 20, zero_exponent=5000), "from -800 to 800, got 5000"),
+        (lambda: sf.fused(4, 20, zero_exponent=True), "from -800 to 800, got True"),
+        (lambda: sf.tensor_core("hopper", sf.FP64, sf.FP16), "hopper has no unit for FP64 x FP64 -> FP16"),
+        (lambda: sf.tensor_core("hopper", sf.FP64, "nonsense"), "Unknown format 'nonsense'"),
+        (lambda: sf.tensor_core(["hopper"], sf.FP16), r"tensor_core knows volta, .*; got \['hopper'\]"),
+        (lambda: sf.matrix_core(["cdna1"], sf.FP16), r"matrix_core knows cdna1, .*; got \['cdna1'\]"),
+        (lambda: sf.tensor_core("blackwell", sf.E4M3, scales=(32.0, sf.E8M0)), "scales is a pair of the products"),
+        (lambda: sf.tensor_core("ampere", sf.FP16, instruction="mma"), "one alone, which has no name; got 'mma'"),
+        (lambda: sf.tensor_core("hopper", sf.FP16, instruction="tcgen05"), "'wgmma' or 'mma'; got 'tcgen05'"),
+        (lambda: sf.tensor_core("blackwell", sf.E2M1, instruction="mma"), "blackwell has no unit for E2M1"),
+        (lambda: sf.sum(ONES, True, accumulate=sf.FP16), "axis must be None or an integer from -1 to 0, got True"),
+        (lambda: sf.sum(ONES, accumulate=sf.tensor_core("hopper")), "by the formats of the operands: pass inputs="),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_at_once(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+def test_the_hardware_range_of_zero_exponents_is_computed_right():
+    for exponent in (-800, -300, 0, 800):
+        unit = sf.fused(2, 10, zero_exponent=exponent)
+        # A zero of so large a power hides what is 2^11 times smaller.
+        due = 0.0 if exponent > 10 else 1.0
+        assert sf.dot([1.0, 0.0], [1.0, 0.0], inputs=sf.FP32, accumulate=unit) == due
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP16, sf.kahan(sf.FP16), sf.pairwise(sf.FP16)], ids=str)
+def test_a_rounding_of_results_that_are_not_rounded_names_the_call_that_was_meant(accumulate):
+    for options in ({}, {"output": sf.FP16}):
+        with pytest.raises(ValueError, match=r"pass accumulate=\w+\(FP16, rounding=toward_positive\)"):
+            sf.sum(ONES, accumulate=accumulate, rounding=sf.toward_positive, **options)
+    assert sf.sum([0.1], accumulate=accumulate, output=sf.E4M3, rounding=sf.toward_positive) == 0.1015625
+
+
+def test_a_rounding_of_a_units_results_needs_an_output():
+    for unit in (sf.tensor_core("hopper", sf.FP16), sf.blocked(2, sf.FP16, sf.FP32)):
+        with pytest.raises(ValueError, match="pass output=, the format that they are to be rounded to"):
+            sf.sum(ONES, accumulate=unit, rounding=sf.nearest_even)
+    assert sf.sum([1.0], accumulate=sf.exact, output=sf.FP16, rounding=sf.toward_zero) == 1.0
+
+
+@pytest.mark.parametrize(
+    "accumulate",
+    [sf.sequential(sf.E2M1), sf.kahan(sf.E2M1), sf.pairwise(sf.E2M1), sf.blocked(2, sf.E2M1, sf.FP32),
+     sf.blocked(2, sf.FP32, sf.E2M1), sf.sequential(sf.FP32, products=sf.E2M1)],
+    ids=str,
+)  # fmt: skip
+def test_a_nan_inside_a_sum_of_a_format_without_nan_is_refused(accumulate):
+    for x in ([1.0, np.nan, 1.0], [np.inf, 1.0]):
+        y = [1.0, 1.0, 0.0] if len(x) == 3 else [0.0, 1.0]
+        with pytest.raises(ValueError, match="E2M1.* has no NaN"):
+            sf.dot(x, y, accumulate=accumulate, output=sf.FP32)
+    assert sf.dot([1.0, 2.0], [1.0, 1.0], accumulate=accumulate, output=sf.FP32) == 3
+    # Its largest number stands for an infinity.
+    assert sf.dot([np.inf], [1.0], accumulate=accumulate, output=sf.FP32) == 6
+
+
+def test_a_message_names_the_index_in_the_result():
+    with pytest.raises(ValueError, match=r"no NaN, but the result( at index \(\))? is NaN"):
+        sf.dot([np.nan], [1.0], accumulate=sf.E2M1)
+    with pytest.raises(ValueError, match=r"at index \(1,\)"):
+        sf.matmul([[1.0], [np.nan]], [1.0], accumulate=sf.E2M1, output=sf.FP32)
+
+
+def test_units_take_run_results_that_are_numbers_of_theirs():
+    # FP8 numbers are FP16 numbers; formats without -0 have all sums of theirs, and one.
+    for inner, outer in [
+        (sf.E4M3, sf.tensor_core("hopper", sf.FP16)),
+        (sf.E5M2, sf.tensor_core("hopper", sf.FP16)),
+        (sf.E4M3FNUZ, sf.matrix_core("cdna3", sf.E4M3FNUZ)),
+        (sf.E4M3FNUZ, sf.matrix_core("cdna3", sf.FP16)),
+        (sf.BF16, sf.tensor_core("hopper", sf.TF32)),
+    ]:
+        assert sf.sum(ONES, accumulate=sf.blocked(1, inner, outer)) == 4
+    with pytest.raises(ValueError, match="takes FP16 operands, which sums in BF16 are not"):
+        sf.sum(ONES * 2.0**-30, accumulate=sf.blocked(1, sf.BF16, sf.tensor_core("hopper", sf.FP16)))
+    with pytest.raises(ValueError, match="takes E4M3 operands, which sums in E5M2 are not"):
+        sf.sum(ONES, accumulate=sf.blocked(1, sf.E5M2, sf.tensor_core("hopper", sf.E4M3)))
+
+
+def test_a_unit_without_formats_is_chosen_by_those_of_the_operands(rng):
+    a, b = rng.standard_normal((3, 64)), rng.standard_normal((64, 4))
+    for inputs in (sf.FP16, sf.BF16, (sf.E4M3, sf.E5M2), sf.cast(sf.E5M2), sf.FP64):
+        formats = tuple(getattr(x, "format", x) for x in inputs) if isinstance(inputs, tuple) else None
+        formats = formats or (getattr(inputs, "format", inputs),) * 2
+        want = sf.matmul(a, b, inputs=inputs, accumulate=sf.tensor_core("hopper", formats))
+        assert_bits(sf.matmul(a, b, inputs=inputs, accumulate=sf.tensor_core("hopper")), want)
+        promoted = sf.blocked(32, sf.tensor_core("hopper"), sf.FP32)
+        want = sf.matmul(a, b, inputs=inputs, accumulate=sf.blocked(32, sf.tensor_core("hopper", formats), sf.FP32))
+        assert_bits(sf.matmul(a, b, inputs=inputs, accumulate=promoted), want)
+    half = sf.matmul(a, b, inputs=sf.E4M3, accumulate=sf.tensor_core("hopper", output=sf.FP16))
+    assert_bits(half, sf.matmul(a, b, inputs=sf.E4M3, accumulate=sf.tensor_core("hopper", sf.E4M3, sf.FP16)))
+    with pytest.raises(ValueError, match="hopper has no unit for E3M2"):
+        sf.matmul(a, b, inputs=sf.E3M2, accumulate=sf.tensor_core("hopper"))
+
+
+MADE = [
+    sf.sequential(sf.FP16), sf.sequential(sf.FP16, sf.toward_zero, products=sf.E5M2), sf.pairwise(sf.BF16), sf.exact,
+    sf.kahan(sf.FP32, rounding=sf.stochastic(8, "A")), sf.blocked(32, sf.FP16, sf.tensor_core("hopper", sf.FP16)),
+    sf.fused(4, 20), sf.fused(8, 24, sf.FP16, zero_exponent=-20), sf.tensor_core("hopper"),
+    sf.tensor_core("hopper", output=sf.FP16), sf.tensor_core("hopper", (sf.E4M3, sf.E5M2), instruction="mma"),
+    sf.tensor_core("hopper", sf.FP16, instruction="wgmma"), sf.tensor_core("volta", sf.FP64),
+    sf.tensor_core("blackwell", sf.E2M1, scales=(16, sf.E4M3)), sf.matrix_core("cdna2", sf.BF16, variant="1k"),
+    sf.matrix_core("cdna3", (sf.E4M3FNUZ, sf.E5M2FNUZ)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulator", MADE, ids=str)
+def test_accumulators_print_as_the_call_that_makes_them(accumulator):
+    assert eval(repr(accumulator), vars(sf)) == accumulator
+    assert eval(str(accumulator), vars(sf)) == accumulator
+
+
+def test_accumulators_are_values():
+    assert len(set(MADE)) == len(MADE)
+    assert sf.tensor_core("hopper", "fp16") == sf.tensor_core("hopper", sf.FP16, instruction="wgmma")
+    assert sf.sequential(sf.FP16, sf.to_odd) == sf.sequential("fp16", rounding=sf.to_odd)
+    assert (
+        str(sf.tensor_core("hopper", sf.E4M3, instruction="mma")) == "tensor_core(\"hopper\", E4M3, instruction='mma')"
+    )
+
+
+def test_matrix_units_are_known_as_such():
+    assert sf.tensor_core("hopper").is_matrix_unit and sf.matrix_core("cdna1", sf.FP16).is_matrix_unit
+    assert sf.blocked(32, sf.tensor_core("hopper", sf.E4M3), sf.FP32).is_matrix_unit
+    assert not any(x.is_matrix_unit for x in (sf.sequential(sf.FP32), sf.exact, sf.fused(4, 20), sf.kahan(sf.FP16)))
