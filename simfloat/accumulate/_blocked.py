@@ -46,6 +46,7 @@ class Blocked(Accumulator):
     inner: Accumulator = field(kw_only=True)
     outer: Accumulator = field(kw_only=True)
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "blocked"
 
     def __post_init__(self) -> None:

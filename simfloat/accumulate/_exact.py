@@ -30,6 +30,7 @@ LARGEST = float(np.finfo(np.float64).max)
 class Exact(Accumulator):
     """The exact sum of the exact products, rounded once to `output`. An exact total of zero is +0."""
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "exact"
     takes_initial: ClassVar[bool] = True
 

@@ -54,6 +54,7 @@ class Fused(Accumulator):
     output: Format = FP32
     zero_exponent: int | None = field(default=None, kw_only=True)
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "fused"
 
     def __post_init__(self) -> None:

@@ -28,6 +28,7 @@ def kahan(format: Format | str, rounding: Rounding = nearest_even) -> Kahan:
 class Kahan(Stepwise):
     """See :func:`kahan`."""
 
+    __hash__ = Stepwise.__hash__
     maker: ClassVar[str] = "kahan"
     stages: ClassVar[int] = 5
     chunk: ClassVar[int] = 1

@@ -26,6 +26,7 @@ from simfloat.accumulate.units import (
     find,
     padded,
     powers,
+    taken_by,
 )
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format
@@ -75,6 +76,7 @@ class MatrixCore(Accumulator):
     inputs: FormatPair
     variant: str | None = field(default=None, kw_only=True)
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "matrix_core"
     is_matrix_unit: ClassVar[bool] = True
 
@@ -102,7 +104,7 @@ class MatrixCore(Accumulator):
 
     def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
-        check_operands(self, self.inputs, problem)
+        check_operands(self, taken_by(self.inputs), problem)
         if self.row in CHAINS:
             return Sequential(self.result).engine(problem)
         least = (self.inputs[0].emin, self.inputs[1].emin)

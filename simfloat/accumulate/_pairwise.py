@@ -27,6 +27,7 @@ def pairwise(format: Format | str, rounding: Rounding = nearest_even) -> Pairwis
 class Pairwise(Stepwise):
     """See :func:`pairwise`."""
 
+    __hash__ = Stepwise.__hash__
     maker: ClassVar[str] = "pairwise"
     stages: ClassVar[int] = 2  # the sums, then the products
     operations: ClassVar[int] = 2

@@ -58,6 +58,7 @@ class Sequential(Accumulator):
     rounding: Rounding = field(default=nearest_even, kw_only=True)
     products: Format | None = field(default=None, kw_only=True)
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "sequential"
     stages: ClassVar[int] = 2  # the sums, then the products
     chunk: ClassVar[int] = 1
@@ -88,21 +89,21 @@ class Sequential(Accumulator):
 
     def engine(self, problem: Problem) -> Engine:
         """The fastest loop that is exact for such operands."""
-        hardware = self._hardware
-        if hardware is not None:
-            if hardware is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
-                return _loop(self, "native", hardware)
+        native = self._native
+        if native is not None:
+            if native.carrier is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
+                return native
         engine = _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
         if self.products is None or self.products.has_nan or (problem.a.facts.finite and problem.b.facts.finite):
             return engine
         return _Watched(engine, self.products)
 
     @cached_property
-    def _hardware(self) -> FloatType | None:
-        """The type whose fused multiply-add is the step that is wanted, if there is one."""
-        if self.rounding != nearest_even or self.products is not None:
+    def _native(self) -> _Loop | None:
+        """The loop of the hardware's own fused multiply-adds, if they are the steps that are wanted."""
+        if self.rounding != nearest_even or self.products is not None or self.format not in (FP32, FP64):
             return None
-        return np.float64 if self.format == FP64 else np.float32 if self.format == FP32 else None
+        return _loop(self, "native", np.float64 if self.format == FP64 else np.float32)
 
     @property
     def _grids(self) -> tuple[NDArray, NDArray]:

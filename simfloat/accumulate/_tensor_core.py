@@ -27,6 +27,7 @@ from simfloat.accumulate.units import (
     find,
     padded,
     powers,
+    taken_by,
 )
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import (
@@ -176,6 +177,7 @@ class TensorCore(Accumulator):
     scales: tuple[int, Format] | None = field(default=None, kw_only=True)
     instruction: str | None = field(default=None, kw_only=True)
 
+    __hash__ = Accumulator.__hash__
     maker: ClassVar[str] = "tensor_core"
     is_matrix_unit: ClassVar[bool] = True
 
@@ -214,7 +216,7 @@ class TensorCore(Accumulator):
     def unit(self) -> Fused:
         """The unit as a fused sum."""
         terms, bits = self.row.terms, self.row.fraction_bits
-        if self.row == GROUPED:
+        if self.row is GROUPED:
             return Fused(terms, bits, FP32, zero_exponent=GROUPED_ZERO_EXPONENT)
         wide, half = ZERO_EXPONENTS[self.architecture]
         if self.row is TWO_STEPS:
@@ -230,16 +232,29 @@ class TensorCore(Accumulator):
     def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
         row = self.row
-        assert self.inputs is not None
-        check_operands(self, self.inputs, problem)
-        if row == DOUBLE:
+        check_operands(self, self._taken, problem)
+        if row is DOUBLE:
             return Sequential(FP64).engine(problem)
-        if row == GROUPED and self.scales:
+        if row is GROUPED and self.scales:
             return _Groups(self.unit, *self.scales)
-        finite = problem.a.facts.finite and problem.b.facts.finite and all(x.finite for x in problem.scales or ())
-        least = (self.inputs[0].emin, self.inputs[1].emin)
-        engine = FusedEngine(self.unit, least, finite, self.scales[0] if self.scales else 1, TF32 in self.inputs)
+        finite = problem.a.facts.finite and problem.b.facts.finite
+        if problem.scales:
+            finite = finite and problem.scales[0].finite and problem.scales[1].finite
+        engine = self._engines[finite]
         return _two_steps(engine, self.output, problem) if row is TWO_STEPS else engine
+
+    @cached_property
+    def _taken(self) -> FormatPair:
+        assert self.inputs is not None
+        return taken_by(self.inputs)
+
+    @cached_property
+    def _engines(self) -> tuple[FusedEngine, FusedEngine]:
+        """For operands among which there may be infinities and NaN, and for finite ones."""
+        assert self.inputs is not None
+        least, block = (self.inputs[0].emin, self.inputs[1].emin), self.scales[0] if self.scales else 1
+        cuts = TF32 in self.inputs
+        return FusedEngine(self.unit, least, False, block, cuts), FusedEngine(self.unit, least, True, block, cuts)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs" and self.inputs is not None:

@@ -17,7 +17,8 @@ class Accumulator:
     """The order and the roundings of a sum; an immutable value that prints as the call that makes it.
 
     A subclass has its options as fields, keyword-only ones where the call takes keywords, and the methods `result`,
-    `sums` and `engine`; what else it has of its own, it overrides.
+    `sums` and `engine`; what else it has of its own, it overrides. (`__hash__` must be named
+    again, lest the dataclass makes another one.)
     """
 
     #: The function that makes it.
@@ -93,6 +94,16 @@ class Accumulator:
             if field.kw_only and getattr(self, field.name) != field.default
         ]
         return f"{self.maker}({', '.join(positional + named)})"
+
+    def __hash__(self) -> int:
+        # Engines are remembered by accumulator, and a small sum takes no longer than to hash all its options.
+        if "_hash" not in self.__dict__:
+            values = tuple(getattr(self, field.name) for field in fields(self))
+            object.__setattr__(self, "_hash", hash((self.maker, values)))
+        return self._hash  # type: ignore[attr-defined]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def __repr__(self) -> str:
         return self._call(repr)

@@ -162,7 +162,7 @@ def finish(
 ) -> NDArray[np.floating]:
     """The sums rounded once to the output format, in an array of `shape`."""
     target, result = options.target, options.accumulator.result
-    if result is not None and not result.has_nan:
+    if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
     if divisor != 1.0 and result is not None:  # exact sums are divided before they are rounded
         return compute_drawn("divide", [sums, np.array([divisor])], target, draw).reshape(shape)

@@ -124,13 +124,4 @@ ONES = Facts(1, 0, 0, 1)
 
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
-    # Without compilation, when the loops are debugged, these are NumPy's integers.
-    fractions, first, last, finite = map(int, kernels.facts.bit_facts(x.reshape(-1)))
-    if last < 0:
-        return ONES if finite else ONES._replace(finite=False)
-    if first == 0:
-        # A subnormal float64 is a multiple of the smallest one.
-        return Facts(53, -1074, -1074, max(last, 1) - 1022, bool(finite))
-    # Below the hidden bit, as many bits as the fractions use together.
-    used = 52 - ((fractions & -fractions).bit_length() - 1) if fractions else 0
-    return Facts(used + 1, first - 1023 - used, first - 1023, last - 1022, bool(finite))
+    return Facts._make(kernels.facts.bit_facts(x.reshape(-1)))

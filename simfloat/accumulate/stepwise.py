@@ -36,6 +36,8 @@ class Stepwise(Accumulator):
     format: Format
     rounding: Rounding = field(default=nearest_even, kw_only=True)
 
+    __hash__ = Accumulator.__hash__
+
     #: How many roundings it makes a product.
     operations: ClassVar[int]
 

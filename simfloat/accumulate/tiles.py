@@ -33,8 +33,11 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     if start is not None:
         addend = start.reshape(count, m, n)
         sums[:] = addend.transpose(0, 2, 1) if swap else addend
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    if left.dtype == right.dtype == engine.carrier:
         left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
+    else:
+        with np.errstate(invalid="ignore"):  # converting a signalling NaN
+            left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap) for x in pair]
 

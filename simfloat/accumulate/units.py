@@ -73,18 +73,25 @@ def find(
     raise ValueError(f"{architecture} has no unit for {wanted}. It has {has}.")
 
 
-def check_operands(unit: object, inputs: FormatPair, problem: Problem) -> None:
-    """Refuse operands that are not numbers of the unit's formats; a TF32 unit takes float32 numbers."""
+def taken_by(inputs: FormatPair) -> FormatPair:
+    """The formats of the operands that a unit takes: one for TF32 takes float32 numbers."""
     a, b = (FP32 if format == TF32 else format for format in inputs)
-    if not _are_numbers(problem.a, a):
-        _refuse(unit, "a", problem.a, a)
-    if not _are_numbers(problem.b, b):
-        _refuse(unit, "b", problem.b, b)
+    return a, b
+
+
+def check_operands(unit: object, taken: FormatPair, problem: Problem) -> None:
+    """Refuse operands that are not numbers of the formats that the unit takes."""
+    if not _are_numbers(problem.a, taken[0]):
+        _refuse(unit, "a", problem.a, taken[0])
+    if not _are_numbers(problem.b, taken[1]):
+        _refuse(unit, "b", problem.b, taken[1])
 
 
 def _are_numbers(known: Known, format: Format) -> bool:
     """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
-    if known.format == format or (format == FP32 and known.is_float32):
+    if known.format is format or (known.is_float32 and format is FP32):
+        return True
+    if known.format == format:
         return True
     return (known.facts.finite or _has_specials_of(format, known.format)) and known.facts.inside(format)
 

@@ -56,7 +56,9 @@ if hasattr(os, "register_at_fork"):  # Windows does not fork
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
     """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread."""
-    if len(pieces) < 2 or _count == 1:
+    if len(pieces) == 1:
+        return [work(pieces[0])]
+    if not pieces or _count == 1:
         return [work(piece) for piece in pieces]
     begun = [_pool(_count).submit(work, piece) for piece in pieces[:-1]]
     last = work(pieces[-1])

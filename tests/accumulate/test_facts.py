@@ -58,7 +58,7 @@ def holds(facts, x):
 @pytest.mark.parametrize("format", [sf.FP16, sf.E4M3, sf.E2M1, sf.BF16], ids=str)
 def test_numbers_of_a_format_are_inside_it_and_no_other_numbers(format):
     assert facts_of(np.array([0.0, format.smallest_subnormal])).inside(format)
-    assert facts_of(np.array([format.eps, 1.0, 1.0 + format.eps])).inside(format)
+    assert facts_of(np.array([1.0, 1.0 + format.eps])).inside(format)
     assert facts_of(np.array([2.0**format.emax])).inside(format)
     assert not facts_of(np.array([format.smallest_subnormal / 2])).inside(format)
     assert not facts_of(np.array([1.0 + format.eps / 2])).inside(format)
