@@ -15,7 +15,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
-from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP64, Format, Rounding
 
@@ -56,6 +56,7 @@ class Exact(Accumulator):
         _check_output(problem.output, problem.rounding)
         to_nearest = problem.output == FP64
         if not inside or problem.divisor != 1:
+            _check_ends(problem.output, problem.rounding)
             return _Fractions(Fraction(problem.divisor), to_nearest)
         return _Bins(_anchors(summands, growth), exact_products, to_nearest)
 
@@ -153,6 +154,15 @@ def _anchors(products: Facts, growth: int) -> NDArray[np.float64]:
         # What is left of a product is at most half a grid; the sum of all that needs `growth` bits more.
         grids.append(grids[-1] - 1 + growth - 53)
     return np.array([1.5 * math.ldexp(1.0, 52 + max(grid, products.low)) for grid in grids])
+
+
+def _check_ends(output: Format, rounding: Rounding) -> None:
+    """Totals travel as float64, which must show what lies below the smallest and above the largest number of `output`."""
+    if output != FP64 and not odd_suffices(output, rounding):
+        raise ValueError(
+            f"An exact sum that leaves float64's range cannot be rounded to {output} under {rounding}, whose numbers "
+            f"reach to the ends of that range. Scale an operand by a power of two."
+        )
 
 
 def _check_output(output: Format, rounding: Rounding) -> None:

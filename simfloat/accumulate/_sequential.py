@@ -148,7 +148,7 @@ def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | Non
         sums, products = (grid.numbers(format, mode).astype(carrier) for format in formats)
     else:
         sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
-    sign = carrier(-1 if mode.mode == "toward_negative" else 1)
+    sign = carrier(mode.zero_sum)
     cost = 0.03 if step == "native" else 0.5 if step.endswith(("directed", "to_odd")) else 0.2
     return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
 
@@ -179,8 +179,7 @@ class _Wide(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         rounding, formats = self.accumulator.rounding, self.accumulator._formats
-        sign = -1.0 if rounding.mode == "toward_negative" else 1.0
-        pair = rounding.is_stochastic and not all(odd_suffices(format, rounding) for format in formats)
+        sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
         rounds_products = self.accumulator.products is not None
         kernels.sequential.sequential_wide(
             a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products

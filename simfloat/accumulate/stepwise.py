@@ -117,6 +117,6 @@ def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | Non
         numbers = kernels.grid.numbers(format, rounding).astype(carrier)
     else:
         numbers = kernels.grid.numbers_below(format, rounding, top, carrier)
-    sign = carrier(-1 if rounding.mode == "toward_negative" else 1)
-    pair = rounding.is_stochastic and not odd_suffices(format, rounding)
+    sign = carrier(rounding.zero_sum)
+    pair = not odd_suffices(format, rounding)
     return _Loop(carrier, loops[kind], numbers, sign, pair, accumulator.operations * COSTS[kind])

@@ -7,9 +7,6 @@ from simfloat.formats import FP64, Format, Rounding
 #: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
 MOST_PRECISION = 50
 
-#: log2 of the smallest spacing below which float64 still has two bits: one for the tie, one for what lies beside it.
-LOWEST_SPACING = -1074 + 2
-
 
 def check_precision(format: Format, rounding: Rounding) -> None:
     """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
@@ -18,16 +15,11 @@ def check_precision(format: Format, rounding: Rounding) -> None:
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
             f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
         )
-    if format.emin - format.mantissa_bits < LOWEST_SPACING and format.precision <= MOST_PRECISION:
-        raise ValueError(
-            f"An operation is rounded once where float64 has two bits below the format's last one; {format} has "
-            f"numbers below 2^{LOWEST_SPACING}. Use a smaller bias."
-        )
 
 
 def odd_suffices(format: Format, rounding: Rounding) -> bool:
-    """Whether round-to-odd in float64 holds all that a draw reads, at every magnitude of the format."""
+    """Whether round-to-odd in float64 holds all that a rounding reads, at every magnitude of the format."""
     # A draw reads `bits` bits below the last place, and two more stand for what lies below.
     bits = rounding.bits + 2
-    inside = format.emin - format.mantissa_bits - bits >= -1074 and format.emax < 1023
-    return inside and format.precision + bits <= 53
+    above = format.emax < 1023 or not rounding.is_stochastic  # without a draw, what lies above is beyond the largest
+    return above and format.emin - format.mantissa_bits - bits >= -1074 and format.precision + bits <= 53

@@ -114,11 +114,11 @@ class _Apart(Computed):
         self.round_block(plan, start, start + out.size, words, out)
 
 
-class Drawn(_Apart):
-    """The same, rounded at random from more bits than float64 holds."""
+class Paired(_Apart):
+    """The same, rounded from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = kernels.elementwise.drawn_results[self.route.kernel]
+        loop = kernels.elementwise.paired_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
@@ -180,9 +180,9 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool) -
     kernel = OPERATIONS[operation].computes or operation
     source = _source_of(kernel, format, rounding, single)
     exact = kernels.elementwise.exact_results[kernel]
-    sign = -1.0 if rounding.mode == "toward_negative" else 1.0
     nothing = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
-    return Route(operation, kernel, source, plan_for(format, rounding, source.carrier), exact, sign, nothing)
+    plan = plan_for(format, rounding, source.carrier)
+    return Route(operation, kernel, source, plan, exact, rounding.zero_sum, nothing)
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
@@ -190,7 +190,6 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) ->
         return Native if kernel in NATIVE else Double
     if rounding.mode == "nearest_even" and format == FP32 and single and kernel in NATIVE:
         return NativeSingle
-    # A draw reads the exact result to `bits` bits below the last place, and two more for what lies below.
-    if rounding.is_stochastic and not odd_suffices(format, rounding):
-        return Drawn
+    if not odd_suffices(format, rounding):
+        return Paired
     return Computed

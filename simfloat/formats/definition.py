@@ -11,9 +11,7 @@ import math
 from fractions import Fraction
 
 from simfloat.formats.format import Format
-from simfloat.formats.rounding import Rounding
-
-HALF = Fraction(1, 2)
+from simfloat.formats.rounding import MODES, Rounding
 
 
 def round_value(x: float | Fraction, format: Format, rounding: Rounding, random: int = 0) -> float:
@@ -40,7 +38,7 @@ def round_magnitude(
     exponent = max(floor_log2(magnitude), format.emin) - format.mantissa_bits
     spacing = Fraction(2) ** exponent
     kept, rest = divmod(magnitude / spacing, 1)
-    if _away(kept, rest, _is_odd(kept, exponent, format), negative, rounding, random):
+    if _away(rest, _is_odd(kept, exponent, format), negative, rounding, random):
         kept += 1
     return kept * spacing
 
@@ -58,23 +56,11 @@ def _is_odd(kept: int, exponent: int, format: Format) -> bool:
     return kept > 0 and (exponent + format.bias) % 2 == 1
 
 
-def _away(kept: int, rest: Fraction, odd: bool, negative: bool, rounding: Rounding, random: int) -> bool:
+def _away(rest: Fraction, odd: bool, negative: bool, rounding: Rounding, random: int) -> bool:
     """Whether the neighbour farther from zero is chosen; `rest` is the part of a spacing that was cut off."""
-    match rounding.mode:
-        case "nearest_even":
-            return rest > HALF or (rest == HALF and odd)
-        case "nearest_away":
-            return rest >= HALF
-        case "toward_zero":
-            return False
-        case "toward_positive":
-            return rest > 0 and not negative
-        case "toward_negative":
-            return rest > 0 and negative
-        case "to_odd":
-            return rest > 0 and not odd
-        case _:
-            return _stochastic_away(rest, rounding, random)
+    if rounding.is_stochastic:
+        return _stochastic_away(rest, rounding, random)
+    return MODES[rounding.mode].away(rest, odd, negative)
 
 
 def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:
@@ -108,8 +94,7 @@ def _overflow(negative: bool, format: Format, rounding: Rounding, infinite: bool
     """What lies beyond the largest number: IEEE 754-2019 section 7.4, and facts of the format."""
     if negative and not format.signed:
         return _nan(format)
-    inside = {"toward_zero", "to_odd", "toward_positive" if negative else "toward_negative"}
-    stops = rounding.saturates or format.clamps or (rounding.mode in inside and not infinite)
+    stops = format.clamps or rounding.saturates or (not infinite and rounding.stops(negative))
     if not stops and not format.has_infinity:
         return _nan(format)
     value = format.max if stops else math.inf

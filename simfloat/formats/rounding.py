@@ -2,11 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import NamedTuple
 
 from simfloat.formats.value import hashed_once
 
-DETERMINISTIC = ("nearest_even", "nearest_away", "toward_zero", "toward_positive", "toward_negative", "to_odd")
+HALF = Fraction(1, 2)
+
+
+class Mode(NamedTuple):
+    """A deterministic mode, defined on magnitudes.
+
+    `away(rest, odd, negative)` tells whether the neighbour farther from zero is chosen: `rest` is the part of a spacing
+    by which the magnitude exceeds the other one, `odd` whether that one is odd.
+    """
+
+    away: Callable[[Fraction, bool, bool], bool]
+    stops: tuple[bool, bool] = (False, False)  # whether a positive, a negative overflow stays at the largest number
+    zero_sum: float = 1.0  # the sign of x - x
+
+
+#: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
+MODES = {
+    "nearest_even": Mode(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd)),
+    "nearest_away": Mode(lambda rest, odd, negative: rest >= HALF),
+    "toward_zero": Mode(lambda rest, odd, negative: False, stops=(True, True)),
+    "toward_positive": Mode(lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True)),
+    "toward_negative": Mode(lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0),
+    "to_odd": Mode(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True)),
+}
 VARIANTS = ("A", "B", "C")
 
 
@@ -15,8 +41,8 @@ VARIANTS = ("A", "B", "C")
 class Rounding:
     """A rounding mode. Use the constants of this module and :func:`stochastic` rather than the constructor.
 
-    mode is one of the deterministic modes of IEEE 754-2019 section 4.3 (plus ``to_odd``), or ``"stochastic"``
-    with its number of random `bits` and its `variant`. With ``saturates`` overflow is clamped to +-max.
+    mode is one of MODES, or ``"stochastic"`` with its number of random `bits` and its `variant`. With ``saturates``
+    overflow is clamped to +-max.
     """
 
     mode: str
@@ -27,8 +53,8 @@ class Rounding:
     def __post_init__(self) -> None:
         if self.mode == "stochastic":
             _check_stochastic(self.bits, self.variant)
-        elif self.mode not in DETERMINISTIC:
-            raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(DETERMINISTIC)}, stochastic.")
+        elif self.mode not in MODES:
+            raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(MODES)}, stochastic.")
         elif self.bits or self.variant:
             raise ValueError(f"{self.mode} takes no random bits and no variant; use stochastic(bits=..., variant=...).")
 
@@ -36,6 +62,15 @@ class Rounding:
     def is_stochastic(self) -> bool:
         """Whether the mode draws random bits, and so needs a stream."""
         return self.mode == "stochastic"
+
+    @property
+    def zero_sum(self) -> float:
+        """1.0 or -1.0, the sign of an exact zero sum of unlike signs."""
+        return 1.0 if self.is_stochastic else MODES[self.mode].zero_sum
+
+    def stops(self, negative: bool) -> bool:
+        """Whether a finite result beyond the largest number stays there: the mode saturates or points back inside."""
+        return self.saturates or (not self.is_stochastic and MODES[self.mode].stops[negative])
 
     def saturating(self) -> Rounding:
         """The same mode with overflow clamped to +-max, infinite operands and results included."""

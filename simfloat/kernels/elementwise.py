@@ -20,10 +20,11 @@ from simfloat.kernels.functions import (
     reciprocal_root,
     trigonometric,
 )
+from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, scalar, specialize
+from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, is_extreme
-from simfloat.kernels.rounding import one_nan, stochastic_pair
+from simfloat.kernels.plain import one_nan
 
 BLOCK = 2048
 
@@ -51,48 +52,64 @@ def _any_extreme(operand, part):
     return found
 
 
-def _exact(a, b, c, sign, out):
+def exact_loop(quick, wide):
     """Round-to-odd of the exact result for each element."""
-    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
-    for start in range(0, out.size, BLOCK):
-        stop = min(start + BLOCK, out.size)
-        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-        z, block = _part(c, c_repeated, start, stop), out[start:stop]
-        careful = _any_extreme(a, x) | _any_extreme(b, y) | _any_extreme(c, z)
-        for i in range(block.size):
-            value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
-            block[i] = value
-            careful |= np.int64(value != value)
-        if careful != 0:
+
+    @kernel
+    def loop(a, b, c, sign, out):
+        a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+            z, block = _part(c, c_repeated, start, stop), out[start:stop]
+            careful = _any_extreme(a, x) | _any_extreme(b, y) | _any_extreme(c, z)
             for i in range(block.size):
-                if is_extreme(x[i]) or is_extreme(y[i]) or is_extreme(z[i]) or block[i] != block[i]:
-                    high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
-                    block[i] = odd_of(high, low, exponent)
+                value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = value
+                careful |= np.int64(value != value)
+            if careful != 0:
+                for i in range(block.size):
+                    if is_extreme(x[i]) or is_extreme(y[i]) or is_extreme(z[i]) or block[i] != block[i]:
+                        high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                        block[i] = odd_of(high, low, exponent)
+
+    return loop
 
 
-def _drawn(a, b, c, sign, words, out, numbers):
-    """Each exact result rounded at random from more bits than float64 has: for p + bits + 2 > 53."""
-    grid = unpack(numbers)
-    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
-    for start in range(0, out.size, BLOCK):
-        stop = min(start + BLOCK, out.size)
-        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-        z, block = _part(c, c_repeated, start, stop), out[start:stop]
-        for i in range(block.size):
-            high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
-            block[i] = one_nan(stochastic_pair(high, low, exponent, words[start + i], grid))
+def paired_loop(wide):
+    """Each exact result rounded once from more bits than float64 shows: see general.round_pair."""
+
+    @kernel
+    def loop(a, b, c, sign, words, out, numbers):
+        grid = unpack(numbers)
+        a_repeated, b_repeated, c_repeated, words_repeated = _repeated(a), _repeated(b), _repeated(c), _repeated(words)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+            z, block = _part(c, c_repeated, start, stop), out[start:stop]
+            drawn = _part(words, words_repeated, start, stop)
+            for i in range(block.size):
+                high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = one_nan(round_pair(high, low, exponent, drawn[i], grid))
+
+    return loop
 
 
-def _double(a, b, c, sign, out):
+def double_loop(wide):
     """Each exact result rounded to nearest even in float64."""
-    a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
-    for start in range(0, out.size, BLOCK):
-        stop = min(start + BLOCK, out.size)
-        x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-        z, block = _part(c, c_repeated, start, stop), out[start:stop]
-        for i in range(block.size):
-            high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)  # noqa: F821
-            block[i] = double_of(high, low, exponent)
+
+    @kernel
+    def loop(a, b, c, sign, out):
+        a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
+            z, block = _part(c, c_repeated, start, stop), out[start:stop]
+            for i in range(block.size):
+                high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = double_of(high, low, exponent)
+
+    return loop
 
 
 @kernel
@@ -103,31 +120,49 @@ def native_fma(a, b, c, out):
         out[i] = fma(out.dtype.type(a[i * a_step]), out.dtype.type(b[i * b_step]), out.dtype.type(c[i * c_step]))
 
 
-#: name -> (quick, wide): the exact result in one float64, and in two with an exponent.
-OPERATIONS = {
-    "add": (lambda x, y, z, s: exact.add_odd(x, y, s), lambda x, y, z, s: exact.add_wide(x, y, s)),
-    "subtract": (lambda x, y, z, s: exact.add_odd(x, -y, s), lambda x, y, z, s: exact.add_wide(x, -y, s)),
-    "multiply": (lambda x, y, z, s: exact.multiply_odd(x, y), lambda x, y, z, s: exact.multiply_wide(x, y)),
-    "divide": (lambda x, y, z, s: exact.divide_odd(x, y), lambda x, y, z, s: exact.divide_wide(x, y)),
-    "fma": (lambda x, y, z, s: exact.fma_odd(x, y, z, s), lambda x, y, z, s: exact.fma_wide(x, y, z, s)),
-    "sqrt": (lambda x, y, z, s: exact.sqrt_odd(x), lambda x, y, z, s: exact.sqrt_wide(x)),
-    "reciprocal": (lambda x, y, z, s: exact.divide_odd(1.0, x), lambda x, y, z, s: exact.divide_wide(1.0, x)),
-    "rsqrt": (lambda x, y, z, s: reciprocal_root.rsqrt_quick(x), lambda x, y, z, s: reciprocal_root.rsqrt_wide(x)),
-    "exp": (lambda x, y, z, s: exponential.exp_quick(x), lambda x, y, z, s: exponential.exp_wide(x)),
-    "log": (lambda x, y, z, s: logarithm.log_quick(x), lambda x, y, z, s: logarithm.log_wide(x)),
-    "log2": (lambda x, y, z, s: logarithm.log2_quick(x), lambda x, y, z, s: logarithm.log2_wide(x)),
-    "power": (lambda x, y, z, s: power.power_quick(x, y), lambda x, y, z, s: power.power_wide(x, y)),
-    "tanh": (lambda x, y, z, s: exponential.tanh_quick(x), lambda x, y, z, s: exponential.tanh_wide(x)),
-    "sigmoid": (lambda x, y, z, s: exponential.sigmoid_quick(x), lambda x, y, z, s: exponential.sigmoid_wide(x)),
-    "sin": (lambda x, y, z, s: trigonometric.sin_quick(x), lambda x, y, z, s: trigonometric.sin_wide(x)),
-    "cos": (lambda x, y, z, s: trigonometric.cos_quick(x), lambda x, y, z, s: trigonometric.cos_wide(x)),
-    "gelu": (lambda x, y, z, s: gelu.gelu_quick(x), lambda x, y, z, s: gelu.gelu_wide(x)),
-    "erf": (lambda x, y, z, s: error_function.erf_quick(x), lambda x, y, z, s: error_function.erf_wide(x)),
+def _of_one(function):
+    """A function of one operand as one of three and a sign."""
+    return scalar(lambda x, y, z, sign: function(x))
+
+
+def _of_two(function):
+    return scalar(lambda x, y, z, sign: function(x, y))
+
+
+def _sum_of_two(function):
+    """A function of two operands and the sign of its zero sums."""
+    return scalar(lambda x, y, z, sign: function(x, y, sign))
+
+
+def _sum_of_three(function):
+    return scalar(lambda x, y, z, sign: function(x, y, z, sign))
+
+
+#: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
+_OPERATIONS = {
+    "add": (_sum_of_two, exact.add_odd, exact.add_wide),
+    "subtract": (_sum_of_two, exact.subtract_odd, exact.subtract_wide),
+    "multiply": (_of_two, exact.multiply_odd, exact.multiply_wide),
+    "divide": (_of_two, exact.divide_odd, exact.divide_wide),
+    "fma": (_sum_of_three, exact.fma_odd, exact.fma_wide),
+    "sqrt": (_of_one, exact.sqrt_odd, exact.sqrt_wide),
+    "reciprocal": (_of_one, exact.reciprocal_odd, exact.reciprocal_wide),
+    "rsqrt": (_of_one, reciprocal_root.rsqrt_quick, reciprocal_root.rsqrt_wide),
+    "exp": (_of_one, exponential.exp_quick, exponential.exp_wide),
+    "log": (_of_one, logarithm.log_quick, logarithm.log_wide),
+    "log2": (_of_one, logarithm.log2_quick, logarithm.log2_wide),
+    "power": (_of_two, power.power_quick, power.power_wide),
+    "tanh": (_of_one, exponential.tanh_quick, exponential.tanh_wide),
+    "sigmoid": (_of_one, exponential.sigmoid_quick, exponential.sigmoid_wide),
+    "sin": (_of_one, trigonometric.sin_quick, trigonometric.sin_wide),
+    "cos": (_of_one, trigonometric.cos_quick, trigonometric.cos_wide),
+    "gelu": (_of_one, gelu.gelu_quick, gelu.gelu_wide),
+    "erf": (_of_one, error_function.erf_quick, error_function.erf_wide),
 }
 
-exact_results, drawn_results, double_results = {}, {}, {}
-for _name, (_quick, _wide) in OPERATIONS.items():
-    _bound = {"quick": scalar(_quick), "wide": scalar(_wide)}
-    exact_results[_name] = specialize(_exact, f"exact_{_name}", **_bound)
-    drawn_results[_name] = specialize(_drawn, f"drawn_{_name}", **_bound)
-    double_results[_name] = specialize(_double, f"double_{_name}", **_bound)
+#: name -> (quick, wide) as functions of three operands and a sign.
+OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide) in _OPERATIONS.items()}
+
+exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
+paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}

@@ -47,6 +47,12 @@ def add_odd(a, b, sign):
 
 
 @scalar
+def subtract_odd(a, b, sign):
+    """a - b; `sign` as in add_odd."""
+    return add_odd(a, -b, sign)
+
+
+@scalar
 def multiply_odd(a, b):
     """a * b."""
     p, e = two_product(a, b)
@@ -59,6 +65,12 @@ def divide_odd(a, b):
     q = a / b
     r = fma(-q, b, a)
     return odd(q, r if b > 0.0 else -r)
+
+
+@scalar
+def reciprocal_odd(x):
+    """1 / x."""
+    return divide_odd(1.0, x)
 
 
 @scalar
@@ -90,7 +102,9 @@ def odd_sum(a, b):
 @scalar
 def nearest_integer(x):
     """The integer nearest to a float64, ties to even; zeros are +0."""
-    return (x + INTEGER) - INTEGER if abs(x) < 2.0**51 else x
+    # From 2^52 on all numbers are integers, and a sum with an anchor of that sign and size has integers' spacing.
+    anchor = math.copysign(2.0**52, x)
+    return (x + anchor) - anchor if abs(x) < 2.0**52 else x
 
 
 @scalar
@@ -161,6 +175,12 @@ def add_wide(a, b, sign):
 
 
 @scalar
+def subtract_wide(a, b, sign):
+    """a - b for any operands."""
+    return add_wide(a, -b, sign)
+
+
+@scalar
 def multiply_wide(a, b):
     """a * b for any operands."""
     x, x_exponent = split(a)
@@ -178,6 +198,12 @@ def divide_wide(a, b):
     if high == 0.0 or not abs(high) < np.inf:
         return high, 0.0, 0
     return high, divide_odd(fma(-high, y, x), y), x_exponent - y_exponent
+
+
+@scalar
+def reciprocal_wide(x):
+    """1 / x for any operand."""
+    return divide_wide(1.0, x)
 
 
 @scalar

@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, scalar, specialize
+from simfloat.kernels.jit import kernel, reader, scalar
 from simfloat.kernels.machine import binade, truncate
-from simfloat.kernels.rounding import nearest
+from simfloat.kernels.plain import nearest
 
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
 COLUMNS = 128
@@ -37,10 +37,8 @@ class Unit(NamedTuple):
     zero: float  # power that a zero takes part with; 2^-900 if it takes none
 
 
-@scalar
-def unit_of(numbers):
-    """The unit in an array."""
-    return Unit(numbers[0], numbers[1], numbers[2], numbers[3])
+#: The unit in an array.
+unit_of = reader(Unit)
 
 
 @kernel
@@ -75,55 +73,61 @@ def nearest_without_sign(x, grid):
     return nearest(x, grid) + 0.0
 
 
-def _fused(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
-    unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
-    terms = np.int64(unit.terms)
-    top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
-    for left in range(0, out.shape[1], COLUMNS):
-        right = min(left + COLUMNS, out.shape[1])
-        for first in range(0, a.shape[1], terms):
-            last = min(first + terms, a.shape[1])
-            paired = last - (last - first) % 4
-            for i in range(out.shape[0]):
-                sums = out[i, left:right]
-                for j in range(sums.size):
-                    top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
-                if unit.zero > unit.least:
-                    _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
-                for k in range(first, paired, 4):
-                    w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
-                    p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
-                    r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+def fused(convert):
+    """The loop for units that round their totals by `convert`."""
+
+    @kernel
+    def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
+        unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
+        terms = np.int64(unit.terms)
+        top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            for first in range(0, a.shape[1], terms):
+                last = min(first + terms, a.shape[1])
+                paired = last - (last - first) % 4
+                for i in range(out.shape[0]):
+                    sums = out[i, left:right]
                     for j in range(sums.size):
-                        top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
-                for k in range(paired, last):
-                    w, p = a_powers[i, k], b_powers[k, left:right]
+                        top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
+                    if unit.zero > unit.least:
+                        _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
+                    for k in range(first, paired, 4):
+                        w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
+                        p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
+                        r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+                        for j in range(sums.size):
+                            top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
+                    for k in range(paired, last):
+                        w, p = a_powers[i, k], b_powers[k, left:right]
+                        for j in range(sums.size):
+                            top[j] = max(top[j], w * p[j])
                     for j in range(sums.size):
-                        top[j] = max(top[j], w * p[j])
-                for j in range(sums.size):
-                    scale[j] = unit.unit / top[j]
-                    total[j] = truncate(sums[j] * scale[j])
-                for k in range(first, paired, 4):
-                    w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-                    p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
-                    for j in range(sums.size):
-                        one, two = truncate(w * p[j] * scale[j]), truncate(x * q[j] * scale[j])
-                        three, four = truncate(y * r[j] * scale[j]), truncate(z * s[j] * scale[j])
-                        total[j] += (one + two) + (three + four)
-                for k in range(paired, last):
-                    w, p = a[i, k], b[k, left:right]
-                    for j in range(sums.size):
-                        total[j] += truncate(w * p[j] * scale[j])
-                # The plain sum is NaN or infinite just where the unit's is.
-                plain[: sums.size] = sums
-                if not finite:
-                    for k in range(first, last):
+                        scale[j] = unit.unit / top[j]
+                        total[j] = truncate(sums[j] * scale[j])
+                    for k in range(first, paired, 4):
+                        w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+                        p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
+                        for j in range(sums.size):
+                            one, two = truncate(w * p[j] * scale[j]), truncate(x * q[j] * scale[j])
+                            three, four = truncate(y * r[j] * scale[j]), truncate(z * s[j] * scale[j])
+                            total[j] += (one + two) + (three + four)
+                    for k in range(paired, last):
                         w, p = a[i, k], b[k, left:right]
                         for j in range(sums.size):
-                            plain[j] += w * p[j]
-                for j in range(sums.size):
-                    rounded = convert(total[j] / scale[j], grid)  # noqa: F821
-                    sums[j] = rounded if abs(plain[j]) < np.inf else plain[j]
+                            total[j] += truncate(w * p[j] * scale[j])
+                    # The plain sum is NaN or infinite just where the unit's is.
+                    plain[: sums.size] = sums
+                    if not finite:
+                        for k in range(first, last):
+                            w, p = a[i, k], b[k, left:right]
+                            for j in range(sums.size):
+                                plain[j] += w * p[j]
+                    for j in range(sums.size):
+                        rounded = convert(total[j] / scale[j], grid)
+                        sums[j] = rounded if abs(plain[j]) < np.inf else plain[j]
+
+    return loop
 
 
 @scalar
@@ -184,7 +188,4 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
 
 
 #: Loops by how the total is rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite).
-loops = {
-    "truncated": specialize(_fused, "fused_truncated", convert=truncated),
-    "nearest": specialize(_fused, "fused_nearest", convert=nearest_without_sign),
-}
+loops = {"truncated": fused(truncated), "nearest": fused(nearest_without_sign)}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats import Format, Rounding, nearest_even
-from simfloat.kernels.jit import scalar
+from simfloat.kernels.jit import reader
 
 
 class Grid(NamedTuple):
@@ -37,9 +37,9 @@ class Grid(NamedTuple):
     code_parity: float  # 1 if float64's exponent field and the format's differ in parity
     extended: float  # 1 if anchors or spacings can leave float64's range
     nearest_even: float  # 1 in that mode
-    away_positive: float  # part of a spacing from which a positive magnitude is rounded up; 2: never
+    away_positive: float  # the fields of Away
     away_negative: float
-    away_odd: float  # added to it when the lower neighbour is odd
+    away_odd: float
     random_step: float  # 2^-bits of a spacing, as part of the binade
     random_start: float  # a spacing minus half a random step for variants B and C, a spacing for A
     random_shift: float  # 32 minus bits
@@ -48,23 +48,27 @@ class Grid(NamedTuple):
     mantissa_bits: float
 
 
-@scalar
-def unpack(numbers):
-    """The grid in the type of the array `numbers`: float64, or float32 for arithmetic in float32."""
-    return Grid(
-        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7],
-        numbers[8], numbers[9], numbers[10], numbers[11], numbers[12], numbers[13], numbers[14], numbers[15],
-        numbers[16], numbers[17], numbers[18], numbers[19], numbers[20], numbers[21], numbers[22], numbers[23],
-        numbers[24], numbers[25], numbers[26],
-    )  # fmt: skip
+#: The grid in an array, in the array's type: float64, or float32 for arithmetic in float32.
+unpack = reader(Grid)
 
 
-_AWAY = {  # positive, negative, odd
-    "nearest_away": (0.5, 0.5, 0.0),
-    "toward_zero": (2.0, 2.0, 0.0),
-    "toward_positive": (0.0, 2.0, 0.0),
-    "toward_negative": (2.0, 0.0, 0.0),
-    "to_odd": (0.0, 0.0, 2.0),
+class Away(NamedTuple):
+    """From which part of a spacing on a magnitude is rounded up: 0 for any part, NEVER for none."""
+
+    positive: float
+    negative: float
+    odd: float = 0.0  # added to it when the lower neighbour is odd
+
+
+NEVER = 2.0
+
+#: How kernels carry out each mode but the nearest with ties to even, which the hardware's own addition gives.
+AWAY = {
+    "nearest_away": Away(0.5, 0.5),
+    "toward_zero": Away(NEVER, NEVER),
+    "toward_positive": Away(0.0, NEVER),
+    "toward_negative": Away(NEVER, 0.0),
+    "to_odd": Away(0.0, 0.0, odd=NEVER),
 }
 
 
@@ -72,7 +76,8 @@ _AWAY = {  # positive, negative, odd
 def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.float64]:
     """The fields of Grid, in order, as a float64 array; not to be written to."""
     mantissa_bits, bias = format.mantissa_bits, format.bias
-    away = _AWAY.get(rounding.mode, (2.0, 2.0, 0.0))
+    # A random draw decides by its threshold, and nearest even has none.
+    away = AWAY.get(rounding.mode, Away(NEVER, NEVER))
     step = 2.0**-rounding.bits * format.eps if rounding.bits else 0.0
     scale = not format.has_zero
     flushes = not format.subnormals and not scale
@@ -84,9 +89,9 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
         low_anchor=math.ldexp(1.0, format.emin + 52 - mantissa_bits),
         max=format.max,
-        overflow_positive=_beyond(format, rounding, "toward_negative"),
-        overflow_negative=_beyond(format, rounding, "toward_positive"),
-        infinite=_beyond(format, rounding, None),
+        overflow_positive=_beyond(format, rounding.stops(negative=False)),
+        overflow_negative=_beyond(format, rounding.stops(negative=True)),
+        infinite=_beyond(format, rounding.saturates),
         zero=-0.0 if format.has_negative_zero else 0.0,
         at_zero=math.nan if scale else 0.0,
         least=format.smallest_normal if flushes or scale else 0.0,
@@ -96,9 +101,9 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
         code_parity=float((1023 - bias) % 2),
         extended=float(format.emax > 900 or format.emin - mantissa_bits < -900),
         nearest_even=float(rounding.mode == "nearest_even"),
-        away_positive=away[0],
-        away_negative=away[1],
-        away_odd=away[2],
+        away_positive=away.positive,
+        away_negative=away.negative,
+        away_odd=away.odd,
         random_step=step,
         random_start=format.eps if rounding.variant == "A" else format.eps - step / 2,
         random_shift=32.0 - rounding.bits,
@@ -109,11 +114,9 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     return np.array(grid, np.float64)
 
 
-def _beyond(format: Format, rounding: Rounding, inside: str | None) -> float:
-    """Magnitude beyond max; `inside` is the directed mode that points back, None for an infinite operand."""
-    stops = rounding.saturates or format.clamps
-    stops = stops or (inside is not None and rounding.mode in ("toward_zero", "to_odd", inside))
-    return format.max if stops else math.inf if format.has_infinity else math.nan
+def _beyond(format: Format, stops: bool) -> float:
+    """The magnitude that one beyond max becomes, if it `stops` there or not."""
+    return format.max if stops or format.clamps else math.inf if format.has_infinity else math.nan
 
 
 @cache

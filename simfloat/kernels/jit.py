@@ -28,6 +28,11 @@ def scalar(function: Callable) -> Any:
     return numba.njit(forceinline=True, error_model="numpy")(_named(function))
 
 
+def outlined(function: Callable) -> Any:
+    """Compile arithmetic on numbers that is called, not inlined: for rare cases, which would swell the loops."""
+    return numba.njit(error_model="numpy")(_named(function))
+
+
 def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
@@ -35,6 +40,16 @@ def kernel(function: Callable) -> Any:
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     return dispatcher
+
+
+def reader(fields: type) -> Any:
+    """A scalar function that reads the fields of a NamedTuple of numbers from an array that holds them in order."""
+    names: tuple[str, ...] = fields._fields  # type: ignore[attr-defined]
+    # Spelled out, since kernels cannot make a tuple from an array, whose length they do not know.
+    elements = ", ".join(f"numbers[{i}]" for i in range(len(names)))
+    function = eval(f"lambda numbers: fields({elements})", {"fields": fields, "__name__": fields.__module__})
+    function.__name__ = function.__qualname__ = f"read_{fields.__name__}"
+    return scalar(function)
 
 
 def _named(function: Callable) -> Callable:
@@ -46,14 +61,3 @@ def _named(function: Callable) -> Callable:
         bound = ", ".join(f"{name}={getattr(value, '__name__', value)}" for name, value in values)
         function.__name__ = function.__qualname__ = f"{maker}({bound})"
     return function
-
-
-def specialize(loop: Callable, name: str, **names: Any) -> Any:
-    """A kernel called `name`: the plain function `loop` with its global `names` bound to the functions given.
-
-    A copy with globals of its own, and not a closure, because Numba cannot keep closures on disk.
-    """
-    code = loop.__code__
-    function = FunctionType(code, {**loop.__globals__, **names}, name, loop.__defaults__)
-    function.__module__, function.__qualname__, function.__doc__ = loop.__module__, name, loop.__doc__
-    return kernel(function)

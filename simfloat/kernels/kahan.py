@@ -10,40 +10,53 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import specialize
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.random import counter_of
 from simfloat.kernels.steps import KINDS, fill_draws
 
 COLUMNS, DEPTH = 512, 16
 STAGES = 5
 
 
-def _kahan(a, b, out, numbers, sign, pair, place, seed):
-    grid = unpack(numbers)
-    draws = thresholds or (words and grid.random_step != 0.0)  # noqa: F821
-    drawn = np.zeros((STAGES, 4, COLUMNS))
-    rests = np.zeros_like(out)
-    for left in range(0, out.shape[1], COLUMNS):
-        right = min(left + COLUMNS, out.shape[1])
-        for first in range(0, a.shape[1], DEPTH):
-            for i in range(out.shape[0]):
-                sums, rest = out[i, left:right], rests[i, left:right]
-                for k in range(first, min(first + DEPTH, a.shape[1])):
-                    if draws and k % 4 == 0:
-                        fill_draws(drawn[0], right - left, place, i, left, k, 0, seed, grid, words)  # noqa: F821
-                        fill_draws(drawn[1], right - left, place, i, left, k, 1, seed, grid, words)  # noqa: F821
-                        fill_draws(drawn[2], right - left, place, i, left, k, 2, seed, grid, words)  # noqa: F821
-                        fill_draws(drawn[3], right - left, place, i, left, k, 3, seed, grid, words)  # noqa: F821
-                        fill_draws(drawn[4], right - left, place, i, left, k, 4, seed, grid, words)  # noqa: F821
-                    x, row, w = a[i, k], b[k, left:right], drawn[:, k % 4]
-                    for j in range(sums.size):
-                        s = sums[j]
-                        p = product(x, row[j], grid, sign, pair, w[1, j])  # noqa: F821
-                        y = add(p, -rest[j], grid, sign, pair, w[2, j])  # noqa: F821
-                        t = add(s, y, grid, sign, pair, w[0, j])  # noqa: F821
-                        d = add(t, -s, grid, sign, pair, w[3, j])  # noqa: F821
-                        rest[j] = add(d, -y, grid, sign, pair, w[4, j])  # noqa: F821
-                        sums[j] = t
+def kahan_step(product, add):
+    """One product taken into a sum: (sum, rest) -> (sum, rest), the rest being what the sum is too large by."""
+
+    @scalar
+    def step(s, c, x, y, grid, sign, pair, s_draw, p_draw, y_draw, d_draw, c_draw):
+        p = product(x, y, grid, sign, pair, p_draw)
+        corrected = add(p, -c, grid, sign, pair, y_draw)
+        t = add(s, corrected, grid, sign, pair, s_draw)
+        d = add(t, -s, grid, sign, pair, d_draw)
+        return t, add(d, -corrected, grid, sign, pair, c_draw)
+
+    return step
 
 
-#: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed).
-loops = {kind: specialize(_kahan, f"kahan_{kind}", **names) for kind, names in KINDS.items()}
+def kahan(step, words, thresholds):
+    """The loop for steps that draw words, or thresholds, or nothing."""
+
+    @kernel
+    def loop(a, b, out, numbers, sign, pair, place, seed):
+        grid, counter = unpack(numbers), counter_of(place)
+        draws = thresholds or (words and grid.random_step != 0.0)
+        drawn = np.zeros((STAGES, 4, COLUMNS))
+        rests = np.zeros_like(out)
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            for first in range(0, a.shape[1], DEPTH):
+                for i in range(out.shape[0]):
+                    sums, rest = out[i, left:right], rests[i, left:right]
+                    for k in range(first, min(first + DEPTH, a.shape[1])):
+                        if draws and k % 4 == 0:
+                            for stage in range(STAGES):
+                                fill_draws(drawn[stage], right - left, counter, i, left, k, stage, seed, grid, words)
+                        x, row, w = a[i, k], b[k, left:right], drawn[:, k % 4]
+                        for j in range(sums.size):
+                            draw = w[0, j], w[1, j], w[2, j], w[3, j], w[4, j]
+                            sums[j], rest[j] = step(sums[j], rest[j], x, row[j], grid, sign, pair, *draw)
+
+    return loop
+
+
+#: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
+loops = {name: kahan(kahan_step(kind.product, kind.add), kind.words, kind.thresholds) for name, kind in KINDS.items()}

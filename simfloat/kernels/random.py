@@ -12,9 +12,11 @@ is the key. The counter is (element, step / 4, call, stage), so that any thread 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import kernel, reader, scalar
 
 U64 = np.uint64
 LOW = U64(0xFFFFFFFF)
@@ -56,6 +58,33 @@ def words_at(element, step, call, stage, seed):
     """
     high = (stage << U64(24)) | ((element >> HALF) << U64(12)) | (call >> HALF)
     return philox(element & LOW, step >> U64(2), call & LOW, high, seed & LOW, seed >> HALF)
+
+
+class Counter(NamedTuple):
+    """Where the sums of a tile find their random words; all integers."""
+
+    element: int  # the tile's first element, as its number in the result
+    row_step: int  # from an element to the one below it
+    column_step: int  # and to the one on its right
+    call: int
+    stage: int  # of the accumulator's first rounding
+    step: int  # of the tile's first product, a multiple of 4
+
+
+#: The counter in an array of int64.
+counter_of = reader(Counter)
+
+
+@scalar
+def element_at(counter, i, j):
+    """The number in the result of the element (i, j) of a tile."""
+    return U64(counter.element + i * counter.row_step + j * counter.column_step)
+
+
+@scalar
+def words_of_sum(counter, element, step, stage, seed):
+    """The words of the four steps from `step` on of a sum, for the rounding `stage` of those that a step makes."""
+    return words_at(element, U64(counter.step + step), U64(counter.call), U64(counter.stage + stage), seed)
 
 
 @kernel

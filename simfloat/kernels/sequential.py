@@ -8,35 +8,42 @@ not.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, specialize
+from simfloat.kernels.jit import kernel
 from simfloat.kernels.machine import fma
-from simfloat.kernels.random import words_at
+from simfloat.kernels.random import counter_of, element_at, words_of_sum
 from simfloat.kernels.steps import KINDS, fill_draws, round_wide, wide_product
 
 COLUMNS, DEPTH = 512, 16
-U64 = np.uint64
+NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
-def _sequential(a, b, out, grid_numbers, product_numbers, sign):
+def sequential(product, add, rounds_products):
     """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
-    grid, products = unpack(grid_numbers), unpack(product_numbers)
-    for left in range(0, out.shape[1], COLUMNS):
-        right = min(left + COLUMNS, out.shape[1])
-        rows = COLUMNS // (right - left)
-        for first in range(0, a.shape[1], DEPTH):
-            for top in range(0, out.shape[0], rows):
-                for k in range(first, min(first + DEPTH, a.shape[1])):
-                    for i in range(top, min(top + rows, out.shape[0])):
-                        x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
-                        for j in range(sums.size):
-                            p = x * row[j]
-                            if rounds_products:  # noqa: F821
-                                p = product(x, row[j], products, sign, False, 0.0)  # noqa: F821
-                            sums[j] = add(sums[j], p, grid, sign, False, 0.0)  # noqa: F821
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, sign):
+        grid, products = unpack(grid_numbers), unpack(product_numbers)
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            rows = COLUMNS // (right - left)
+            for first in range(0, a.shape[1], DEPTH):
+                for top in range(0, out.shape[0], rows):
+                    for k in range(first, min(first + DEPTH, a.shape[1])):
+                        for i in range(top, min(top + rows, out.shape[0])):
+                            x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
+                            for j in range(sums.size):
+                                p = x * row[j]
+                                if rounds_products:
+                                    p = product(x, row[j], products, sign, False, 0.0)
+                                sums[j] = add(sums[j], p, grid, sign, False, 0.0)
+
+    return loop
 
 
 @kernel
@@ -59,41 +66,43 @@ def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
                         sums[j] = fma(w, p[j], sums[j])
 
 
-def _sequential_random(a, b, out, grid_numbers, product_numbers, place, seed):
-    """Stochastic steps; `place` is that of accumulate.Place. Sums draw from its stage, products from the next one."""
-    grid, products = unpack(grid_numbers), unpack(product_numbers)
-    draws, product_draws = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
-    for left in range(0, out.shape[1], COLUMNS):
-        right = min(left + COLUMNS, out.shape[1])
-        for i in range(out.shape[0]):
-            sums = out[i, left:right]
-            for first in range(0, a.shape[1], 4):
-                fill_draws(draws, sums.size, place, i, left, first, 0, seed, grid, False)
-                if rounds_products:  # noqa: F821
-                    fill_draws(product_draws, sums.size, place, i, left, first, 1, seed, products, False)
-                for k in range(first, min(first + 4, a.shape[1])):
-                    x, row, drawn, product_drawn = a[i, k], b[k, left:right], draws[k - first], product_draws[k - first]
-                    for j in range(sums.size):
-                        p = x * row[j]
-                        if rounds_products:  # noqa: F821
-                            p = product(x, row[j], products, 1.0, False, product_drawn[j])  # noqa: F821
-                        sums[j] = add(sums[j], p, grid, 1.0, False, drawn[j])  # noqa: F821
+def sequential_random(product, add, rounds_products):
+    """Stochastic steps. Sums draw from the counter's stage, products from the next one."""
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, place, seed):
+        grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
+        draws, product_draws = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            for i in range(out.shape[0]):
+                sums = out[i, left:right]
+                for first in range(0, a.shape[1], 4):
+                    fill_draws(draws, sums.size, counter, i, left, first, 0, seed, grid, False)
+                    if rounds_products:
+                        fill_draws(product_draws, sums.size, counter, i, left, first, 1, seed, products, False)
+                    for k in range(first, min(first + 4, a.shape[1])):
+                        x, row, drawn, drawn_products = a[i, k], b[k, left:right], draws[k % 4], product_draws[k % 4]
+                        for j in range(sums.size):
+                            p = x * row[j]
+                            if rounds_products:
+                                p = product(x, row[j], products, 1.0, False, drawn_products[j])
+                            sums[j] = add(sums[j], p, grid, 1.0, False, drawn[j])
+
+    return loop
 
 
 @kernel
 def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
-    """Steps for any operands, any grid and any mode, without haste; `pair` if draws need more than float64's bits."""
-    grid, products = unpack(grid_numbers), unpack(product_numbers)
-    u = U64
+    """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
+    grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
-            element = u(place[0] + i * place[1] + j * place[2])
-            words, product_words = (u(0), u(0), u(0), u(0)), (u(0), u(0), u(0), u(0))
-            total = out[i, j]
+            total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
             for k in range(a.shape[1]):
                 if k % 4 == 0 and grid.random_step != 0.0:
-                    words = words_at(element, u(place[5] + k), u(place[3]), u(place[4]), seed)
-                    product_words = words_at(element, u(place[5] + k), u(place[3]), u(place[4] + 1), seed)
+                    words = words_of_sum(counter, element, k, 0, seed)
+                    product_words = words_of_sum(counter, element, k, 1, seed)
                 x, y = np.float64(a[i, k]), np.float64(b[k, j])
                 if rounds_products:
                     x, y = wide_product(x, y, products, sign, pair, product_words[k % 4]), 1.0
@@ -102,24 +111,18 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             out[i, j] = total
 
 
-def _loops(loop, name, kinds):
-    """The loop for these kinds of steps, by their short names, with exact products and with rounded ones."""
+def _loops(make: Any, kinds: dict[str, str]) -> dict[str, Any]:
+    """The loops for these kinds of steps, by their short names, with exact products and with rounded ones."""
     return {
-        f"{fusion}_{kind}": specialize(
-            loop,
-            f"{name}_{fusion}_{kind}",
-            product=KINDS[full]["product"],
-            add=KINDS[full]["add"],
-            rounds_products=fusion == "unfused",
-        )
-        for fusion in ("fused", "unfused")
-        for kind, full in kinds.items()
+        f"{fusion}_{short}": make(KINDS[kind].product, KINDS[kind].add, rounds_products)
+        for fusion, rounds_products in (("fused", False), ("unfused", True))
+        for short, kind in kinds.items()
     }
 
 
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
-steps = _loops(_sequential, "sequential", {kind: kind for kind in ("plain", "odd", "directed", "to_odd")})
+steps = _loops(sequential, {kind: kind for kind in ("plain", "odd", "directed", "to_odd")})
 steps["native"] = fma_chain
 
-#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed).
-random_steps = _loops(_sequential_random, "sequential_random", {kind: f"random_{kind}" for kind in ("plain", "odd")})
+#: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
+random_steps = _loops(sequential_random, {kind: f"random_{kind}" for kind in ("plain", "odd")})

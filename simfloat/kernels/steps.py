@@ -1,4 +1,4 @@
-"""The rounded operations that sums are made of, in the kinds that their loops are specialised for.
+"""The rounded operations that sums are made of, in the kinds that their loops are made for.
 
 Every kind has two functions: `product(x, y, grid, sign, pair, draw)` and `add(a, b, grid, sign, pair, draw)`, each the
 exact result rounded once. They differ in what they must take care of:
@@ -9,29 +9,21 @@ exact result rounded once. They differ in what they must take care of:
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
 * random_plain and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
   threshold of a random word;
-* wide: any operands, grid and mode, without haste; `draw` is the word, `pair` if it has more bits than float64 shows.
+* wide: any operands, grid and mode, without haste; `draw` is the word, and `pair` tells that results need more bits
+  than float64 shows, for a long draw or below its smallest number.
 """
 
 from __future__ import annotations
 
-import numba
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from simfloat.kernels.exact import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
-from simfloat.kernels.jit import scalar
-from simfloat.kernels.random import words_at
-from simfloat.kernels.rounding import (
-    directed,
-    general,
-    in_range,
-    nearest,
-    stochastic_from,
-    stochastic_pair,
-    threshold,
-    to_odd,
-)
-
-U64 = np.uint64
+from simfloat.kernels.general import general, in_range, round_pair
+from simfloat.kernels.jit import outlined, scalar
+from simfloat.kernels.plain import directed, nearest, stochastic_from, threshold, to_odd
+from simfloat.kernels.random import element_at, words_of_sum
 
 
 @scalar
@@ -107,55 +99,59 @@ def random_odd_add(a, b, grid, sign, pair, draw):
 
 
 # Not inlined: a loop holds several of them.
-@numba.njit(error_model="numpy")
+@outlined
 def round_wide(high, low, exponent, grid, pair, draw):
     """(high + low) * 2^exponent rounded once, in any mode to any grid."""
-    if pair:
-        return stochastic_pair(high, low, exponent, np.uint32(draw), grid)
     if grid.mantissa_bits == 52.0:
-        # For FP64 itself, round-to-odd has no bits to spare.
+        # For FP64 itself, which is rounded to nearest even only, round-to-odd has no bits to spare.
         double = double_of(high, low, exponent)
         return in_range(double, abs(double), grid)
+    if pair:
+        return round_pair(high, low, exponent, np.uint32(draw), grid)
     return general(odd_of(high, low, exponent), np.uint32(draw), grid)
 
 
-@numba.njit(error_model="numpy")
+@outlined
 def wide_product(x, y, grid, sign, pair, draw):
     """A product of any operands."""
     high, low, exponent = multiply_wide(x, y)
     return round_wide(high, low, exponent, grid, pair, draw)
 
 
-@numba.njit(error_model="numpy")
+@outlined
 def wide_add(a, b, grid, sign, pair, draw):
     """A sum of any operands."""
     high, low, exponent = add_wide(a, b, sign)
     return round_wide(high, low, exponent, grid, pair, draw)
 
 
-#: What a loop binds for a kind of step: its two functions, and whether it draws words, or thresholds.
+class Kind(NamedTuple):
+    """What a loop closes over for a kind of step: its two functions, and whether it draws words, or thresholds."""
+
+    product: Any
+    add: Any
+    words: bool = False
+    thresholds: bool = False
+
+
 KINDS = {
-    "native": dict(product=native_product, add=native_add, words=False, thresholds=False),
-    "plain": dict(product=nearest_product, add=plain_add, words=False, thresholds=False),
-    "odd": dict(product=nearest_product, add=odd_add, words=False, thresholds=False),
-    "directed": dict(product=directed_product, add=directed_add, words=False, thresholds=False),
-    "to_odd": dict(product=to_odd_product, add=to_odd_add, words=False, thresholds=False),
-    "random_plain": dict(product=random_product, add=random_add, words=False, thresholds=True),
-    "random_odd": dict(product=random_product, add=random_odd_add, words=False, thresholds=True),
-    "wide": dict(product=wide_product, add=wide_add, words=True, thresholds=False),
+    "native": Kind(native_product, native_add),
+    "plain": Kind(nearest_product, plain_add),
+    "odd": Kind(nearest_product, odd_add),
+    "directed": Kind(directed_product, directed_add),
+    "to_odd": Kind(to_odd_product, to_odd_add),
+    "random_plain": Kind(random_product, random_add, thresholds=True),
+    "random_odd": Kind(random_product, random_odd_add, thresholds=True),
+    "wide": Kind(wide_product, wide_add, words=True),
 }
 
 
 @scalar
-def fill_draws(draws, columns, place, i, left, step, stage, seed, grid, words):
-    """The draws of the steps step to step + 3 at a row of elements, as words or else as thresholds.
-
-    `place` is that of accumulate.Place.
-    """
-    element, column_step, first = U64(place[0] + i * place[1] + left * place[2]), U64(place[2]), U64(place[5] + step)
-    call, number = U64(place[3]), U64(place[4] + stage)
+def fill_draws(draws, columns, counter, i, left, step, stage, seed, grid, words):
+    """The draws of the steps step to step + 3 at a row of elements, as words or else as thresholds."""
+    element, column_step = element_at(counter, i, left), np.uint64(counter.column_step)
     for j in range(columns):
-        w0, w1, w2, w3 = words_at(element, first, call, number, seed)
+        w0, w1, w2, w3 = words_of_sum(counter, element, step, stage, seed)
         if words:
             draws[0, j], draws[1, j], draws[2, j], draws[3, j] = w0, w1, w2, w3
         else:

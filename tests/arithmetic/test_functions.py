@@ -5,7 +5,6 @@ import pytest
 
 import simfloat as sf
 from simfloat.kernels.elementwise import OPERATIONS
-from simfloat.kernels.jit import scalar
 from tests.bits import DETERMINISTIC, assert_bits
 
 gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")
@@ -40,7 +39,7 @@ def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, opera
 
 @pytest.mark.parametrize("name", mpfr.UNARY)
 def test_pairs_are_right_to_74_bits(name, rng):
-    wide = scalar(OPERATIONS[name][1])
+    wide = OPERATIONS[name][1]
     with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
         for x in numbers(name, rng).tolist():
             want = mpfr.UNARY[name](gmpy2.mpfr(x))
@@ -179,6 +178,16 @@ POWERS = [
 ]
 
 
+def test_power_knows_integers_and_odd_ones_of_any_size():
+    for n in range(48, 54):
+        for y in (2.0**n, 2.0**n + 1, 2.0**n - 1, 1.5 * 2.0**n + 1, -(2.0**n) - 1, 2.0**n - 2):
+            assert sf.power(-1.0, y, sf.FP16) == (-1.0 if y % 2 else 1.0), y
+            assert np.signbit(sf.power(-0.0, y, sf.FP16)) == bool(y % 2), y
+            assert sf.power(-2.0, y, sf.FP16) == (0.0 if y < 0 else np.inf if y % 2 == 0 else -np.inf), y
+    for y in (2.0**51 + 0.5, 2.0**50 + 0.25, -(2.0**51) - 0.5):
+        assert np.isnan(sf.power(-2.0, y, sf.FP16)) and not np.signbit(sf.power(-0.0, y, sf.FP16)), y
+
+
 @pytest.mark.parametrize("format", [sf.FP16, sf.FP32, sf.FP64], ids=str)
 def test_specials_of_power(format):
     a, want = np.array(POWERS)[:, :1], np.array(POWERS)[:, 1:]
@@ -224,7 +233,7 @@ def test_directed_modes_see_which_side_of_half_the_operand_and_of_the_operand_ge
 
 
 def test_gelu_is_right_to_74_bits_down_to_its_smallest_values(rng):
-    wide = scalar(OPERATIONS["gelu"][1])
+    wide = OPERATIONS["gelu"][1]
     places = np.arange(-39 * 128, 11 * 128) / 128
     x = np.concatenate([rng.uniform(-39, 11, 3000), places, places + 2.0**-8, -8 + rng.uniform(0, 1, 3000)])
     with gmpy2.context(precision=300, **mpfr.UNBOUNDED):

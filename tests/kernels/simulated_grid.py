@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from numba import cuda
 
-from simfloat.kernels import exact, fused, grid, matrix_units, random, rounding, steps
+from simfloat.kernels import exact, fused, general, grid, matrix_units, plain, random, steps
 from simfloat.kernels.functions import power, trigonometric
 
 
@@ -15,18 +15,18 @@ def compute(a, b, c, numbers, out):
     if i < a.size:
         g = grid.unpack(numbers)
         word = random.words_at(*(np.uint64(v) for v in (i // 4, 0, 3, 0, 2**40)))[i % 4]
-        out[0, i] = rounding.one_nan(rounding.nearest(exact.add_odd(a[i], b[i], 1.0), g))
-        out[1, i] = rounding.one_nan(rounding.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
-        out[2, i] = rounding.one_nan(rounding.general(exact.multiply_odd(a[i], b[i]), word, g))
-        out[3, i] = rounding.one_nan(rounding.stochastic(exact.divide_odd(a[i], b[i]), word, g))
-        out[4, i] = rounding.one_nan(rounding.nearest(trigonometric.sin_quick(a[i]), g))
+        out[0, i] = plain.one_nan(plain.nearest(exact.add_odd(a[i], b[i], 1.0), g))
+        out[1, i] = plain.one_nan(plain.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
+        out[2, i] = plain.one_nan(general.general(exact.multiply_odd(a[i], b[i]), word, g))
+        out[3, i] = plain.one_nan(plain.stochastic(exact.divide_odd(a[i], b[i]), word, g))
+        out[4, i] = plain.one_nan(plain.nearest(trigonometric.sin_quick(a[i]), g))
         high, low, exponent = trigonometric.cos_wide(2.0**60 * a[i])
-        out[5, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
+        out[5, i] = plain.one_nan(plain.nearest(exact.odd_of(high, low, exponent), g))
         high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
-        out[6, i] = rounding.one_nan(rounding.nearest(exact.odd_of(high, low, exponent), g))
-        out[7, i] = rounding.one_nan(fused.truncated(a[i] * b[i], g))
-        out[8, i] = rounding.one_nan(matrix_units._nearest_sum(*exact.two_product(a[i], b[i]), c[i]))
-        out[9, i] = rounding.one_nan(steps.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
+        out[6, i] = plain.one_nan(plain.nearest(exact.odd_of(high, low, exponent), g))
+        out[7, i] = plain.one_nan(fused.truncated(a[i] * b[i], g))
+        out[8, i] = plain.one_nan(matrix_units._nearest_sum(*exact.two_product(a[i], b[i]), c[i]))
+        out[9, i] = plain.one_nan(steps.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import odd_of, power_of_two, scaled, split
+from simfloat.kernels.exact import nearest_integer, odd_of, power_of_two, scaled, split
 from simfloat.kernels.machine import binade, fma, odd
 
 
@@ -69,3 +69,12 @@ def test_machine_functions_mean_the_same_compiled_and_plain(rng):
 
 def test_power_of_two_covers_the_normal_range():
     assert [power_of_two(n) for n in (-1022, -1, 0, 10, 1023)] == [2.0**-1022, 0.5, 1.0, 1024.0, 2.0**1023]
+
+
+def test_nearest_integer_rounds_half_to_even_at_every_size(rng):
+    sizes = [2.0**n for n in range(-2, 54)]
+    numbers = [size * part for size in sizes for part in (1.0, 1.5, *(1 + rng.random(8)))]
+    numbers += [np.nextafter(size, np.inf) for size in sizes] + [size + 0.5 for size in sizes]
+    for x in numbers:
+        assert nearest_integer(x) == round(x) and nearest_integer(-x) == -round(x), x.hex()
+    assert math.copysign(1.0, nearest_integer(-0.25)) == 1.0 and nearest_integer(math.inf) == math.inf

@@ -1,0 +1,52 @@
+"""Compiled functions: their names tell them apart, on disk and for LLVM."""
+
+import importlib
+import pkgutil
+
+import numpy as np
+
+import simfloat.kernels
+from simfloat.kernels.cache import KernelCache
+from simfloat.kernels.jit import kernel, reader, scalar
+
+
+def all_kernels():
+    """Every kernel of the package, in modules, and in the dictionaries that stand there."""
+    for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
+        for value in vars(importlib.import_module(module.name)).values():
+            for candidate in value.values() if isinstance(value, dict) else [value]:
+                if isinstance(getattr(candidate, "_cache", None), KernelCache):
+                    yield candidate
+
+
+def test_no_two_kernels_of_a_module_share_a_name():
+    kernels = {id(k): k for k in all_kernels()}.values()
+    names = {(k.py_func.__module__, k.py_func.__qualname__) for k in kernels}
+    assert len(names) == len(kernels) > 80
+
+
+def test_a_closure_is_called_after_what_it_closes_over():
+    @scalar
+    def twice(x):
+        return 2.0 * x
+
+    def summing(function, start):
+        @kernel
+        def loop(x):
+            total = start
+            for i in range(x.size):
+                total += function(x[i])
+            return total
+
+        return loop
+
+    # The functions of a test are made inside it, so its name is that of the maker.
+    name = test_a_closure_is_called_after_what_it_closes_over.__name__
+    assert summing(twice, 1.0).py_func.__qualname__ == f"{name}(function=twice, start=1.0)"
+
+
+def test_a_reader_gives_the_fields_in_order():
+    from simfloat.kernels.random import Counter, counter_of
+
+    assert counter_of(np.arange(6)) == Counter(*range(6))
+    assert reader(Counter).py_func.__name__ == "read_Counter"
