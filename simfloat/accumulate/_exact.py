@@ -157,7 +157,7 @@ def _anchors(products: Facts, growth: int) -> NDArray[np.float64]:
 
 
 def _check_ends(output: Format, rounding: Rounding) -> None:
-    """Totals travel as float64, which must show what lies below the smallest and above the largest number of `output`."""
+    """Refuse a format whose last numbers are float64's: totals, which travel as float64, show nothing beyond them."""
     if output != FP64 and not odd_suffices(output, rounding):
         raise ValueError(
             f"An exact sum that leaves float64's range cannot be rounded to {output} under {rounding}, whose numbers "
