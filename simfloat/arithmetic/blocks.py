@@ -45,7 +45,7 @@ class BlockScaled:
 
         Exact if `tensor_scale` is 1, else the exact quotient rounded to float64.
         """
-        scales = _spread(self.scales, self.block, self.axis, self.elements.shape)
+        scales = _repeated(self.scales, self.block, self.axis, self.elements.shape)
         return self.elements.astype(np.float64) * scales / self.tensor_scale
 
 
@@ -131,7 +131,7 @@ def _quantize_powers(
     exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, format)), E8M0.emin)
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
-    reciprocals = _spread(np.ldexp(np.ones(1, x.dtype), -exponents), block, axis, x.shape)
+    reciprocals = _repeated(np.ldexp(np.ones(1, x.dtype), -exponents), block, axis, x.shape)
     elements = multiply(_without_unusable(x, usable, format, block, axis), reciprocals, format, rounding, stream=stream)
     scales = np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
     return BlockScaled(elements, scales, block, axis)
@@ -153,7 +153,7 @@ def _quantize_two_levels(
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
         scaled = _without_unusable(single, usable, format, block, axis)
-        scaled = np.clip(scaled * _spread(np.where(usable, factors, one), block, axis, x.shape), -most, most)
+        scaled = np.clip(scaled * _repeated(np.where(usable, factors, one), block, axis, x.shape), -most, most)
     elements = round_array(scaled, Target(format, rounding, result_dtype([x], format), stream))
     return BlockScaled(elements, scales.astype(result_dtype([x], E4M3)), block, axis, float(tensor_scale))
 
@@ -163,7 +163,7 @@ def _largest(x: NDArray, block: int, axis: int) -> NDArray:
     return np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[axis], block), axis)
 
 
-def _spread(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
+def _repeated(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
     """For every element of an array of this shape what its block has."""
     spread = np.repeat(scales, block, axis)
     return spread[(slice(None),) * axis + (slice(shape[axis]),)]
@@ -174,7 +174,7 @@ def _without_unusable(x: NDArray, usable: NDArray, format: Format, block: int, a
     if usable.all():
         return x
     substitute = x.dtype.type(np.nan if format.has_nan else 0.0)
-    return np.where(_spread(usable, block, axis, x.shape), x, substitute)
+    return np.where(_repeated(usable, block, axis, x.shape), x, substitute)
 
 
 def _floor(amax: NDArray, format: Format) -> NDArray:

@@ -1,6 +1,8 @@
 """Threads: how many, and what happens after a fork."""
 
 import multiprocessing
+import subprocess
+import sys
 import warnings
 
 import numpy as np
@@ -39,3 +41,8 @@ def test_a_forked_child_makes_its_own_threads():
         child.start()
     assert_bits(queue.get(timeout=60), want)
     child.join()
+
+
+def test_systems_that_cannot_fork_can_import_it():
+    code = "import os; del os.register_at_fork; import simfloat as sf; assert sf.round(0.1, sf.E4M3) == 0.1015625"
+    subprocess.run([sys.executable, "-c", code], check=True)

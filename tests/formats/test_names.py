@@ -72,3 +72,11 @@ def test_pickles_hold_fields_and_no_hash(format):
     hash(format), format.max
     assert set(format.__getstate__()) >= {"bias", "name"} and "_hash" not in format.__getstate__()
     assert hash(pickle.loads(pickle.dumps(format))) == hash(format)
+
+
+@pytest.mark.parametrize(
+    "format", [*FORMATS, sf.Format(4, 3), sf.Format(3, 2, name="mine"), sf.Format(4, 3, name="E4M3")]
+)
+def test_a_policy_keeps_its_formats_as_text(format):
+    policy = sf.Policy(compute=sf.BF16, activations=format, gradients=format)
+    assert sf.Policy.from_dict(policy.to_dict()) == policy
