@@ -93,7 +93,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         loss=sf.nn.cross_entropy,
         optimizer=partial(sf.optim.SGD, lr=0.02),
         batch=32,
-        steps=20 if tiny else 400,
+        steps=20 if tiny else 500,
         test=(x[test], y[test]),
         measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )
