@@ -26,7 +26,7 @@ class Problem:
     y: NDArray
     model: Callable[[], sf.nn.Module]
     loss: Callable[[sf.Tensor, NDArray], sf.Tensor]
-    optimizer: Callable[[Iterable[sf.Parameter]], sf.optim.SGD]
+    optimizer: Callable[[Iterable[sf.Parameter]], sf.optim.Optimizer]
     batch: int
     steps: int
     test: tuple[NDArray, NDArray] | None = None

@@ -9,7 +9,7 @@ interval lies outside, and inconclusive if it does neither: with one seed, alway
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -99,6 +99,19 @@ def difference_test(
     return Outcome(judge(interval, above, below), text)
 
 
+def joint_test(values: NDArray, *, below: float) -> Outcome:
+    """Whether the mean over seeds of values (seeds, times) is below a limit at all times, by joint intervals.
+
+    Each of the t intervals errs with a probability of 5 % / t (Bonferroni).
+    """
+    times = values.shape[1]
+    intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in values.T]
+    verdict = worst(judge(interval, -math.inf, below) for interval in intervals)
+    highest = max(interval.high for interval in intervals)
+    text = f"all intervals end below {highest:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
+    return Outcome(verdict, text)
+
+
 def count_test(exceptions: int, cases: int) -> Outcome:
     """Whether a claim without exceptions has none among the cases."""
     verdict = NOT_REPRODUCED if exceptions else REPRODUCED
@@ -107,9 +120,13 @@ def count_test(exceptions: int, cases: int) -> Outcome:
 
 def all_of(tests: Sequence[Outcome]) -> Outcome:
     """A claim of several parts: reproduced if every part is, not reproduced if one is not."""
-    verdicts = {test.verdict for test in tests}
-    verdict = next((v for v in (NOT_REPRODUCED, INCONCLUSIVE) if v in verdicts), REPRODUCED)
-    return Outcome(verdict, "; ".join(test.text for test in tests))
+    return Outcome(worst(test.verdict for test in tests), "; ".join(test.text for test in tests))
+
+
+def worst(verdicts: Iterable[str]) -> str:
+    """The verdict on a whole from those on its parts."""
+    found = set(verdicts)
+    return next((verdict for verdict in (NOT_REPRODUCED, INCONCLUSIVE) if verdict in found), REPRODUCED)
 
 
 def _exp(x: float) -> float:

@@ -11,17 +11,7 @@ from experiments.experiment import Result
 from experiments.statistics import final, select, spread
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
-from experiments.verdicts import (
-    CONFIDENCE,
-    Finding,
-    Outcome,
-    all_of,
-    count_test,
-    difference_test,
-    judge,
-    mean_interval,
-    ratio_test,
-)
+from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
 
 #: Close to fp32: the loss at most a tenth above.
 CLOSE = 1.1
@@ -187,7 +177,7 @@ def _theorem_1(results: list[Result]) -> Finding:
 
 def _theorem_2(results: list[Result]) -> Finding:
     ratios = np.array([squares(result) / bound(result) for result in results])
-    test = below_at_every_time(ratios)
+    test = joint_test(ratios, below=1.0)
     return Finding(
         "theorem 2: with exact updates |w - w*|^2 falls below exp(-alpha mu t (1 - 4 epsilon L / mu))",
         "mean of |w - w*|^2 / bound < 1 at every t",
@@ -196,16 +186,6 @@ def _theorem_2(results: list[Result]) -> Finding:
         test.text,
         test.verdict,
     )
-
-
-def below_at_every_time(ratios: NDArray) -> Outcome:
-    """Whether the mean over seeds of ratios (seeds, times) is below 1 at all times, by intervals that hold jointly."""
-    times = ratios.shape[1]
-    intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in ratios.T]
-    highest = max(intervals, key=lambda interval: interval.high)
-    verdicts = [Outcome(judge(interval, -np.inf, 1.0), "") for interval in intervals]
-    text = f"all intervals end below {highest.high:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(ratios)}"
-    return Outcome(all_of(verdicts).verdict, text)
 
 
 def _against_fp32(results: list[Result], problem: str, label: str) -> Finding:

@@ -15,6 +15,7 @@ from experiments.verdicts import (
     all_of,
     count_test,
     difference_test,
+    joint_test,
     judge,
     mean_interval,
     ratio_test,
@@ -81,6 +82,18 @@ def test_a_claim_of_several_parts_needs_them_all():
     assert all_of([yes, open_]).verdict == INCONCLUSIVE
     assert all_of([open_, no, yes]).verdict == NOT_REPRODUCED
     assert all_of([yes, open_]).text == "reproduced; inconclusive"
+
+
+def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
+    small = rng.uniform(0.4, 0.5, (5, 40))
+    assert joint_test(small, below=1).verdict == REPRODUCED
+    assert joint_test(np.hstack([small, small[:, :1] + 1]), below=1).verdict == NOT_REPRODUCED
+    assert joint_test(np.hstack([small, small[:, :1] * 10 - 3.6]), below=1).verdict == INCONCLUSIVE
+
+
+def test_joint_intervals_hold_all_means_as_often_as_they_say(rng):
+    wrong = [joint_test(rng.normal(1, 1, (5, 10)), below=1).verdict != INCONCLUSIVE for _ in range(500)]
+    assert np.mean(wrong) < 0.08
 
 
 def test_a_claim_without_exceptions_falls_by_one():
