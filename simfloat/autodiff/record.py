@@ -55,8 +55,7 @@ def finish(started: Started, numbers: NDArray, format: Format | None, *derivativ
     if is_recording():
         for parent in parents:
             if parent.requires_grad:
-                follow = place.gradients_follow
-                formats = tuple(x.stored_format if follow else None for x in parents)
+                formats = tuple([x.stored_format for x in parents])
                 return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
     return Made(numbers, format, None)
 

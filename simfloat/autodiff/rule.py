@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import MethodType
-from typing import Any, Generic, Protocol, Self, TypeVar, overload
+from typing import Any, Generic, Self, TypeVar, overload
 
 from numpy.typing import NDArray
 
@@ -13,17 +13,9 @@ from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to, su
 from simfloat.autodiff.variable import Derivative, as_variable
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 #: (arithmetic, gradient of the result, result, *operands) -> gradient of one operand
 Slope = Callable[..., NDArray]
-
-
-class Result(Protocol[T_co]):
-    """What makes a tensor of the result of an operation."""
-
-    def made(self, result: Made) -> T_co:
-        """The tensor."""
 
 
 class Rule:
@@ -65,12 +57,12 @@ class Rule:
         reach = passed_to if self.passes else summed_to
         return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, result, *arrays), shape)
 
-    def __call__(self, tensor: Result[Any], *others: Operand) -> Any:
+    def __call__(self, tensor: Any, *others: Operand) -> Any:
         """The operation as a method of a tensor."""
         if len(others) != len(self.slopes) - 1:
             takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} beside the tensor"
             raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
-        return tensor.made(self.carry_out(tensor, *others))  # type: ignore[arg-type]
+        return tensor.made(self.carry_out(tensor, *others))
 
 
 class Operations(Generic[T]):

@@ -23,7 +23,7 @@ class Node(NamedTuple):
     derivatives: tuple[Derivative, ...]
     place: Place
     paths: tuple[str | None, ...]  # of the parents that are parameters
-    formats: tuple[Format | None, ...]  # of the parents, where gradients take them
+    formats: tuple[Format, ...]  # of the parents, for gradients that take them
 
     def arithmetic(self, number: int) -> Arithmetic:
         """The arithmetic of the backward pass to the parent of this number."""

@@ -37,6 +37,7 @@ class Place:
     def __init__(self, in_force: InForce, path: str, operations: tuple[str, ...]) -> None:
         self.path = path
         self.operations = operations
+        self.operation = operations[-1]  # itself, without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
         self._in_force = in_force
@@ -44,20 +45,10 @@ class Place:
         self._forward: dict[Format, Arithmetic] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
 
-    @property
-    def operation(self) -> str:
-        """The operation itself, without the composites around it."""
-        return self.operations[-1]
-
     @cached_property
     def is_widest(self) -> bool:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
-
-    @cached_property
-    def gradients_follow(self) -> bool:
-        """Whether gradients take the format of the operand that they are with respect to."""
-        return WIDEST in (self.recipe.activation_gradients, self.recipe.weight_gradients)
 
     @cached_property
     def forward(self) -> Arithmetic:

@@ -64,6 +64,17 @@ def test_the_widest_format_among_the_operands_is_that_of_the_result():
         assert half.exp().format == sf.FP16
 
 
+def test_a_weights_gradient_takes_the_format_of_the_weight():
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32).override("*.weight", weight_gradients="bf16", gradients="fp16")
+    policy = policy.override("0.weight", activations="widest", gradients=None, weight_gradients=None)
+    model, x = sf.nn.Sequential(sf.nn.Linear(2, 2, rng=0)), np.array([[1.1, 2.3]])
+    with sf.simulate(policy):
+        model(x).backward([[0.3, 0.7]])
+    weight = model[0].weight
+    assert weight.format == sf.FP32
+    assert_bits(weight.grad, sf.matmul([[0.3], [0.7]], x, inputs=sf.BF16, accumulate=sf.FP32))
+
+
 def test_gradients_of_such_operations_take_the_format_of_their_operand():
     policy = sf.policies["fp32"].override(operation="multiply", activations="widest")
     values = np.array([1.1, 2.3])
