@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -53,15 +54,27 @@ def options_of(
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
+    try:
+        casts, accumulator, format = _settled(inputs, accumulate, output)
+    except TypeError:  # what is not hashable is none of these, and is refused
+        casts, accumulator, format = _settled.__wrapped__(inputs, accumulate, output)
+    target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
+    if rounding is not None and format == accumulator.result:
+        _refuse_rounding(accumulator, rounding)
+    return Options(casts, accumulator, target)
+
+
+@lru_cache(maxsize=1024)
+def _settled(
+    inputs: Inputs, accumulate: Accumulator | Format | str, output: Format | str | None
+) -> tuple[tuple[Cast, Cast] | None, Accumulator, Format]:
+    """The casts, the accumulator for such operands, and the format of the results; remembered, for calls repeat."""
     casts = None if inputs is None else as_casts(inputs)
     accumulator = as_accumulator(accumulate).for_inputs(*_formats(casts))
     format = as_format(output) if output is not None else accumulator.result
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
-    if rounding is not None and format == accumulator.result:
-        _refuse_rounding(accumulator, rounding)
-    return Options(casts, accumulator, target)
+    return casts, accumulator, format
 
 
 def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:
@@ -142,7 +155,7 @@ def prepare(
     if scales or accumulator.scales:
         x, y, own = _with_scales(x, y, scales, accumulator)
         divisor = scales.divisor if scales else 1.0
-    start = start_for(accumulator, initial, shape)
+    start = None if initial is None else start_for(accumulator, initial, shape)
     problem = Problem(
         x,
         y,

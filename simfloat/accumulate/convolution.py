@@ -13,7 +13,6 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Inputs, Options, Work, contract, options_of
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
-from simfloat.accumulate.start import as_initial
 from simfloat.accumulate.tiles import NARROW
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand
@@ -59,7 +58,8 @@ def conv2d(
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, padding, dilation, groups)
     options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
-    return convolve(x, w, geometry, options, as_initial(initial))
+    start = None if initial is None else as_operand(initial, "initial")
+    return convolve(x, w, geometry, options, start)
 
 
 def convolve(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -11,7 +12,6 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Inputs, OneInput, Options, contract, options_of
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
-from simfloat.accumulate.start import as_initial
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
@@ -59,17 +59,21 @@ def matmul(
     `initial` that enlarges the result or holds other numbers, and for scales that are infinite, given twice, or no
     numbers of the accumulator's format.
     """
-    elements_a, elements_b, blocks = unpacked(a, b, scales)
-    a, b = as_operand(elements_a, "a"), as_operand(elements_b, "b")
-    if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
-        raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
-    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "matmul")
-    left = a if a.ndim > 1 else a[np.newaxis]
-    right = b if b.ndim > 1 else b[:, np.newaxis]
-    shape = _result_shape(left, right)
-    shape = shape[:-2] + (shape[-2:-1] if a.ndim > 1 else ()) + (shape[-1:] if b.ndim > 1 else ())
-    blocks = as_scales(blocks, left, right, options.accumulator)
-    return multiply_matrices(left, right, options, blocks, as_initial(initial), shape)
+    x, y, blocks = _taken_apart(a, b, scales)
+    x, y = as_operand(x, "a"), as_operand(y, "b")
+    if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
+        raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
+    options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
+    left = x if x.ndim > 1 else x[np.newaxis]
+    right = y if y.ndim > 1 else y[:, np.newaxis]
+    if blocks is not None:
+        blocks = as_scales(blocks, left, right, options.accumulator)
+    shape = None
+    if x.ndim == 1 or y.ndim == 1:
+        shape = _result_shape(left, right)
+        shape = shape[:-2] + (shape[-2:-1] if x.ndim > 1 else ()) + (shape[-1:] if y.ndim > 1 else ())
+    start = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(left, right, options, blocks, start, shape)
 
 
 def dot(
@@ -85,12 +89,14 @@ def dot(
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
     """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`."""
-    elements_a, elements_b, blocks = unpacked(a, b)
-    a, b = as_vectors(elements_a, elements_b)
-    options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "dot")
-    row, column = a[np.newaxis], b[:, np.newaxis]
-    blocks = as_scales(blocks, row, column, options.accumulator)
-    return multiply_matrices(row, column, options, blocks, as_initial(initial), ())
+    x, y, blocks = _taken_apart(a, b, None)
+    x, y = as_vectors(x, y)
+    options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
+    row, column = x[np.newaxis], y[:, np.newaxis]
+    if blocks is not None:
+        blocks = as_scales(blocks, row, column, options.accumulator)
+    start = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(row, column, options, blocks, start, ())
 
 
 def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -132,7 +138,15 @@ def sum(
     # Ones are no operand of the user's: their cast is nobody's event.
     options = options._replace(cast_operations=("cast_input", None))
     ones = np.ones((rows.shape[1], 1), x.dtype)
-    return multiply_matrices(rows, ones, options, None, as_initial(initial), shape)
+    start = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(rows, ones, options, None, start, shape)
+
+
+def _taken_apart(a: Any, b: Any, scales: Any) -> tuple[Any, Any, Any]:
+    """The operands' elements, and the scales of their blocks."""
+    if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
+        return unpacked(a, b, scales)
+    return a, b, scales
 
 
 def multiply_matrices(

@@ -26,12 +26,7 @@ class Scales(NamedTuple):
 
 
 def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
-    """The operands, and the scales of their blocks.
-
-    If one or both are results of block_quantize, elements and scales are taken apart; the other operand has ones.
-    """
-    if not isinstance(a, BlockScaled) and not isinstance(b, BlockScaled):
-        return a, b, scales
+    """Elements and scales of operands, of which one or both are results of block_quantize; the other has ones."""
     if scales is not None:
         raise ValueError("scales= are given, and block-scaled operands bring their own: pass one of both.")
     blocks = [x.block for x in (a, b) if isinstance(x, BlockScaled)]
@@ -57,15 +52,11 @@ def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, 
     return x.elements, x.scales, x.tensor_scale
 
 
-def as_scales(
-    scales: Scales | tuple[ArrayLike, ArrayLike] | None, a: NDArray, b: NDArray, accumulator: Accumulator
-) -> Scales | None:
+def as_scales(scales: Scales | tuple[ArrayLike, ArrayLike], a: NDArray, b: NDArray, accumulator: Accumulator) -> Scales:
     """The scales of both operands' blocks, checked: (..., m, blocks) and (..., blocks, n).
 
     An accumulator without scales of its own takes blocks of any length that divides k.
     """
-    if scales is None:
-        return None
     if not isinstance(scales, Scales):
         scales = _as_given(scales, a.shape[-1], accumulator)
     elif accumulator.scales and accumulator.scales[0] != scales.block:

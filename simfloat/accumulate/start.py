@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.known import first_stranger
-from simfloat.arithmetic.operands import as_operand
 
 
-def as_initial(initial: ArrayLike | None) -> NDArray | None:
-    """The addend as users give it, read as an array."""
-    return None if initial is None else as_operand(initial, "initial")
-
-
-def start_for(accumulator: Accumulator, initial: NDArray | None, shape: tuple[int, ...]) -> NDArray | None:
+def start_for(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The addend in the shape of the result; ValueError where the accumulator has no sum that could start from it."""
-    if initial is None:
-        return None
     if not accumulator.takes_initial:
         raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")
     if accumulator.result is not None:
