@@ -24,9 +24,6 @@ E8M13 = Format(8, 13)
 #: Products lie inside these powers of two, and so do the powers that zeros take part with.
 RANGE = 800
 
-#: The power that stands for a zero which takes no part: no number reads as less.
-NOTHING = 2.0**-900
-
 
 def fused(terms: int, fraction_bits: int, output: Format | str = FP32, *, zero_exponent: int | None = None) -> Fused:
     """Chunks of `terms` products and the sum so far, aligned to the largest exponent, cut, added and rounded.
@@ -92,7 +89,7 @@ class Fused(Accumulator):
     @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
-        zero = NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
+        zero = kernels.fused.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero])
 
     @cached_property

@@ -24,6 +24,9 @@ from simfloat.kernels.plain import nearest
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
 COLUMNS = 128
 
+#: The power that stands for no exponent at all: it lies below that of every product.
+NOTHING = 2.0**-900
+
 #: Products of E2M1 numbers that a unit for them adds without error before it aligns them.
 GROUP = 16
 
@@ -34,7 +37,7 @@ class Unit(NamedTuple):
     terms: float
     unit: float  # 2^fraction_bits
     least: float  # smallest power that a sum's exponent reads as: 2^emin of its format
-    zero: float  # power that a zero takes part with; 2^-900 if it takes none
+    zero: float  # the power of a zero; NOTHING if it has none
 
 
 #: The unit in an array.
@@ -53,6 +56,24 @@ def powers_of(x, least, out):
 def power_of(x, least):
     """The power of two at or below |x|, at least `least`; 0 for zero."""
     return max(binade(abs(x)), least) if x != 0.0 else 0.0
+
+
+@scalar
+def first_power(so_far, unit):
+    """The power of the sum so far, from which on a chunk looks for its largest."""
+    return power_of(so_far, unit.least) if so_far != 0.0 else unit.zero
+
+
+@scalar
+def cut(x, scale):
+    """A term in units of 1 / scale, without what lies below one: scale is 2^fraction_bits over the largest power."""
+    return truncate(x * scale)
+
+
+@scalar
+def unless_special(rounded, plain):
+    """The chunk's result: the plain sum is NaN or infinite just where the unit's is."""
+    return rounded if abs(plain) < np.inf else plain
 
 
 @scalar
@@ -89,7 +110,7 @@ def fused(convert):
                 for i in range(out.shape[0]):
                     sums = out[i, left:right]
                     for j in range(sums.size):
-                        top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
+                        top[j] = first_power(sums[j], unit)
                     if unit.zero > unit.least:
                         _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
                     for k in range(first, paired, 4):
@@ -104,19 +125,18 @@ def fused(convert):
                             top[j] = max(top[j], w * p[j])
                     for j in range(sums.size):
                         scale[j] = unit.unit / top[j]
-                        total[j] = truncate(sums[j] * scale[j])
+                        total[j] = cut(sums[j], scale[j])
                     for k in range(first, paired, 4):
                         w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
                         p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
                         for j in range(sums.size):
-                            one, two = truncate(w * p[j] * scale[j]), truncate(x * q[j] * scale[j])
-                            three, four = truncate(y * r[j] * scale[j]), truncate(z * s[j] * scale[j])
+                            one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
+                            three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
                             total[j] += (one + two) + (three + four)
                     for k in range(paired, last):
                         w, p = a[i, k], b[k, left:right]
                         for j in range(sums.size):
-                            total[j] += truncate(w * p[j] * scale[j])
-                    # The plain sum is NaN or infinite just where the unit's is.
+                            total[j] += cut(w * p[j], scale[j])
                     plain[: sums.size] = sums
                     if not finite:
                         for k in range(first, last):
@@ -124,8 +144,7 @@ def fused(convert):
                             for j in range(sums.size):
                                 plain[j] += w * p[j]
                     for j in range(sums.size):
-                        rounded = convert(total[j] / scale[j], grid)
-                        sums[j] = rounded if abs(plain[j]) < np.inf else plain[j]
+                        sums[j] = unless_special(convert(total[j] / scale[j], grid), plain[j])
 
     return loop
 
@@ -144,8 +163,11 @@ def _admit_zeros(a, b, i, left, right, first, last, top, zero):
 
 @kernel
 def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
-    """Groups of 16 products of E2M1 numbers, summed without error and then scaled; a group's exponent is that of its
-    scales alone, one of zero products takes none. Row g of the scales belongs to the products from g * block on."""
+    """Groups of 16 products of E2M1 numbers, summed without error and then scaled, take the place of single products.
+
+    A group's exponent is that of its scales; a group of zeros has none. Row g of the scales belongs to the products
+    from g * block on.
+    """
     unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
     terms = np.int64(unit.terms)
     sets = terms // GROUP
@@ -157,7 +179,7 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
             for i in range(out.shape[0]):
                 sums = out[i, left:right]
                 for j in range(sums.size):
-                    top[j] = power_of(sums[j], unit.least) if sums[j] != 0.0 else unit.zero
+                    top[j] = first_power(sums[j], unit)
                 for g in range(sets):
                     start = first + g * GROUP
                     dot, use = dots[g], used[g]
@@ -175,16 +197,16 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                             top[j] = max(top[j], x * y[j] if use[j] > 0.0 else 0.0)
                 for j in range(sums.size):
                     scale[j] = unit.unit / top[j]
-                    total[j] = truncate(sums[j] * scale[j])
+                    total[j] = cut(sums[j], scale[j])
                 for g in range(sets):
                     dot = dots[g]
                     for j in range(sums.size):
-                        total[j] += truncate(dot[j] * scale[j])
+                        total[j] += cut(dot[j], scale[j])
                 for j in range(sums.size):
                     rounded = truncated(total[j] / scale[j], grid)
                     # A scale of NaN makes the total NaN.
                     rounded = rounded if total[j] == total[j] else np.nan
-                    sums[j] = rounded if abs(sums[j]) < np.inf else sums[j]
+                    sums[j] = unless_special(rounded, sums[j])
 
 
 #: Loops by how the total is rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite).

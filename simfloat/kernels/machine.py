@@ -2,6 +2,11 @@
 
 Each function has a plain body, its meaning, which also runs under ``NUMBA_DISABLE_JIT=1``; the overloads below it
 are what the CPU compiles. They work on float32 and float64 alike.
+
+A product that is added to something is a rounded product everywhere in these kernels: where a single rounding is meant
+stands `fma`. LLVM keeps them apart on the CPU, since fastmath is off; a compiler that contracts a * b + c by itself, as
+NVIDIA's does by default, must be told not to (``fma=0``). What would change its bits otherwise: the rests in `exact`
+and `pairs`, the series in `functions`, unfused steps of the hardware's own arithmetic, and the sums of matrix units.
 """
 
 from __future__ import annotations

@@ -9,17 +9,14 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.exact import odd_sum, two_sum
-from simfloat.kernels.fused import power_of
+from simfloat.kernels.fused import NOTHING, cut, power_of, unless_special
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import binade, floor, odd, truncate
+from simfloat.kernels.machine import binade, floor, odd
 
 COLUMNS = 128
 
 #: Numbers below it are subnormal in float32.
 NORMAL = np.float32(2.0**-126)
-
-#: The power that stands for no exponent at all.
-NOTHING = 2.0**-900
 
 
 @kernel
@@ -38,14 +35,19 @@ def exact_chunks(a, b, out, terms):
                     one, two, three, four = w * p[j], x * q[j], y * r[j], z * s[j]
                     if terms == 2:
                         three, four = 0.0, 0.0
-                    plain = sums[j] + ((one + two) + (three + four))
-                    # FP16 products are multiples of 2^-48 below 2^32: what the sums leave over adds up exactly.
-                    high, low = two_sum(one, two)
-                    high, rest = two_sum(high, three)
-                    low += rest
-                    high, rest = two_sum(high, four)
-                    total = _nearest_sum(high, low + rest, sums[j])
-                    sums[j] = total if abs(plain) < np.inf else plain
+                    sums[j] = exact_chunk(one, two, three, four, sums[j])
+
+
+@scalar
+def exact_chunk(one, two, three, four, so_far):
+    """Four products of FP16 numbers and the sum so far, rounded once to nearest float32."""
+    plain = so_far + ((one + two) + (three + four))
+    # The products are multiples of 2^-48 below 2^32: what the sums leave over adds up exactly.
+    high, low = two_sum(one, two)
+    high, rest = two_sum(high, three)
+    low += rest
+    high, rest = two_sum(high, four)
+    return unless_special(_nearest_sum(high, low + rest, so_far), plain)
 
 
 @scalar
@@ -62,6 +64,12 @@ def _nearest_sum(high, low, so_far):
 def _flushed(x):
     """Subnormal float32 results become zeros of their sign."""
     return x if abs(x) >= NORMAL or x != x else np.float32(x * np.float32(0.0))
+
+
+@scalar
+def flushed_pair(w, p, x, q):
+    """w * p + x * q in float32, each result flushed."""
+    return _flushed(_flushed(w * p) + _flushed(x * q))
 
 
 @kernel
@@ -84,10 +92,9 @@ def flushed_pairs(a, b, out, terms, least):
                 p, q = b[first, left:right], b[first + 1, left:right]
                 r, s = b[first + terms - 2, left:right], b[first + terms - 1, left:right]
                 for j in range(sums.size):
-                    pair = _flushed(_flushed(w * _normal(p[j], least)) + _flushed(x * _normal(q[j], least)))
+                    pair = flushed_pair(w, _normal(p[j], least), x, _normal(q[j], least))
                     if pairs == 2:
-                        other = _flushed(_flushed(y * _normal(r[j], least)) + _flushed(z * _normal(s[j], least)))
-                        pair = _flushed(pair + other)
+                        pair = _flushed(pair + flushed_pair(y, _normal(r[j], least), z, _normal(s[j], least)))
                     sums[j] = _flushed(sums[j] + pair)
 
 
@@ -120,7 +127,7 @@ def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
                             plain[j] += product if abs(product) < 2.0**128 else product * np.inf
                 for j in range(sums.size):
                     total = _floored(dot[0, j], dot[1, j], dot_top[0, j], dot_top[1, j], sums[j], parts)
-                    sums[j] = total if abs(plain[j]) < np.inf else plain[j]
+                    sums[j] = unless_special(total, plain[j])
 
 
 @scalar
@@ -134,7 +141,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops,
     for k in range(first, first - part + terms, step):
         x, row = a[i, k], b[k, left:right]
         for j in range(row.size):
-            total[j] += truncate(x * row[j] * (2.0**24 / top[j]))
+            total[j] += cut(x * row[j], 2.0**24 / top[j])
     for j in range(right - left):
         total[j] *= top[j] * 2.0**-24
 

@@ -8,17 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
+from simfloat.formats.rounding import MODES, Rounding
 
 Array = NDArray[np.float64]
 
-DETERMINISTIC = (
-    sf.nearest_even,
-    sf.nearest_away,
-    sf.toward_zero,
-    sf.toward_positive,
-    sf.toward_negative,
-    sf.to_odd,
-)
+DETERMINISTIC = tuple(map(Rounding, MODES))
 
 SPECIALS = (0.0, -0.0, np.inf, -np.inf, np.nan, 5e-324, -5e-324, 1.7976931348623157e308, 2.0**-1022, 1.0, -1.0)
 
