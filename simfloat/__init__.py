@@ -93,14 +93,16 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from simfloat import nn, optim, plots, telemetry
-    from simfloat.autodiff import Parameter, Tensor, no_grad, simulate
+    from simfloat.autodiff import Parameter, Tensor
+    from simfloat.simulation import Simulation, no_grad, simulate
     from simfloat.telemetry import Recorder
 else:
     # What training and figures need is imported when it is first used: numbers and sums do without. Type checkers read
     # the imports above instead, and know which names there are.
     _LATER = {
         **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry")},
-        **{name: ("simfloat.autodiff", name) for name in ("Parameter", "Tensor", "no_grad", "simulate")},
+        **{name: ("simfloat.autodiff", name) for name in ("Parameter", "Tensor")},
+        **{name: ("simfloat.simulation", name) for name in ("Simulation", "no_grad", "simulate")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
     }
 
@@ -120,7 +122,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ",
     "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits",
-    "Observer", "Parameter", "Policy", "Recorder", "Rounding", "TF32", "Tensor", "add", "as_format",
+    "Observer", "Parameter", "Policy", "Recorder", "Rounding", "Simulation", "TF32", "Tensor", "add", "as_format",
     "block_quantize", "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact",
     "exp", "finfo", "fma", "fused", "gelu", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core",
     "multiply", "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise",
