@@ -20,9 +20,9 @@ class Parameter(Owned, Tensor):
     """A tensor that a model learns: stored and updated in the policy's `weights`.
 
     A value outside that format is rounded to it, to nearest even, before its next use. `data` may be assigned, and is
-    then copied, or written to: what it hands out is the array that is used, until a step or an assignment replaces it.
-    An array that was replaced is read-only, so that writing to it is an error. `path` is the parameter's place in the
-    model, such as ``hidden.0.weight``.
+    then copied, or written to: what it hands out is the array that is used, until a step, an assignment or the first
+    rounding of a float64 array to a format that float32 holds replaces it. An array that was replaced is read-only, so
+    that writing to it is an error. `path` is the parameter's place in the model, such as ``hidden.0.weight``.
     """
 
     is_weight = True
@@ -99,12 +99,12 @@ def begin_update(parameter: Parameter) -> Place:
 def _note_draws(parameter: Parameter, simulation: Simulation) -> None:
     before, now = parameter._drawn, (simulation.seed, simulation.number)
     parameter._drawn = now
-    if before is not None and before != now and before[0] == now[0] and not simulation.is_restored:
-        if simulation.warn_once():
-            warnings.warn(
-                f"{parameter.path or 'A parameter'} was updated in another simulation of seed {simulation.seed}, and "
-                "draws the same random bits again. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it "
-                "for every step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state).",
-                UserWarning,
-                stacklevel=5,
-            )
+    repeats = before is not None and before != now and before[0] == now[0] and not simulation.is_restored
+    if repeats and simulation.warn_once():
+        warnings.warn(
+            f"{parameter.path or 'A parameter'} was updated in another simulation of seed {simulation.seed}, and draws "
+            "the same random bits again. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it for every "
+            "step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state).",
+            UserWarning,
+            stacklevel=5,
+        )

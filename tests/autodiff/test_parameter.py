@@ -58,6 +58,11 @@ def test_writing_to_an_array_that_a_step_replaced_is_an_error():
         stale[0] = 7.0
     w.data[0] = 7.0
     assert used(w).tolist() == [7.0, 1.5]
+    v = sf.Parameter([1.0, 2.0])
+    double = v.data
+    used(v)
+    with pytest.raises(ValueError, match="read-only"):
+        double[0] = 7.0
 
 
 def test_tensors_that_share_its_numbers_let_none_escape():
