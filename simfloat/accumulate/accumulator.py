@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
@@ -13,7 +14,7 @@ from simfloat.formats import Format, Rounding
 
 
 @dataclass(frozen=True)
-class Accumulator:
+class Accumulator(ABC):
     """The order and the roundings of a sum; an immutable value that prints as the call that makes it.
 
     A subclass has its options as fields, keyword-only ones where the call takes keywords, and the methods `result`,
@@ -28,9 +29,9 @@ class Accumulator:
     is_matrix_unit: ClassVar[bool] = False
 
     @property
+    @abstractmethod
     def result(self) -> Format | None:
         """The format that sums come in; None for exact sums, which need an `output`."""
-        raise TypeError(f"{type(self).__name__} does not say what its sums come in.")
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
@@ -70,16 +71,16 @@ class Accumulator:
         """The accumulator for operands of these formats: itself, unless it is chosen by them."""
         return self
 
+    @abstractmethod
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""
-        raise TypeError(f"{type(self).__name__} does not say what is known of its sums.")
 
+    @abstractmethod
     def engine(self, problem: Problem) -> Engine:
         """The engine for such sums.
 
         Raises ValueError if they are too wide for the steps to be exact.
         """
-        raise TypeError(f"{type(self).__name__} has no engine.")
 
     def _text(self, name: str, write: Callable[[Any], str]) -> str:
         """An option as the call shows it."""

@@ -1,5 +1,7 @@
 """What accumulators and sums refuse, and what the message says is to be done."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -137,6 +139,21 @@ def test_accumulators_are_values():
     assert (
         str(sf.tensor_core("hopper", sf.E4M3, instruction="mma")) == "tensor_core(\"hopper\", E4M3, instruction='mma')"
     )
+
+
+def test_accumulators_are_copied_and_sent_to_other_processes():
+    for accumulator in MADE:
+        hash(accumulator)
+        copy = pickle.loads(pickle.dumps(accumulator))
+        assert copy == accumulator and hash(copy) == hash(accumulator) and repr(copy) == repr(accumulator)
+        assert "_hash" not in accumulator.__getstate__(), "strings have other hashes in another process"
+
+
+def test_sums_of_sums_leave_stages_of_random_bits_for_results_and_casts():
+    nested = sf.kahan(sf.FP16, rounding=sf.stochastic())
+    with pytest.raises(ValueError, match="at most 250 stages"):
+        for _ in range(60):
+            nested = sf.blocked(2, nested, sf.kahan(sf.FP16, rounding=sf.stochastic()))
 
 
 def test_matrix_units_are_known_as_such():
