@@ -115,7 +115,7 @@ class Blocked(Accumulator):
         within, outside = _format(self.inner), _format(self.outer)
         depth, runs = min(self.size, problem.depth), -(-problem.depth // self.size)
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales))
-        results = Known(partial(self._results, problem), within, inner.carrier is np.float32)
+        results = Known(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
         outer = self.outer.engine(Problem(results, UNITY, runs, outside, nearest_even, start=problem.start))
         blocks = self.size // self.inner.scales[0] if self.inner.scales else 0
         return Runs(

@@ -294,7 +294,7 @@ class _Groups(NamedTuple):
 def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:
     """The engine that sums 32 products from zero in two steps, and adds that to the sum so far."""
     terms = TWO_STEPS.terms
-    sums = Known(lambda: problem.products.summed(terms).numbers_of(output), output, False)
+    sums = Known(problem.products.summed(terms).numbers_of(output), output, False)
     runs = -(-problem.depth // terms)
     outer = Sequential(output).engine(Problem(sums, UNITY, runs, output, start=problem.start))
     return _Interleaved(Runs(terms, 0, steps, outer, output, 0, terms, False))

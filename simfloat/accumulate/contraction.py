@@ -23,7 +23,7 @@ from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan, round_all
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, as_target
+from simfloat.arithmetic.target import Target, as_target, result_dtype
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 
 #: As users give the formats of operands, or how they are taken to them.
@@ -58,6 +58,10 @@ def options_of(
         casts, accumulator, format = _settled(inputs, accumulate, output)
     except TypeError:  # what is not hashable is none of these, and is refused
         casts, accumulator, format = _settled.__wrapped__(inputs, accumulate, output)
+    if rounding is None and stream is None and observer is None:
+        # Nothing is left to be checked, and small sums take little longer than the checks.
+        target = Target(format, nearest_even, result_dtype(operands, format), operation=operation)
+        return Options(casts, accumulator, target)
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
     if rounding is not None and format == accumulator.result:
         _refuse_rounding(accumulator, rounding)
@@ -111,6 +115,7 @@ class Work(NamedTuple):
     draw: Draw | None
     scales: Scales | None  # those that the engine takes
     start: NDArray | None  # what the sums start from, in the shape of the result
+    finite: bool  # all operands are known to be finite
 
 
 def contract(
@@ -167,7 +172,8 @@ def prepare(
         divisor=divisor,
     )
     assert x.array is not None and y.array is not None
-    return Work(accumulator.engine(problem), x.array, y.array, draw, own, start)
+    engine = accumulator.engine(problem)
+    return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite)
 
 
 def finish(

@@ -72,7 +72,7 @@ def convolve(
 
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, x, w, draw, _, start = work
+    engine, x, w, draw, _, start, _ = work
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,26 +17,39 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 class Known:
     """What is known of an operand's numbers: their facts, the format that they were rounded to, their array's type.
 
-    Facts are found when they are first asked for, and only once. Sums of runs are known before there is an array.
+    Facts are found in the array when they are first asked for, and only once; `find` finds those of sums of runs, which
+    are known before there is an array.
     """
 
     __slots__ = ("_facts", "_find", "array", "format", "is_float32")
 
     def __init__(
-        self, find: Callable[[], Facts] | Facts, format: Format | None, is_float32: bool, array: NDArray | None = None
+        self,
+        facts: Facts | None,
+        format: Format | None,
+        is_float32: bool,
+        array: NDArray | None = None,
+        find: Callable[[], Facts] | None = None,
     ) -> None:
-        self._facts = find if isinstance(find, Facts) else None
-        self._find = None if isinstance(find, Facts) else find
-        self.format, self.is_float32, self.array = format, is_float32, array
+        self._facts, self._find, self.array = facts, find, array
+        self.format, self.is_float32 = format, is_float32
 
     @property
     def facts(self) -> Facts:
         """Bounds on the numbers."""
         # Not a cached property: before Python 3.12 its lock takes longer than a small array's facts.
         if self._facts is None:
-            assert self._find is not None
-            self._facts = self._find()
+            if self._find is not None:
+                self._facts = self._find()
+            else:
+                assert self.array is not None
+                self._facts = facts_of(self.array)
         return self._facts
+
+    @property
+    def are_finite(self) -> bool:
+        """Whether there are no infinities and no NaN among them, as far as is known by now."""
+        return self._facts is not None and self._facts.finite
 
     @property
     def in_float32(self) -> bool:
@@ -52,7 +64,7 @@ class Known:
 
 def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None) -> Known:
     """What is known of an array that was rounded to the format."""
-    return Known(facts or partial(facts_of, array), format, array.dtype == np.float32, array)
+    return Known(facts, format, array.dtype == np.float32, array)
 
 
 #: The factors of sums without factors.

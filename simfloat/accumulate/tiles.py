@@ -18,7 +18,7 @@ NARROW = 64
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     """The unrounded sums of matrices of `shape` as one vector in C order."""
-    engine, a, b, draw, scales, start = work
+    engine, a, b, draw, scales, start, finite = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
@@ -33,7 +33,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     if start is not None:
         addend = start.reshape(count, m, n)
         sums[:] = addend.transpose(0, 2, 1) if swap else addend
-    if left.dtype == right.dtype == engine.carrier:
+    if finite or left.dtype == right.dtype == engine.carrier:
         left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
     else:
         with np.errstate(invalid="ignore"):  # converting a signalling NaN
