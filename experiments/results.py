@@ -38,7 +38,7 @@ def summary(experiment: Experiment, options: Options, findings: list[Finding]) -
         "experiment": experiment.name,
         "question": experiment.question,
         "config": {"tiny": options.tiny, "seeds": options.seeds, "policy": options.policy and options.policy.to_dict()},
-        "seed": list(range(options.seeds)),
+        "seed": list(options.seed_numbers),
         "versions": versions(),
         "code": code_digest(),
         "findings": [finding._asdict() for finding in findings],

@@ -33,7 +33,7 @@ def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options:
         }
         for problem in problems
         for variant in variants
-        for seed in range(options.seeds)
+        for seed in options.seed_numbers
     ]
 
 

@@ -67,14 +67,12 @@ def draw_theorems(results: list[Result], path: Path) -> None:
     first = [result for result in results if result["variant"] != "theorem-2"]
     draw_curves(left, curves(first, "distance"), title="Theorem 1: nearest updates", **axes)
     radius = float(np.mean([safe_radius_of(result) for result in first]))
-    left.axhline(
-        radius, color="black", linestyle=":", linewidth=1, label="safe radius: inside, no update moves a weight"
-    )
+    left.axhline(radius, color="black", linestyle=":", linewidth=1, label="safe radius of theorem 1")
     draw_curves(right, curves(second, "distance"), title="Theorem 2: exact updates", **axes)
     limit = np.sqrt(np.mean([bound(result) for result in second], axis=0))
     right.plot(second[0]["iteration"], limit, color="black", linestyle="--", linewidth=1, label="bound of theorem 2")
-    for side in (left, right):
-        side.legend(frameon=False, fontsize=SMALL)
+    for side, empty in ((left, "upper right"), (right, "lower left")):
+        side.legend(loc=empty, frameon=False, fontsize=SMALL)
     save_figure(figure, path)
 
 

@@ -17,7 +17,7 @@ def jobs(options: Options) -> list[Job]:
     if options.policy is not None:
         return training_jobs(COMPARED, given(options.policy, [FP32]), options)
     theorem_1: list[Job] = [
-        {"kind": "theorem-1", "seed": seed, "points": 20 if options.tiny else 200} for seed in range(options.seeds)
+        {"kind": "theorem-1", "seed": seed, "points": 20 if options.tiny else 200} for seed in options.seed_numbers
     ]
     return [
         *training_jobs(COMPARED, VARIANTS, options),

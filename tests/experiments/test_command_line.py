@@ -13,6 +13,7 @@ from experiments import command_line, display
 from experiments.__main__ import main
 from experiments.catalog import EXPERIMENTS
 from experiments.executors import one_by_one
+from experiments.experiment import FIRST_SEED
 from tests.experiments.toy import toy
 
 ROOT = Path(__file__).parents[2]
@@ -58,14 +59,16 @@ def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tm
         assert word in done.stdout
     summary = strict((tmp_path / "summary.json").read_text())
     assert summary["experiment"] == name and summary["config"] == {"tiny": True, "seeds": 2, "policy": None}
-    assert summary["seed"] == [0, 1]
+    assert summary["seed"] == [FIRST_SEED, FIRST_SEED + 1]
     assert {"simfloat", "numpy", "numba", "python"} <= set(summary["versions"])
     for finding in summary["findings"]:
         assert {"claim", "expectation", "measured", "test", "verdict"} == set(finding) and finding["verdict"] is None
     rows = [strict(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     runs = list(dict.fromkeys((row["kind"], row.get("problem"), row.get("variant"), row["seed"]) for row in rows))
-    assert {seed for *_, seed in runs} == {0, 1}
-    assert runs[:4:2] == [("training", "synthetic", variant, 0) for variant in ("fp32", "forward-backward-only")]
+    assert {seed for *_, seed in runs} == {FIRST_SEED, FIRST_SEED + 1}
+    assert runs[:4:2] == [
+        ("training", "synthetic", variant, FIRST_SEED) for variant in ("fp32", "forward-backward-only")
+    ]
     figures = list(tmp_path.glob("*.png"))
     assert figures and all(path.read_bytes().startswith(b"\x89PNG") for path in figures)
     assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "metrics.jsonl", *(f.name for f in figures)}
@@ -158,7 +161,7 @@ def test_what_is_finished_is_kept_when_a_job_fails(with_toy, tmp_path):
         raise ValueError("4 came.")
 
     first = invoke("run", "toy", "--out", tmp_path, executor=second_fails)
-    assert first.exit_code == 2 and "The job of toy, seed 1, failed: 4 came." in first.output
+    assert first.exit_code == 2 and f"The job of toy, seed {FIRST_SEED + 1}, failed: 4 came." in first.output
     assert "run the same command again to go on from there" in first.output
     asked = []
 
@@ -167,7 +170,7 @@ def test_what_is_finished_is_kept_when_a_job_fails(with_toy, tmp_path):
         yield from one_by_one(function, jobs)
 
     assert invoke("run", "toy", "--out", tmp_path, executor=listening).exit_code == 0
-    assert [job["seed"] for job in asked] == [1, 2]
+    assert [job["seed"] for job in asked] == [FIRST_SEED + 1, FIRST_SEED + 2]
 
 
 def test_a_full_disk_loses_no_finished_job(with_toy, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from experiments.verdicts import Finding
 
 
 def jobs(options):
-    return [{"kind": "toy", "seed": seed, "tiny": options.tiny} for seed in range(options.seeds)]
+    return [{"kind": "toy", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers]
 
 
 def run(job):
