@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from simfloat.formats.format import Format
+from simfloat.formats.format import NAMED, Format
 
 FP64 = Format(11, 52, name="FP64")
 FP32 = Format(8, 23, name="FP32")
@@ -38,3 +38,4 @@ CATALOG: dict[str, Format] = {
     )
     if format.name is not None
 }
+NAMED.update((name.lower(), format) for name, format in CATALOG.items())

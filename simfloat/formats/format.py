@@ -5,36 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.formats.special import SPECIALS
+from simfloat.formats.text import arguments_of
 from simfloat.formats.value import hashed_once
-
-
-class Special(NamedTuple):
-    """Which codes of a format are not plain finite numbers."""
-
-    infinity: bool
-    nan: bool
-    negative_zero: bool  # of the signed format; an unsigned one has no -0
-    clamps: bool  # results beyond the largest number stop there, in every rounding mode
-    wide_bias: bool  # the default bias is 2^(e-1), one more than IEEE's
-
-
-#: IEEE 754-2019 section 3.4; OCP OFP8 1.0 (fn); AMD/Graphcore (fnuz); OCP MX 1.0 (finite, scale);
-#: IEEE P3109 interim report 4.0 (p3109 with infinities, p3109_finite without).
-SPECIALS = {
-    "ieee": Special(True, True, True, False, False),
-    "fn": Special(False, True, True, False, False),
-    "fnuz": Special(False, True, False, False, True),
-    "finite": Special(False, False, True, True, False),
-    "p3109": Special(True, True, False, False, True),
-    "p3109_finite": Special(False, True, False, True, True),
-    "scale": Special(False, True, False, False, False),
-}
-
 
 #: Widths of float64's fields.
 LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
@@ -95,9 +72,12 @@ class Format:
 
     @cached_property
     def _text(self) -> str:
-        from simfloat.formats.names import text_of  # names are those of formats: they come after
-
-        return text_of(self)
+        """The shortest text that `read` reads back, with the format's name if it has one."""
+        short = self.name or f"e{self.exponent_bits}m{self.mantissa_bits}"
+        try:
+            return short if read(short) == self else repr(self)
+        except ValueError:  # of a name that reads like a format that cannot be
+            return repr(self)
 
     # --- facts -------------------------------------------------------------------------------
 
@@ -119,12 +99,12 @@ class Format:
     @property
     def has_nan(self) -> bool:
         """Whether NaN has a code."""
-        return SPECIALS[self.special].nan
+        return SPECIALS[self.special].nan != ""
 
     @property
     def has_negative_zero(self) -> bool:
         """Whether -0 has a code of its own."""
-        return self.signed and SPECIALS[self.special].negative_zero
+        return self.signed and SPECIALS[self.special].nan != "negative zero"
 
     @property
     def has_zero(self) -> bool:
@@ -188,13 +168,9 @@ class Format:
     @property
     def max_code(self) -> int:
         """Code of the largest finite number."""
-        top = (1 << (self.exponent_bits + self.mantissa_bits)) - 1
-        if self.special == "ieee":
-            return top - (1 << self.mantissa_bits)
-        codes_above = {"fn": 1, "fnuz": 0, "finite": 0, "p3109": 1, "p3109_finite": 0, "scale": 1}[self.special]
-        # An unsigned P3109 format has no code of -0 to put its NaN in: it takes the top code.
-        takes_top = not self.signed and self.special in ("p3109", "p3109_finite")
-        return top - codes_above - takes_top
+        if SPECIALS[self.special].nan == "top field":
+            return self._top_code - (1 << self.mantissa_bits)
+        return self._top_code - self.has_infinity - (self.nan_code == self._top_code)
 
     @property
     def infinity_code(self) -> int | None:
@@ -206,10 +182,14 @@ class Format:
         """Code that NaN encodes to: the positive quiet NaN; None where there is none."""
         if not self.has_nan:
             return None
-        if self.special == "ieee":
+        place = SPECIALS[self.special].nan
+        if place == "top field":
             return self.max_code + 1 + (1 << (self.mantissa_bits - 1))
-        if self.signed and self.special != "fn":
-            return 1 << (self.bits - 1)
+        return self._top_code + 1 if place == "negative zero" and self.signed else self._top_code
+
+    @property
+    def _top_code(self) -> int:
+        """All ones but for the sign."""
         return (1 << (self.exponent_bits + self.mantissa_bits)) - 1
 
     def magnitude(self, code: int) -> float:
@@ -231,6 +211,22 @@ class Format:
         # -0 == 0, so the set holds one of them; adding +0 makes it the positive one.
         ascending = [number + 0.0 for number in sorted(numbers)]
         return np.array(ascending, np.float32 if self.fits_float32 else np.float64)
+
+
+#: The formats that others know by a name, in lower case: the catalog and `names` fill it.
+NAMED: dict[str, Format] = {}
+
+
+def read(text: str) -> Format | None:
+    """The format that a text names or describes, None if there is none; ValueError for one that cannot be."""
+    named = NAMED.get(text.lower())
+    arguments = None if named else arguments_of(text)
+    if arguments is None:
+        return named
+    try:
+        return Format(*arguments.args, **arguments.kwargs)
+    except TypeError:  # more arguments than a format has, or others
+        return None
 
 
 def _default_bias(exponent_bits: int, special: str) -> int:

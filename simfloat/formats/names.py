@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import re
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,7 +24,8 @@ from simfloat.formats.catalog import (
     FP32,
     FP64,
 )
-from simfloat.formats.format import Format
+from simfloat.formats.format import NAMED, Format, read
+from simfloat.formats.text import p3109_arguments
 
 #: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
@@ -39,6 +38,7 @@ DTYPES: dict[str, Format] = {
     **{"float8_e8m0fnu": E8M0, "float6_e3m2fn": E3M2, "float6_e2m3fn": E2M3, "float4_e2m1fn": E2M1},
     "float4_e2m1fn_x2": E2M1,  # PyTorch's, two to a byte
 }
+NAMED.update(DTYPES)
 
 
 def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
@@ -49,13 +49,8 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
     for key, value in (("bits", bits), ("precision", precision)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{key} must be an integer, got {value!r}.")
-    exponent_bits = bits - precision + (0 if signed else 1)
-    if precision < 1 or exponent_bits < 1:
-        most = bits - 1 if signed else bits
-        raise ValueError(f"A P3109 format of {bits} bits has a precision from 1 to {most}, got {precision}.")
-    name = f"Binary{bits}p{precision}{'s' if signed else 'u'}{'e' if extended else 'f'}"
-    special = "p3109" if extended else "p3109_finite"
-    return Format(exponent_bits, precision - 1, special=special, signed=signed, name=name)
+    arguments = p3109_arguments(bits, precision, signed, extended)
+    return Format(*arguments.args, **arguments.kwargs)
 
 
 def as_format(x: Any) -> Format:
@@ -72,19 +67,10 @@ def as_format(x: Any) -> Format:
     name = x if isinstance(x, str) else _dtype_name(x)
     if name is None:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
-    format = _read(name)
+    format = read(name)
     if format is None:
         raise ValueError(f"Unknown format {name!r}. {_nearest(name)}; or write e5m10 for 5 and 10 bits.")
     return format
-
-
-def text_of(format: Format) -> str:
-    """The shortest text that `as_format` reads back, with the format's name if it has one."""
-    short = format.name or f"e{format.exponent_bits}m{format.mantissa_bits}"
-    try:
-        return short if _read(short) == format else repr(format)
-    except ValueError:  # of a name that reads like a format that cannot be
-        return repr(format)
 
 
 def _dtype_name(x: Any) -> str | None:
@@ -95,35 +81,6 @@ def _dtype_name(x: Any) -> str | None:
         return x.__name__
     # A torch.dtype prints as torch.float16; torch itself is not imported for it.
     return str(x).rpartition(".")[2] if type(x).__name__ == "dtype" else None
-
-
-def _read(name: str) -> Format | None:
-    """The format of that name, None if there is none."""
-    if name.upper() in CATALOG:
-        return CATALOG[name.upper()]
-    if name.lower() in DTYPES:
-        return DTYPES[name.lower()]
-    if widths := re.fullmatch(r"e(\d{1,4})m(\d{1,4})", name.lower()):
-        return Format(int(widths[1]), int(widths[2]))
-    if parts := re.fullmatch(r"binary(\d{1,4})p(\d{1,4})([su])([ef])", name.lower()):
-        return p3109(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
-    return _read_call(name) if name.startswith("Format(") else None
-
-
-def _read_call(text: str) -> Format | None:
-    """The format of a text such as ``Format(4, 3, special='fn')``; arguments are literals, nothing is run."""
-    try:
-        call = ast.parse(text, mode="eval").body
-        if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
-            return None
-        arguments = [ast.literal_eval(argument) for argument in call.args]
-        options = {keyword.arg or "": ast.literal_eval(keyword.value) for keyword in call.keywords}
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError):
-        return None
-    try:
-        return Format(*arguments, **options)
-    except TypeError:
-        return None
 
 
 def _nearest(name: str) -> str:

@@ -10,6 +10,8 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
+from simfloat.nn.state import fitting_arrays
+from simfloat.nn.text import tree
 from simfloat.simulation import Names, module_running
 
 
@@ -130,6 +132,13 @@ class Module(Owned):
                     seen.add(id(parameter))
                     yield _below(where, name), parameter
 
+    def _occurrences(self, path: str = "") -> Iterator[tuple[str, Parameter]]:
+        """Pairs of path and parameter, a parameter that occurs several times under each of its paths."""
+        for name, parameter in self._parameters.items():
+            yield _below(path, name), parameter
+        for name, module in self._modules.items():
+            yield from module._occurrences(_below(path, name))
+
     def parameters(self) -> Iterator[Parameter]:
         """The parameters of this module and of those inside, each once."""
         for _, parameter in self.named_parameters():
@@ -164,9 +173,8 @@ class Module(Owned):
 
         Raises ValueError naming the keys that are missing or unknown, shapes that differ, and what holds no numbers.
         """
-        from simfloat.nn.state import fitting_arrays
-
-        for parameter, array in fitting_arrays(self, state):
+        listed, names = dict(self.named_parameters()), dict(self._occurrences())
+        for parameter, array in fitting_arrays(listed, names, state):
             parameter.data = array
 
     def extra_repr(self) -> str:
@@ -174,9 +182,8 @@ class Module(Owned):
         return ""
 
     def __repr__(self) -> str:
-        from simfloat.nn.text import describe
-
-        return describe(self)
+        parts = {name: repr(module) for name, module in self._modules.items()}
+        return tree(type(self).__name__, self.extra_repr(), parts, sum(p.size for p in self.parameters()))
 
 
 def _below(path: str, name: str) -> str:

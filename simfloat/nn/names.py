@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from typing import Any, Protocol
 
 from simfloat.simulation import Names
-
-if TYPE_CHECKING:
-    from simfloat.nn.module import Module
 
 #: Under this name a module keeps what `names_of` found, and when; copies and pickles leave it behind.
 KEPT = "_names"
@@ -19,13 +17,27 @@ OUTERMOST = "_is_outermost"
 _latest = object()
 
 
+class Tree(Protocol):
+    """A module, as far as names go."""
+
+    @property
+    def path(self) -> str:
+        """Where it is by way of its first owner."""
+
+    def named_modules(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and module."""
+
+    def named_parameters(self, path: str) -> Iterator[tuple[str, Any]]:
+        """Pairs of path and parameter."""
+
+
 def parts_changed() -> None:
     """Note that some module has gained or lost a part: what was found before may be wrong."""
     global _latest
     _latest = object()
 
 
-def names_of(module: Module) -> Names:
+def names_of(module: Tree) -> Names:
     """The paths of the module itself and of all modules and parameters inside, by identity.
 
     They begin with the path that the module has by way of its first owner. One that has none stays the outermost of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,14 +10,17 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
-from simfloat.nn.module import Module
 
 
-def fitting_arrays(model: Module, state: Mapping[str, Any]) -> list[tuple[Parameter, NDArray]]:
-    """Every parameter of the model with a copy of its new numbers; ValueError unless all of the state fits."""
+def fitting_arrays(
+    listed: Mapping[str, Parameter], names: Mapping[str, Parameter], state: Mapping[str, Any]
+) -> list[tuple[Parameter, NDArray]]:
+    """Every parameter of a model with a copy of its new numbers; ValueError unless all of the state fits.
+
+    listed holds each parameter once, under its path; names holds it under every path where it occurs.
+    """
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
-    listed, names = dict(model.named_parameters()), dict(occurrences(model))
     missing, unknown = [path for path in listed if path not in state], [key for key in state if key not in names]
     if missing or unknown:
         raise ValueError(f"The state does not fit the model: missing {missing}, unknown {unknown}.")
@@ -28,15 +31,6 @@ def fitting_arrays(model: Module, state: Mapping[str, Any]) -> list[tuple[Parame
         if path in arrays and not np.array_equal(arrays[path], arrays[name], equal_nan=True):
             raise ValueError(f"{name} and {path} are one parameter; the state gives it different numbers.")
     return [(parameter, arrays[path]) for path, parameter in listed.items()]
-
-
-def occurrences(module: Module, path: str = "") -> Iterator[tuple[str, Parameter]]:
-    """Pairs of path and parameter, a parameter that occurs several times under each of its paths."""
-    above = f"{path}." if path else ""
-    for name, parameter in module._parameters.items():
-        yield above + name, parameter
-    for name, child in module._modules.items():
-        yield from occurrences(child, above + name)
 
 
 def _array(path: str, parameter: Parameter, value: Any) -> NDArray:

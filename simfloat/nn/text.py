@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from simfloat.nn.module import Module
+from collections.abc import Mapping
 
 
-def describe(module: Module) -> str:
-    """The module as a tree in the manner of torch; a comment counts the parameters at and below each line."""
-    head, tail = f"{type(module).__name__}({module.extra_repr()}", ")"
-    if module._modules:
-        parts = [f"({name}): {describe(child)}".replace("\n", "\n  ") for name, child in module._modules.items()]
-        head, tail = "\n  ".join([head, *parts]), "\n)"
-    count = sum(parameter.size for parameter in module.parameters())
+def tree(kind: str, arguments: str, parts: Mapping[str, str], count: int) -> str:
+    """A module in the manner of torch: its parts, as text, by name; a comment counts the parameters at and below it."""
+    head, tail = f"{kind}({arguments}", ")"
+    if parts:
+        lines = [f"({name}): {part}".replace("\n", "\n  ") for name, part in parts.items()]
+        head, tail = "\n  ".join([head, *lines]), "\n)"
     return f"{head}{tail}  # {count} parameters" if count else head + tail

@@ -5,12 +5,25 @@ from __future__ import annotations
 import ast
 import json
 import tomllib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from simfloat import accumulate, arithmetic, formats
+from simfloat.accumulate import Accumulator
 from simfloat.formats import CATALOG, Rounding
+from simfloat.formats.rounding import MODES
 from simfloat.policy.roles import ROLES
+
+
+def _kinds(accumulator: type[Accumulator]) -> Iterator[type[Accumulator]]:
+    """The class and all below it."""
+    yield accumulator
+    for kind in accumulator.__subclasses__():
+        yield from _kinds(kind)
+
+
+#: What accumulators print as: functions that make them, and `exact`, which is one.
+MAKERS = {kind.maker: getattr(accumulate, kind.maker) for kind in _kinds(Accumulator) if "maker" in vars(kind)}
 
 #: What may be called or named in a policy file.
 CALLS: dict[str, Callable] = {
@@ -18,19 +31,11 @@ CALLS: dict[str, Callable] = {
     "p3109": formats.p3109,
     "stochastic": formats.stochastic,
     "cast": arithmetic.cast,
-    **{
-        name: getattr(accumulate, name)
-        for name in ("sequential", "pairwise", "blocked", "kahan", "fused", "tensor_core", "matrix_core")
-    },
+    **{name: make for name, make in MAKERS.items() if callable(make)},
 }
 NAMES: dict[str, Any] = {
-    "nearest_even": formats.nearest_even,
-    "nearest_away": formats.nearest_away,
-    "toward_zero": formats.toward_zero,
-    "toward_positive": formats.toward_positive,
-    "toward_negative": formats.toward_negative,
-    "to_odd": formats.to_odd,
-    "exact": accumulate.exact,
+    **{mode: Rounding(mode) for mode in MODES},
+    **{name: value for name, value in MAKERS.items() if not callable(value)},
 }
 
 #: A role of an override that goes back to the one that it follows.

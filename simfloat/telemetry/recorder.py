@@ -6,26 +6,17 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT
-
-#: What `counts` tells; how many results are zero stands in the histogram.
-COUNTED = tuple(kind for kind in KINDS if kind != "zero")
+from simfloat.kernels.events import EVENTS
+from simfloat.telemetry.entries import Key, counted, exponents, zeros
+from simfloat.telemetry.text import json_lines, table, write_whole
 
 PHASES = ("forward", "backward", "update")
-
-
-class Key(NamedTuple):
-    """What events are kept by."""
-
-    path: str
-    operation: str
-    phase: str
 
 
 class Recorder(Observer):
@@ -98,7 +89,7 @@ class Recorder(Observer):
         What matches, and what is refused, is as in `counts`.
         """
         events = self._sum(path, phase, operation)
-        return exponents(events) | {"zero": int(events[KINDS.index("zero")])}
+        return exponents(events) | {"zero": zeros(events)}
 
     def reset(self) -> None:
         """Forget all counts."""
@@ -112,8 +103,6 @@ class Recorder(Observer):
 
     def table(self) -> str:
         """The counts as text: a line for each path, operation and phase, in the order they were first seen."""
-        from simfloat.telemetry.text import table
-
         return table(self.entries())
 
     def to_jsonl(self, path: str | Path) -> None:
@@ -121,8 +110,6 @@ class Recorder(Observer):
 
         The file, in UTF-8, is there whole or stays as it was.
         """
-        from simfloat.telemetry.text import json_lines, write_whole
-
         write_whole(Path(path), json_lines(self.entries()))
 
     def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:
@@ -147,17 +134,6 @@ class Recorder(Observer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock())
-
-
-def counted(events: NDArray[np.int64]) -> dict[str, int]:
-    """The counts in an event vector by name."""
-    return {kind: int(events[KINDS.index(kind)]) for kind in COUNTED}
-
-
-def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
-    """The histogram in an event vector: how many results have which exponent."""
-    occurrences = events[len(KINDS) :]
-    return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
 
 
 def _matches(pattern: str | None, name: str) -> bool:

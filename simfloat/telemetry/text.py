@@ -9,8 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import KINDS
-from simfloat.telemetry.recorder import COUNTED, Key, counted, exponents
+from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
@@ -35,8 +34,7 @@ def json_lines(entries: Entries) -> str:
     """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
     lines = []
     for key, events in entries:
-        zeros = int(events[KINDS.index("zero")])
-        entry = {**key._asdict(), **counted(events), "zero": zeros, "histogram": exponents(events)}
+        entry = {**key._asdict(), **counted(events), "zero": zeros(events), "histogram": exponents(events)}
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
     return "".join(lines)
 

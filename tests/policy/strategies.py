@@ -5,10 +5,11 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.formats.format import SPECIALS
+from simfloat.formats.special import SPECIALS
 from simfloat.policy.kinds import UPDATES
 from simfloat.policy.operations import CLASSES, roles_of
 from simfloat.policy.roles import ROLES, led_by
+from tests.bits import DETERMINISTIC
 
 
 @st.composite
@@ -43,9 +44,7 @@ custom = valid(
 p3109 = valid(sf.p3109, st.integers(3, 12), st.integers(1, 8), signed=st.booleans(), extended=st.booleans())
 formats = st.sampled_from([*sf.CATALOG.values()]) | custom | p3109
 
-modes = st.sampled_from(
-    [sf.nearest_even, sf.nearest_away, sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.to_odd]
-) | st.builds(sf.stochastic, st.integers(1, 32), st.sampled_from("ABC"))
+modes = st.sampled_from(DETERMINISTIC) | st.builds(sf.stochastic, st.integers(1, 32), st.sampled_from("ABC"))
 roundings = modes | modes.map(lambda mode: mode.saturating())
 
 units = st.sampled_from(

@@ -1,0 +1,54 @@
+"""How the files hang together: no file needs, directly or through others, one that needs it."""
+
+import ast
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+
+
+def module_name(path):
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+FILES = {module_name(path): path for package in ("simfloat", "experiments") for path in (ROOT / package).rglob("*.py")}
+
+
+def for_types_only(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def imported(node):
+    """The names that run-time imports below a node ask for, those inside functions too."""
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom):
+        assert node.level == 0, "imports name their module in full"
+        # What is asked for may be a module of the package, or a name in its __init__.
+        for alias in node.names:
+            name = f"{node.module}.{alias.name}"
+            yield name if name in FILES else node.module
+    for child in node.orelse if for_types_only(node) else ast.iter_child_nodes(node):
+        yield from imported(child)
+
+
+def graph():
+    return {
+        name: {other for other in imported(ast.parse(path.read_text(encoding="utf-8"))) if other in FILES}
+        for name, path in FILES.items()
+    }
+
+
+def test_no_imports_run_in_a_circle():
+    try:
+        TopologicalSorter(graph()).prepare()
+    except CycleError as error:
+        raise AssertionError(f"These files need one another: {' <- '.join(error.args[1])}.") from None
+
+
+def test_imports_are_seen_wherever_they_stand():
+    needs = graph()
+    assert "simfloat.selftest" in needs["simfloat.__main__"], "inside a function"
+    assert {"simfloat.formats.format", "simfloat.formats.rounding"} <= needs["simfloat.formats.definition"]
+    assert "simfloat.nn" not in needs["simfloat"], "for type checkers alone"
