@@ -15,7 +15,7 @@ from simfloat.formats.rounding import MODES
 from simfloat.policy.roles import ROLES
 
 
-def _kinds(accumulator: type[Accumulator]) -> Iterator[type[Accumulator]]:
+def _kinds(accumulator: type[Any]) -> Iterator[type[Any]]:
     """The class and all below it."""
     yield accumulator
     for kind in accumulator.__subclasses__():
