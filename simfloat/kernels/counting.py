@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.events import EVENTS, EXPONENTS, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.events import EXPONENTS, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
 from simfloat.kernels.exact import split
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import exponent_field
 
-#: From so many results on they are counted in tables in turn: neighbours of one exponent then need not wait for each
-#: other's entry.
+#: From so many results on they take LANES counters of each exponent in turn: neighbours of one exponent then need not
+#: wait for each other's counter.
 MANY = 4096
-TABLES = 4
+LANES = 8
 
 
 @kernel
@@ -23,41 +24,67 @@ def count_events(exact, out, numbers, events):
     or were rounded back to it, only their rounding without a largest number can tell.
     """
     grid = unpack(numbers)
-    underflow, subnormal, overflow, undecided = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+    zeros, underflow, beyond = np.int64(0), np.int64(0), np.int64(0)
     for i in range(out.size):
-        before, after = np.float64(exact[i]), np.float64(out[i])
+        zero = out[i] == 0.0
+        zeros += zero
+        underflow += zero & (exact[i] != 0.0)
+        beyond += abs(np.float64(exact[i])) > grid.max
+    events[TOTAL] += out.size
+    events[ZERO] += zeros
+    events[UNDERFLOW] += underflow
+    special = _count_exponents(out, zeros, grid, events)
+    if beyond == 0 and special == 0:
+        return beyond
+    overflow, undecided = np.int64(0), np.int64(0)
+    for i in range(out.size):
+        before, after = np.float64(exact[i]), out[i]
         finite, infinite = abs(before) < np.inf, abs(after) == np.inf
-        underflow += (after == 0.0) & (before != 0.0)
-        subnormal += (abs(after) < grid.min_normal) & (after != 0.0)
         overflow += finite & infinite
         undecided += finite & (abs(before) > grid.max) & (not infinite)
-    events[UNDERFLOW] += underflow
-    events[SUBNORMAL] += subnormal
+        events[NAN] += after != after
     events[OVERFLOW] += overflow
-    if out.size < MANY:
-        _count_exponents(out, events.reshape((1, EVENTS)))
-    else:
-        tables = np.zeros((TABLES, EVENTS), np.int64)
-        _count_exponents(out, tables)
-        for j in range(EVENTS):
-            events[j] += tables[0, j] + tables[1, j] + tables[2, j] + tables[3, j]
     return undecided
 
 
-@kernel
-def _count_exponents(out, tables):
-    """Count results, their exponents, zeros and NaN in one of the tables each."""
-    tables[0, TOTAL] += out.size
-    mask = np.int64(tables.shape[0] - 1)
+@scalar
+def _count_exponents(out, zeros, grid, events):
+    """Count the exponents of results, of which `zeros` are zero, and the subnormal ones; returns how many have none,
+    being infinite or NaN.
+    """
+    one = out.dtype.type(1)
+    bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
+    counts = np.zeros(last + 1, np.int64)
+    if out.size < MANY:
+        _count_fields(out, 1, counts)
+    else:
+        _count_fields(out, LANES, counts)
+    events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
+    events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
+    if counts[0] > zeros:
+        _count_small(out, grid.min_normal, events)
+    return counts[last]
+
+
+@scalar
+def _count_fields(out, lanes, counts):
+    """Count results by the exponent field of their images."""
+    counters = np.zeros((counts.size, lanes), np.int64)
     for i in range(out.size):
-        value = np.float64(out[i])
-        field = np.int64((value.view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF))
-        place = ZERO if value == 0.0 else NAN if value != value else EXPONENTS - 1023 + field
-        if field != 0 and field != 0x7FF or value == 0.0 or value != value:
-            tables[i & mask, place] += 1
-        elif field == 0:
-            significand, exponent = split(value)
-            tables[i & mask, EXPONENTS + exponent] += 1
+        counters[np.uint64(exponent_field(out[i])), np.uint64(i & (lanes - 1))] += 1
+    for field in range(counts.size):
+        for lane in range(lanes):
+            counts[field] += counters[field, lane]
+
+
+@scalar
+def _count_small(out, min_normal, events):
+    """Count the exponents of results that are subnormal numbers of their array's type."""
+    for i in range(out.size):
+        if out[i] != 0.0 and exponent_field(out[i]) == 0:
+            _, exponent = split(np.float64(out[i]))
+            events[EXPONENTS + exponent] += 1
+            events[SUBNORMAL] += abs(out[i]) < min_normal
 
 
 @kernel

@@ -26,6 +26,13 @@ def binade(x):
     return (np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
 
 
+def exponent_field(x):
+    """The biased exponent in the image of a float: 0 for zeros and subnormals, the largest for inf and NaN."""
+    if isinstance(x, np.float32):
+        return np.int64(x.view(np.uint32) >> np.uint32(23) & np.uint32(0xFF))
+    return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF))
+
+
 def fma(a, b, c):
     """a * b + c rounded once to nearest even."""
     near = a * b + c
@@ -114,6 +121,13 @@ def _binade(x):
     if x == types.float32:
         return lambda x: np.uint32(np.float32(x).view(np.uint32) & np.uint32(0x7F800000)).view(np.float32)
     return lambda x: np.uint64(np.float64(x).view(np.uint64) & np.uint64(0x7FF0000000000000)).view(np.float64)
+
+
+@overload(exponent_field, jit_options={"forceinline": True})
+def _exponent_field(x):
+    if x == types.float32:
+        return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)) & np.uint32(0xFF))
+    return lambda x: np.int64((np.float64(x).view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF))
 
 
 @overload(fma, jit_options={"forceinline": True})

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats.definition import round_magnitude
-from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT, NAN, TOTAL, ZERO
+from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
 from tests.bits import DETERMINISTIC, FORMATS, adversarial
 from tests.reference import draws
 
@@ -116,15 +116,26 @@ def test_events_of_every_mode_are_those_of_the_definition(format, rng):
 def test_the_histogram_counts_exponents_of_finite_results(size, rng):
     x = rng.standard_normal(size) * 2.0 ** rng.integers(-1074, 1000, size)
     x[rng.integers(0, size, size // 10)] = rng.choice([0.0, -0.0, np.inf, np.nan], size // 10)
-    for dtype in (np.float64, np.float32):
+    for dtype, format in ((np.float64, sf.FP64), (np.float32, sf.FP64), (np.float32, sf.FP32)):
         with np.errstate(all="ignore"):
             numbers = x.astype(dtype)
         kept = Kept()
-        sf.round(numbers, sf.FP64, observer=kept)
+        assert sf.round(numbers, format, observer=kept).dtype == (np.float32 if format == sf.FP32 else np.float64)
         finite = numbers[np.isfinite(numbers) & (numbers != 0)].astype(np.float64)
         want = np.bincount(np.frexp(finite)[1] - 1 - LOWEST_EXPONENT, minlength=EVENTS - len(KINDS))
         assert (kept.events[0][len(KINDS) :] == want).all()
         assert kept.events[0][[TOTAL, ZERO, NAN]].tolist() == [size, (numbers == 0).sum(), np.isnan(numbers).sum()]
+
+
+@pytest.mark.parametrize("size", [3, 6000])
+def test_numbers_below_the_normal_ones_of_their_array_are_subnormal_only_in_their_own_format(size):
+    x = np.resize(np.float32([2.0**-130, 2.0**-141, 0.0]), size)
+    for format, subnormal in ((sf.Format(8, 4, bias=140), size // 3), (sf.FP32, size // 3 * 2)):
+        kept = Kept()
+        assert sf.round(x, format, observer=kept).dtype == np.float32
+        events = kept.events[0]
+        assert events[[SUBNORMAL, ZERO]].tolist() == [subnormal, size // 3]
+        assert events[len(KINDS) - LOWEST_EXPONENT + np.array([-130, -141])].tolist() == [size // 3, size // 3]
 
 
 @pytest.mark.parametrize("format", [sf.FP64, sf.FP32, sf.FP16, sf.Format(11, 49)], ids=str)
