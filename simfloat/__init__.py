@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 from simfloat.accumulate import (
+    Accumulator,
     blocked,
     conv2d,
     dot,
@@ -45,6 +46,7 @@ from simfloat.arithmetic import (
     multiply,
     nextafter,
     power,
+    readmemh,
     reciprocal,
     round,
     rsqrt,
@@ -54,7 +56,9 @@ from simfloat.arithmetic import (
     sqrt,
     subtract,
     tanh,
+    to_hex,
     ulp,
+    writememh,
 )
 from simfloat.formats import (
     BF16,
@@ -87,7 +91,7 @@ from simfloat.formats import (
     toward_positive,
     toward_zero,
 )
-from simfloat.policy import Policy, policies
+from simfloat.policy import Policy, Recipe, policies
 
 __version__ = "0.1.0"
 
@@ -120,13 +124,14 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3", "E4M3B11FNUZ",
-    "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits",
-    "Observer", "Parameter", "Policy", "Recorder", "Rounding", "Simulation", "TF32", "Tensor", "add", "as_format",
-    "block_quantize", "blocked", "cast", "conv2d", "cos", "decode", "divide", "dot", "encode", "erf", "exact",
-    "exp", "finfo", "fma", "fused", "gelu", "get_threads", "kahan", "log", "log2", "matmul", "matrix_core",
-    "multiply", "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise",
-    "partial_sums", "plots", "policies", "power", "reciprocal", "round", "rsqrt", "sequential", "set_threads",
-    "sigmoid", "simulate", "sin", "sqrt", "stochastic", "subtract", "sum", "tanh", "telemetry", "tensor_core",
-    "to_odd", "toward_negative", "toward_positive", "toward_zero", "ulp",
+    "Accumulator", "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3",
+    "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format",
+    "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "TF32",
+    "Tensor", "add", "as_format", "block_quantize", "blocked", "cast", "conv2d", "cos", "decode", "divide",
+    "dot", "encode", "erf", "exact", "exp", "finfo", "fma", "fused", "gelu", "get_threads", "kahan", "log",
+    "log2", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even", "nextafter", "nn", "no_grad",
+    "optim", "p3109", "pairwise", "partial_sums", "plots", "policies", "power", "readmemh", "reciprocal",
+    "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic",
+    "subtract", "sum", "tanh", "telemetry", "tensor_core", "to_hex", "to_odd", "toward_negative",
+    "toward_positive", "toward_zero", "ulp", "writememh",
 ]  # fmt: skip

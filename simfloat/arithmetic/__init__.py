@@ -3,7 +3,7 @@
 from simfloat.arithmetic._round import round
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.cast import Cast, as_cast, cast
-from simfloat.arithmetic.codes import decode, encode
+from simfloat.arithmetic.codes import decode, encode, to_hex
 from simfloat.arithmetic.functions import (
     add,
     cos,
@@ -24,6 +24,7 @@ from simfloat.arithmetic.functions import (
     subtract,
     tanh,
 )
+from simfloat.arithmetic.memory import readmemh, writememh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.stream import BitStream, GivenBits
@@ -53,6 +54,7 @@ __all__ = [
     "multiply",
     "nextafter",
     "power",
+    "readmemh",
     "reciprocal",
     "round",
     "rsqrt",
@@ -62,5 +64,7 @@ __all__ = [
     "sqrt",
     "subtract",
     "tanh",
+    "to_hex",
     "ulp",
+    "writememh",
 ]

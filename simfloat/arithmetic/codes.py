@@ -7,6 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.hexadecimal import codes_of, texts_of
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import Format, FormatLike, as_format
 
@@ -38,13 +39,27 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     return codes.astype(_code_dtype(format))
 
 
+def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
+    """The codes of numbers of `format` as hexadecimal text, ``"3c00"``: lower-case, all digits that codes have.
+
+    One number gives a str, an array an array of them. :func:`decode` reads them back; NaN and -0, and what is refused,
+    are as in :func:`encode`.
+    """
+    format = as_format(format)
+    codes = encode(x, format)
+    return texts_of(codes, format)[()].item() if codes.ndim == 0 else texts_of(codes, format)
+
+
 def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """The numbers that codes stand for: float32 if the format fits, else float64.
 
-    Raises ValueError for codes that are not integers below 2^format.bits.
+    Codes are integers, or hexadecimal texts: ``"3c00"``, ``"0x3C00"``, with underscores between digits if you like.
+
+    Raises ValueError for what is no code below 2^format.bits.
     """
     format = as_format(format)
-    codes = np.asarray(codes)
+    array = np.asarray(codes)
+    codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
     if codes.size and (int(codes.min()) < 0 or int(codes.max()) >> format.bits):
