@@ -14,7 +14,7 @@ import numpy as np
 
 from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel
+from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import counter_of, element_at, words_of_sum
 from simfloat.kernels.steps import KINDS, fill_draws, round_wide, wide_product
@@ -48,22 +48,53 @@ def sequential(product, add, rounds_products):
 
 @kernel
 def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
-    """Steps that are the hardware's fused multiply-add: four at a time, so that a sum is loaded once for all four."""
+    """Steps that are the hardware's fused multiply-add: four of two rows at a time, so that a sum is loaded once for
+    four of them, and a number of `b` once for two.
+    """
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
         for first in range(0, a.shape[1], DEPTH):
             last = min(first + DEPTH, a.shape[1])
-            for i in range(out.shape[0]):
-                sums = out[i, left:right]
-                for k in range(first, last - 3, 4):
-                    w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-                    p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
-                    for j in range(sums.size):
-                        sums[j] = fma(z, s[j], fma(y, r[j], fma(x, q[j], fma(w, p[j], sums[j]))))
-                for k in range(last - (last - first) % 4, last):
-                    w, p = a[i, k], b[k, left:right]
-                    for j in range(sums.size):
-                        sums[j] = fma(w, p[j], sums[j])
+            rows = b[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
+            for i in range(0, out.shape[0] - 1, 2):
+                sums, others = out[i, left:right], out[i + 1, left:right]
+                _add_to_two(sums, others, a[i, first:last], a[i + 1, first:last], rows, left)
+            if out.shape[0] % 2 == 1:
+                _add_to_one(out[-1, left:right], a[-1, first:last], rows, left)
+
+
+@scalar
+def _add_to_two(sums, others, x, y, rows, left):
+    """Add to two rows of sums the products of their factors with the rows, from the column `left` on."""
+    fours, right = x.size // 4 * 4, left + sums.size
+    for k in range(0, fours, 4):
+        x0, x1, x2, x3, y0, y1, y2, y3 = x[k], x[k + 1], x[k + 2], x[k + 3], y[k], y[k + 1], y[k + 2], y[k + 3]
+        row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+        row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+        for j in range(sums.size):
+            p, q, r, s = row0[j], row1[j], row2[j], row3[j]
+            sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
+            others[j] = fma(y3, s, fma(y2, r, fma(y1, q, fma(y0, p, others[j]))))
+    for k in range(fours, x.size):
+        x0, y0, row = x[k], y[k], rows[k, left:right]
+        for j in range(sums.size):
+            sums[j], others[j] = fma(x0, row[j], sums[j]), fma(y0, row[j], others[j])
+
+
+@scalar
+def _add_to_one(sums, x, rows, left):
+    """The same for the last row of an odd number of them."""
+    fours, right = x.size // 4 * 4, left + sums.size
+    for k in range(0, fours, 4):
+        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+        row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+        row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+        for j in range(sums.size):
+            sums[j] = fma(x3, row3[j], fma(x2, row2[j], fma(x1, row1[j], fma(x0, row0[j], sums[j]))))
+    for k in range(fours, x.size):
+        x0, row = x[k], rows[k, left:right]
+        for j in range(sums.size):
+            sums[j] = fma(x0, row[j], sums[j])
 
 
 def sequential_random(product, add, rounds_products):
