@@ -1,50 +1,38 @@
-"""The command line: simfloat selftest [--quick] | simfloat --version."""
+"""The command line: simfloat show | round | info | selftest | --version."""
 
 from __future__ import annotations
 
-import argparse
-import platform
+import sys
 from collections.abc import Sequence
 
-import numpy as np
-
 import simfloat as sf
+from simfloat.commands import COMMANDS
+from simfloat.commands.arguments import Parser, shielded
 from simfloat.terminal import guarded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; 0 if it succeeded. Mistakes in the arguments exit with 2, an interrupt with 130."""
-    return guarded(lambda: carry_out(arguments))
+    return guarded(lambda: carry_out(sys.argv[1:] if arguments is None else arguments))
 
 
-def carry_out(arguments: Sequence[str] | None) -> int:
+def carry_out(arguments: Sequence[str]) -> int:
     """Carry out the command that the arguments name."""
     try:
-        options = parser().parse_args(arguments)
+        options = parser().parse_args(shielded(arguments))
     except SystemExit as end:  # a mistake, or what --help and --version have printed
         return int(end.code or 0)
-    return {"selftest": selftest}[options.command](options)
+    return COMMANDS[options.command].run(options)
 
 
-def parser() -> argparse.ArgumentParser:
+def parser() -> Parser:
     """The commands and their options."""
-    parser = argparse.ArgumentParser("simfloat", description="Narrow floating-point arithmetic, bit for bit.")
+    parser = Parser("simfloat", description="Narrow floating-point arithmetic, bit for bit.")
     parser.add_argument("--version", action="version", version=f"simfloat {sf.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True)
-    command = commands.add_parser("selftest", help="check that this machine computes every bit as defined")
-    command.add_argument("--quick", action="store_true", help="fewer cases: seconds instead of half a minute")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, command in COMMANDS.items():
+        command.add_arguments(commands.add_parser(name, help=command.HELP, description=command.HELP.capitalize()))
     return parser
-
-
-def selftest(options: argparse.Namespace) -> int:
-    """Check the library on this machine; 1 if a check failed."""
-    import numba
-
-    from simfloat.selftest import CHECKS, run
-
-    versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
-    print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
-    return 0 if run(CHECKS, options.quick) else 1
 
 
 if __name__ == "__main__":

@@ -49,6 +49,6 @@ def test_no_imports_run_in_a_circle():
 
 def test_imports_are_seen_wherever_they_stand():
     needs = graph()
-    assert "simfloat.selftest" in needs["simfloat.__main__"], "inside a function"
+    assert "simfloat.selftest" in needs["simfloat.commands.selftest"], "inside a function"
     assert {"simfloat.formats.format", "simfloat.formats.rounding"} <= needs["simfloat.formats.definition"]
     assert "simfloat.nn" not in needs["simfloat"], "for type checkers alone"

@@ -9,6 +9,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.formats.description import html
 from simfloat.formats.special import SPECIALS
 from simfloat.formats.text import arguments_of
 from simfloat.formats.value import hashed_once
@@ -69,6 +70,9 @@ class Format:
 
     def __str__(self) -> str:
         return self._text
+
+    def _repr_html_(self) -> str:
+        return html(self)
 
     @cached_property
     def _text(self) -> str:

@@ -119,6 +119,11 @@ def places() -> list[Path]:
     return [BESIDE_SOURCES, home] if home.is_absolute() else [BESIDE_SOURCES]
 
 
+def kept(place: Path) -> int:
+    """How many compiled kernels of the sources as they are a directory has."""
+    return len(list(place.glob(f"*-{SOURCES}-*{SUFFIX}")))
+
+
 def read(path: Path) -> bytes | None:
     """The content of a file; None if it is not there, or not whole."""
     try:

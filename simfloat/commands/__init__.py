@@ -1,0 +1,24 @@
+"""The commands of the command line: a file each, and a row here."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Protocol
+
+from simfloat.commands import info, rounding, selftest, show
+
+
+class Command(Protocol):
+    """What a command's module has."""
+
+    HELP: str
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        """Say what the command is given."""
+
+    def run(self, options: argparse.Namespace) -> int:
+        """Carry it out; the exit code."""
+
+
+#: Every command by its name, in the order of the help.
+COMMANDS: dict[str, Command] = {"show": show, "round": rounding, "info": info, "selftest": selftest}

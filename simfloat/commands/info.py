@@ -1,0 +1,73 @@
+"""simfloat info"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+
+import numpy as np
+
+import simfloat as sf
+from simfloat.table import table
+
+HELP = "versions, the processor, threads, kept kernels, and what this machine does natively"
+
+#: What kernels use where the processor has it, and the features of x86 that it takes; others have it always.
+NATIVE: tuple[tuple[str, tuple[str, ...]], ...] = (
+    ("FP32 and FP64 to nearest even", ()),
+    ("fused multiply-add, one instruction", ("fma",)),
+    ("vectors of 256 bits", ("avx2",)),
+)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the facts of this installation and machine."""
+    print(table([*versions(), *machine(), *kernels(), *native()], headed=False))
+    return 0
+
+
+def versions() -> list[tuple[str, str]]:
+    """The programs that results could depend on, and should not."""
+    import llvmlite
+    import numba
+    from llvmlite import binding
+
+    llvm = ".".join(map(str, binding.llvm_version_info))
+    return [
+        ("simfloat", sf.__version__),
+        ("Python", platform.python_version()),
+        ("NumPy", np.__version__),
+        ("Numba", f"{numba.__version__}, llvmlite {llvmlite.__version__}, LLVM {llvm}"),
+    ]
+
+
+def machine() -> list[tuple[str, str]]:
+    """The processor by the name that LLVM has for it, and the threads in use."""
+    from llvmlite import binding
+
+    name = f"{binding.get_host_cpu_name()} ({platform.machine()}, {platform.system()})"
+    return [("processor", name), ("threads", str(sf.get_threads()))]
+
+
+def kernels() -> list[tuple[str, str]]:
+    """The directories that compiled kernels are looked for in, and how many each has for the sources as they are."""
+    from simfloat.kernels import cache
+
+    rows = [("kernels", f"{cache.kept(place)} kept in {place}") for place in cache.places()]
+    return rows or [("kernels", "kept nowhere: this installation has no sources to tell versions apart by")]
+
+
+def native() -> list[tuple[str, str]]:
+    """What the machine does in hardware, as far as kernels make use of it."""
+    from llvmlite import binding
+
+    features = binding.get_host_cpu_features()
+    always = platform.machine().lower() not in ("x86_64", "amd64")
+    return [
+        ("native", f"{'yes' if always or all(map(features.get, needed)) else 'no ':3} {what}")
+        for what, needed in NATIVE
+    ]

@@ -1,0 +1,79 @@
+"""simfloat round X FORMAT [--rounding MODE]"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import sys
+from collections.abc import Iterator
+from fractions import Fraction
+
+import simfloat as sf
+from simfloat.commands.arguments import reading
+from simfloat.commands.exact import read_number, short_hex
+from simfloat.formats.definition import floor_log2, round_value
+from simfloat.formats.description import binary_of, hex_of
+from simfloat.table import table
+
+HELP = "what a number becomes in a format: the result, its code, its error and its neighbours"
+HEAD = ("", "number", "as a hexadecimal float", "code", "its bits", "number - x")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The number, the format and the rounding mode."""
+    number = "0.1, 1e-5, 1/3, 0x1.8p-3, inf or nan; read exactly"
+    parser.add_argument("x", metavar="X", type=reading(lambda text: (text, read_number(text))), help=number)
+    parser.add_argument("format", metavar="FORMAT", type=reading(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ...")
+    modes = "nearest_even (default), toward_zero, nearest_even.saturating() ..."
+    parser.add_argument("--rounding", metavar="MODE", type=reading(read_rounding), default=sf.nearest_even, help=modes)
+
+
+def read_rounding(text: str) -> sf.Rounding:
+    """The deterministic rounding mode of a text. Raises ValueError for anything else."""
+    mode = text.removesuffix(".saturating()")
+    if mode.startswith("stochastic"):
+        raise ValueError(f"{text} draws random bits; the numbers on both sides of X are its results.")
+    rounding = sf.Rounding(mode)
+    return rounding if mode == text else rounding.saturating()
+
+
+def run(options: argparse.Namespace) -> int:
+    """Round the number by the definition, and print the result between its neighbours; 2 where there is none."""
+    (text, x), format = options.x, options.format
+    try:
+        result = round_value(x, format, options.rounding)
+    except ValueError as error:  # a NaN in a format without NaN
+        print(f"simfloat round: {error}", file=sys.stderr)
+        return 2
+    print(f"{text} in {format}, rounded by {options.rounding}:\n")
+    print(table([HEAD, *(_row(name, value, x, format) for name, value in around(result, format))]))
+    return 0
+
+
+def around(number: float, format: sf.Format) -> Iterator[tuple[str, float]]:
+    """A number of the format between its neighbours, as far as it has some."""
+    for name, side in (("below", -math.inf), ("result", number), ("above", math.inf)):
+        value = float(sf.nextafter(number, side, format))
+        if name == "result" or not (math.isnan(value) or value == number):
+            yield name, value
+
+
+def _row(name: str, value: float, x: Fraction | float, format: sf.Format) -> tuple[str, ...]:
+    code = int(sf.encode(value, format))
+    return name, repr(value), short_hex(value), hex_of(code, format), binary_of(code, format), error(value, x, format)
+
+
+def error(value: float, x: Fraction | float, format: sf.Format) -> str:
+    """By how much the value exceeds x, in units of the format's last place at x."""
+    if not math.isfinite(value) or (isinstance(x, float) and not math.isfinite(x)):
+        return "-"
+    exact = Fraction(x)
+    ulps = (Fraction(value) - exact) / spacing(exact, format)
+    return f"{float(ulps):+.6g} ulp" if ulps else "exact"
+
+
+def spacing(x: Fraction, format: sf.Format) -> Fraction:
+    """:func:`simfloat.ulp` of a number that may lie outside float64's range."""
+    if abs(x) < Fraction(format.smallest_normal):
+        return Fraction(format.smallest_subnormal)
+    return Fraction(2) ** (floor_log2(abs(x)) - format.mantissa_bits)

@@ -1,0 +1,58 @@
+"""simfloat show FORMAT"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+
+import numpy as np
+
+import simfloat as sf
+from simfloat.commands.arguments import reading
+from simfloat.formats.definition import round_value
+from simfloat.formats.description import binary_of, facts, hex_of
+from simfloat.table import Table, table
+
+HELP = "the facts of a format, its codes, and the numbers around 1"
+
+#: Formats of at most so many bits are listed whole.
+LISTED_BITS = 8
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The format."""
+    parser.add_argument("format", metavar="FORMAT", type=reading(sf.as_format), help="FP16, e4m3, bfloat16, e5m10 ...")
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print what there is to know of the format."""
+    format = options.format
+    print(f"{format} = {format!r}\n\n{facts(format)}")
+    if format.min <= 1.0 <= format.max and round_value(1.0, format, sf.nearest_even) == 1.0:
+        print(f"\n{around_one(format)}")
+    if format.bits <= LISTED_BITS:
+        print(f"\n{all_codes(format, shutil.get_terminal_size((100, 24)).columns)}")
+    return 0
+
+
+def around_one(format: sf.Format) -> Table:
+    """1 and its neighbours, with their codes."""
+    numbers = [float(sf.nextafter(1.0, side, format)) for side in (-np.inf, 1.0, np.inf)]
+    codes = sf.encode(numbers, format).tolist()
+    names = ("1 and its neighbours", "", "")
+    rows = [
+        (n, repr(x), hex_of(c, format), binary_of(c, format)) for n, x, c in zip(names, numbers, codes, strict=True)
+    ]
+    return table(rows, headed=False)
+
+
+def all_codes(format: sf.Format, width: int) -> str:
+    """Every code and what it stands for, in as many columns as the width has room for."""
+    numbers = sf.decode(np.arange(2**format.bits), format).tolist()
+    cells = [(hex_of(code, format)[2:], repr(number)) for code, number in enumerate(numbers)]
+    entries = table(cells, headed=False).splitlines()
+    room = max(map(len, entries))
+    columns = max(1, (width + 3) // (room + 3))
+    height = -(-len(entries) // columns)
+    lines = (" | ".join(entry.ljust(room) for entry in entries[i::height]).rstrip() for i in range(height))
+    return "\n".join(lines)

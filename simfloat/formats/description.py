@@ -1,0 +1,93 @@
+"""A format in words and numbers, for people."""
+
+from __future__ import annotations
+
+from html import escape
+from typing import TYPE_CHECKING
+
+from simfloat.table import Table, table
+
+if TYPE_CHECKING:
+    from simfloat.formats.format import Format
+
+
+def facts(format: Format) -> Table:
+    """What a format is and has, a row a fact; beside a number its code."""
+    low, code = format.emin - format.mantissa_bits, format.max_code
+    smallest = format.smallest_subnormal
+    smallest_code = 1 if smallest < format.smallest_normal else _first_normal(format)
+    rows = [
+        ("bits", f"{format.bits}: {layout(format)}, as {picture(format)}"),
+        ("exponents", f"{format.emin} to {format.emax}, bias {format.bias}"),
+        ("precision", f"{format.precision}, unit roundoff 2^-{format.precision} = {format.unit_roundoff!r}"),
+        ("max", f"{format.max!r}  {hex_of(code, format)}"),
+        ("min", f"{format.min!r}  {hex_of(_minus(code, format), format)}"),
+        ("smallest normal", f"2^{format.emin} = {format.smallest_normal!r}  {hex_of(_first_normal(format), format)}"),
+        ("smallest", f"2^{low if smallest_code == 1 else format.emin} = {smallest!r}  {hex_of(smallest_code, format)}"),
+        ("subnormals", "yes" if smallest < format.smallest_normal else "no"),
+        ("1 to the next", f"2^-{format.mantissa_bits} = {format.eps!r}"),
+        ("zero", _zeros(format)),
+        ("infinity", _infinities(format)),
+        ("NaN", _not_numbers(format)),
+    ]
+    return table(rows, headed=False)
+
+
+def html(format: Format) -> str:
+    """The same for a notebook, below the call that makes the format."""
+    return f"<b>{escape(str(format))}</b> <code>{escape(repr(format))}</code>{facts(format)._repr_html_()}"
+
+
+def layout(format: Format) -> str:
+    """The fields of a code from its top bit down, and their widths."""
+    sign = "sign 1, " if format.signed else ""
+    return f"{sign}exponent {format.exponent_bits}, mantissa {format.mantissa_bits}"
+
+
+def picture(format: Format) -> str:
+    """A letter for each bit of a code: s for the sign, e for the exponent, m for the mantissa."""
+    return " ".join(filter(None, ("s" * format.signed, "e" * format.exponent_bits, "m" * format.mantissa_bits)))
+
+
+def hex_of(code: int, format: Format) -> str:
+    """A code in hexadecimal, with all the digits that codes have."""
+    return f"0x{code:0{-(-format.bits // 4)}x}"
+
+
+def binary_of(code: int, format: Format) -> str:
+    """A code's bits, field by field."""
+    bits = f"{code:0{format.bits}b}"
+    ends = [format.signed, format.signed + format.exponent_bits, format.bits]
+    return " ".join(filter(None, (bits[start:end] for start, end in zip([0, *ends], ends, strict=False))))
+
+
+def _first_normal(format: Format) -> int:
+    return 1 << format.mantissa_bits if format.has_zero else 0
+
+
+def _minus(code: int, format: Format) -> int:
+    """The code of the most negative number; where there is no sign, that of the smallest one."""
+    return code | 1 << (format.bits - 1) if format.signed else 0
+
+
+def _zeros(format: Format) -> str:
+    if not format.has_zero:
+        return "none"
+    negative = f", -0 is {hex_of(_minus(0, format), format)}" if format.has_negative_zero else ", no -0"
+    return hex_of(0, format) + (negative if format.signed else "")
+
+
+def _infinities(format: Format) -> str:
+    code = format.infinity_code
+    if code is None:
+        return "none: what is too large becomes " + ("max" if format.clamps else "NaN")
+    return hex_of(code, format) + (f", {hex_of(_minus(code, format), format)}" if format.signed else "")
+
+
+def _not_numbers(format: Format) -> str:
+    if format.nan_code is None:
+        return "none"
+    signs = 1 + format.signed
+    finite = signs * (format.max_code + 1) - (format.signed and not format.has_negative_zero)
+    count = 2**format.bits - finite - signs * format.has_infinity
+    return hex_of(format.nan_code, format) + (f" and {count - 1} more" if count > 1 else "")

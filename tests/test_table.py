@@ -1,0 +1,35 @@
+"""Tables: text to Python and to terminals, tables to notebooks."""
+
+import copy
+import pickle
+
+import simfloat as sf
+from simfloat.table import Table, table
+
+ROWS = [("name", "count"), ("a", "10"), ("longer", "3")]
+
+
+def test_a_table_is_its_text_with_numbers_on_the_right():
+    shown = table(ROWS, numbers=1)
+    assert shown == repr(shown) == "name    count\na          10\nlonger      3"
+    assert table(ROWS) == "name    count\na       10\nlonger  3", "nothing stands at the ends of lines"
+    assert isinstance(shown, str) and table([]) == ""
+
+
+def test_notebooks_draw_it_and_text_is_text():
+    drawn = table([("<b>", "&")], headed=False)._repr_html_()
+    assert "&lt;b&gt;" in drawn and "&amp;" in drawn and "<th" not in drawn
+    drawn = table(ROWS, numbers=1)._repr_html_()
+    assert drawn.count("<th") == 2 and drawn.count("<tr>") == 3 and drawn.count("text-align: right") == 3
+
+
+def test_copies_and_pickles_are_drawn_too():
+    shown = table(ROWS, numbers=1)
+    for same in (copy.deepcopy(shown), pickle.loads(pickle.dumps(shown))):
+        assert type(same) is Table and same == shown and same._repr_html_() == shown._repr_html_()
+
+
+def test_a_format_is_drawn_with_its_facts():
+    drawn = sf.FP16._repr_html_()
+    assert "<b>FP16</b>" in drawn and "65504.0  0x7bff" in drawn
+    assert "&lt;script&gt;" in sf.Format(5, 10, name="<script>")._repr_html_()
