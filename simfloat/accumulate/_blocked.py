@@ -15,7 +15,7 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import Format, Rounding, nearest_even
+from simfloat.formats import Format, FormatLike, Rounding, nearest_even
 
 #: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
 KEPT = 1 << 20
@@ -24,7 +24,7 @@ KEPT = 1 << 20
 MOST_STAGES = 250
 
 
-def blocked(size: int, inner: Accumulator | Format | str, outer: Accumulator | Format | str) -> Blocked:
+def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | FormatLike) -> Blocked:
     """Each run of `size` products is summed from zero by `inner`; `outer` sums the results, as simfloat.sum does.
 
     The last run may be short. Both may be any accumulator but `exact`, and a format means `sequential`. With

@@ -16,7 +16,7 @@ from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
 from simfloat.accumulate.units import cut_to_tf32, powers
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import FP16, FP32, Format, as_format, nearest_even
+from simfloat.formats import FP16, FP32, Format, FormatLike, as_format, nearest_even
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)
@@ -25,7 +25,7 @@ E8M13 = Format(8, 13)
 RANGE = 800
 
 
-def fused(terms: int, fraction_bits: int, output: Format | str = FP32, *, zero_exponent: int | None = None) -> Fused:
+def fused(terms: int, fraction_bits: int, output: FormatLike = FP32, *, zero_exponent: int | None = None) -> Fused:
     """Chunks of `terms` products and the sum so far, aligned to the largest exponent, cut, added and rounded.
 
     Every exact product and the sum so far are truncated toward zero to multiples of 2^(e - fraction_bits), where e is
@@ -87,6 +87,11 @@ class Fused(Accumulator):
         return FusedEngine(self, (problem.a.own_format.emin, problem.b.own_format.emin), products.finite)
 
     @cached_property
+    def conversion(self) -> str:
+        """How totals are taken to the output format."""
+        return "nearest" if self.output == FP16 else "truncated"
+
+    @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
         zero = kernels.fused.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
@@ -124,5 +129,5 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        loop = kernels.fused.loops["nearest" if self.fused.output == FP16 else "truncated"]
+        loop = kernels.fused.loops[self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, self.finite)

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
-from simfloat.formats import Format, Rounding, as_format, nearest_even
+from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 
-def kahan(format: Format | str, rounding: Rounding = nearest_even) -> Kahan:
+def kahan(format: FormatLike, rounding: Rounding = nearest_even) -> Kahan:
     """Kahan's sum: beside the sum s a correction c carries what the last addition lost; all rounded to `format`.
 
     For ascending k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t, five roundings; the result is s. Its

@@ -8,10 +8,10 @@ from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
-from simfloat.formats import Format, Rounding, as_format, nearest_even
+from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 
-def pairwise(format: Format | str, rounding: Rounding = nearest_even) -> Pairwise:
+def pairwise(format: FormatLike, rounding: Rounding = nearest_even) -> Pairwise:
     """Products rounded to `format`, then neighbours added level by level, each sum rounded to it.
 
     An odd last one is carried up unchanged, so the error grows with log2 of the length (Higham, Accuracy and

@@ -19,11 +19,11 @@ from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_rounding
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
 
 
 def sequential(
-    format: Format | str, rounding: Rounding = nearest_even, *, products: Format | str | None = None
+    format: FormatLike, rounding: Rounding = nearest_even, *, products: FormatLike | None = None
 ) -> Sequential:
     """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
 
@@ -36,12 +36,15 @@ def sequential(
     return Sequential(as_format(format), rounding=rounding, products=None if products is None else as_format(products))
 
 
-def as_accumulator(x: Accumulator | Format | str) -> Accumulator:
-    """The accumulator that `x` stands for: itself, or a format (or its name) for `sequential`."""
+def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
+    """The accumulator that `x` stands for: itself, or a format (or its name, or a dtype) for `sequential`."""
     if isinstance(x, Accumulator):
         return x
-    if isinstance(x, Format | str):
+    try:
         return _in_format(as_format(x))
+    except ValueError:
+        if isinstance(x, str):
+            raise
     raise ValueError(f"accumulate must be a simfloat accumulator or a format, got {x!r} of type {type(x).__name__}.")
 
 

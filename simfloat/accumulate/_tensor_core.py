@@ -41,14 +41,14 @@ from simfloat.accumulate.units import (
     taken_by,
 )
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import FP16, FP32, FP64, TF32, Format, as_format
+from simfloat.formats import FP16, FP32, FP64, TF32, Format, FormatLike, as_format
 
 
 def tensor_core(
     architecture: str,
     inputs: UnitInputs | None = None,
-    output: Format | str = FP32,
-    scales: tuple[int, Format | str] | None = None,
+    output: FormatLike = FP32,
+    scales: tuple[int, FormatLike] | None = None,
     *,
     instruction: str | None = None,
 ) -> TensorCore:
@@ -79,7 +79,7 @@ def tensor_core(
     return TensorCore(architecture, pair, output=result, scales=block, instruction=instruction)
 
 
-def _as_block(scales: tuple[int, Format | str]) -> tuple[int, Format]:
+def _as_block(scales: tuple[int, FormatLike]) -> tuple[int, Format]:
     if not isinstance(scales, tuple) or len(scales) != 2 or type(scales[0]) is not int:
         raise ValueError(f"scales is a pair of the products a block and a format, as (32, E8M0); got {scales!r}.")
     return scales[0], as_format(scales[1])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,21 +13,22 @@ from numpy.typing import NDArray
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.facts import facts_of
+from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.accumulate.known import Known, Problem, known_of
 from simfloat.accumulate.scales import Scales, scaled
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic.cast import Cast, as_cast
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan, round_all
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, as_target, result_dtype
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+from simfloat.arithmetic.target import Target, as_target, carrier_of
+from simfloat.formats import Format, FormatLike, Rounding, as_format, nearest_even
 
 #: As users give the formats of operands, or how they are taken to them.
-OneInput = Cast | Format | str
+OneInput = Cast | FormatLike
 Inputs = OneInput | tuple[OneInput, OneInput] | None
 
 #: As whose events observers know the casts of both operands; None: they are not told.
@@ -46,39 +47,40 @@ class Options(NamedTuple):
 def options_of(
     operands: list[NDArray],
     inputs: Inputs,
-    accumulate: Accumulator | Format | str,
-    output: Format | str | None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None,
     rounding: Rounding | None,
     stream: Stream | None,
     observer: Observer | None,
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
+    given: tuple[Any, ...] = (inputs, accumulate, output, are_float32(operands), operation)
     try:
-        casts, accumulator, format = _settled(inputs, accumulate, output)
+        options = _settled(*given)
     except TypeError:  # what is not hashable is none of these, and is refused
-        casts, accumulator, format = _settled.__wrapped__(inputs, accumulate, output)
+        options = _settled.__wrapped__(*given)
     if rounding is None and stream is None and observer is None:
-        # Nothing is left to be checked, and small sums take little longer than the checks.
-        target = Target(format, nearest_even, result_dtype(operands, format), operation=operation)
-        return Options(casts, accumulator, target)
+        return options
+    format, accumulator = options.target.format, options.accumulator
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
     if rounding is not None and format == accumulator.result:
         _refuse_rounding(accumulator, rounding)
-    return Options(casts, accumulator, target)
+    return options._replace(target=target)
 
 
 @lru_cache(maxsize=1024)
 def _settled(
-    inputs: Inputs, accumulate: Accumulator | Format | str, output: Format | str | None
-) -> tuple[tuple[Cast, Cast] | None, Accumulator, Format]:
-    """The casts, the accumulator for such operands, and the format of the results; remembered, for calls repeat."""
+    inputs: Inputs, accumulate: Accumulator | FormatLike, output: FormatLike | None, single: bool, operation: str
+) -> Options:
+    """The options of a call that gives no others; `single` if all operands are float32. Remembered: calls repeat."""
     casts = None if inputs is None else as_casts(inputs)
     accumulator = as_accumulator(accumulate).for_inputs(*_formats(casts))
     format = as_format(output) if output is not None else accumulator.result
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
-    return casts, accumulator, format
+    dtype = carrier_of(format) if single else np.float64
+    return Options(casts, accumulator, Target(format, nearest_even, dtype, operation=operation))
 
 
 def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:
@@ -149,28 +151,24 @@ def prepare(
     """Take the call's draw, round the operands, and choose the engine."""
     inputs, accumulator, target, names = options
     if inputs:
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings, *(cast.rounding for cast in inputs))
-        x, y = _cast(a, inputs[0], draw, target, names[0], 255), _cast(b, inputs[1], draw, target, names[1], 254)
-        accumulator = accumulator.for_inputs(inputs[0].format, inputs[1].format)
+        left, right = inputs
+        draw = take_draw(target.stream, target.rounding, *accumulator.roundings, left.rounding, right.rounding)
+        x, y = _cast(a, left, draw, target, names[0], 255), _cast(b, right, draw, target, names[1], 254)
+        accumulator = accumulator.for_inputs(left.format, right.format)
     else:
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
         x, y = known_of(a), known_of(b)
         accumulator = accumulator.for_inputs(None, None)
-    divisor, own = 1.0, None
+    divisor, own, factors = 1.0, None, None
     if scales or accumulator.scales:
         x, y, own = _with_scales(x, y, scales, accumulator)
         divisor = scales.divisor if scales else 1.0
-    start = None if initial is None else start_for(accumulator, initial, shape)
-    problem = Problem(
-        x,
-        y,
-        depth,
-        target.format,
-        target.rounding,
-        scales=own and (facts_of(own.a), facts_of(own.b)),
-        start=None if start is None else facts_of(start),
-        divisor=divisor,
-    )
+        factors = own and (facts_of(own.a), facts_of(own.b))
+    start, addend = None, None
+    if initial is not None:
+        start = start_for(accumulator, initial, shape)
+        addend = facts_of(start)
+    problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
     assert x.array is not None and y.array is not None
     engine = accumulator.engine(problem)
     return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite)
@@ -206,13 +204,19 @@ def _with_scales(
 def _cast(x: NDArray, cast: Cast, draw: Draw | None, target: Target, name: str | None, stage: int) -> Known:
     """An operand taken to its format, and what is known of it then."""
     format, observer = cast.format, target.observer if name else None
-    saturates = cast.rounding.saturates
-    if observer is None and not saturates and (format == FP64 or (format == FP32 and x.dtype == np.float32)):
+    if observer is None and cast.takes_all(x.dtype):
         return known_of(x, format)
     # Operands are often in the format already, and to see that is quicker than to round them again.
     facts = facts_of(x)
-    if observer is None and facts.unchanged_by(format):
+    unchanged, facts_after = _after(facts, cast)
+    if unchanged and observer is None:
         return known_of(x, format, facts)
     drawn = draw._replace(stage=stage) if draw and cast.rounding.is_stochastic else None
     rounded, _ = cast.apply(x, drawn, observer, name or "")
-    return known_of(rounded, format, facts.rounded(format, cast.rounding))
+    return known_of(rounded, format, facts_after)
+
+
+@lru_cache(maxsize=4096)
+def _after(facts: Facts, cast: Cast) -> tuple[bool, Facts]:
+    """Whether a cast changes nothing for certain, and the facts of what it gives."""
+    return facts.unchanged_by(cast.format), facts.rounded(cast.format, cast.rounding)

@@ -18,7 +18,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand
 from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FormatLike, Rounding
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
 GATHERED = 1 << 18
@@ -36,8 +36,8 @@ def conv2d(
     dilation: int | Pair = 1,
     groups: int = 1,
     inputs: Inputs = None,
-    accumulate: Accumulator | Format | str,
-    output: Format | str | None = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
     rounding: Rounding | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,

@@ -88,7 +88,6 @@ class Problem:
         depth: int,
         output: Format,
         rounding: Rounding = nearest_even,
-        *,
         scales: tuple[Facts, Facts] | None = None,
         start: Facts | None = None,
         divisor: float = 1.0,

@@ -11,7 +11,7 @@ from simfloat.accumulate.engine import Region
 from simfloat.accumulate.product import as_vectors
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FormatLike, Rounding
 
 
 def partial_sums(
@@ -19,8 +19,8 @@ def partial_sums(
     b: ArrayLike,
     *,
     inputs: Inputs = None,
-    accumulate: Accumulator | Format | str,
-    output: Format | str | None = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
     rounding: Rounding | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,

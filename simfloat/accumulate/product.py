@@ -17,7 +17,7 @@ from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FormatLike, Rounding
 
 
 def matmul(
@@ -25,8 +25,8 @@ def matmul(
     b: ArrayLike | BlockScaled,
     *,
     inputs: Inputs = None,
-    accumulate: Accumulator | Format | str,
-    output: Format | str | None = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
     rounding: Rounding | None = None,
     scales: tuple[ArrayLike, ArrayLike] | None = None,
     initial: ArrayLike | None = None,
@@ -81,8 +81,8 @@ def dot(
     b: ArrayLike | BlockScaled,
     *,
     inputs: Inputs = None,
-    accumulate: Accumulator | Format | str,
-    output: Format | str | None = None,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None = None,
     rounding: Rounding | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
@@ -111,9 +111,9 @@ def sum(
     x: ArrayLike,
     axis: int | None = None,
     *,
-    accumulate: Accumulator | Format | str,
+    accumulate: Accumulator | FormatLike,
     inputs: OneInput | None = None,
-    output: Format | str | None = None,
+    output: FormatLike | None = None,
     rounding: Rounding | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,

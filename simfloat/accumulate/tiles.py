@@ -22,24 +22,23 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
+        work = work._replace(a=a)
         shape = (a.shape[0], b.shape[1])
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
+    if not batch and start is None and scales is None and busy_threads(m * n * a.shape[-1] * engine.cost) < 2:
+        return _sums_of_one_tile(work, m, n, swap)
     rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
     left, right = (b, a) if swap else (a, b)
     sums = np.zeros((count, rows, columns), engine.carrier)
     if start is not None:
         addend = start.reshape(count, m, n)
         sums[:] = addend.transpose(0, 2, 1) if swap else addend
-    if finite or left.dtype == right.dtype == engine.carrier:
-        left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
-    else:
-        with np.errstate(invalid="ignore"):  # converting a signalling NaN
-            left, right = _matrices(left, batch, engine.carrier, swap), _matrices(right, batch, engine.carrier, swap)
+    left, right = (_matrices(x, batch, engine.carrier, swap, finite) for x in (left, right))
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
-    blocks = pair and [_matrices(x, batch, np.float64, swap) for x in pair]
+    blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
 
     def compute(tile: tuple[int, int, int]) -> None:
         i, first, last = tile
@@ -53,20 +52,40 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
 
 
+def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:
+    """The same for one product that one thread sums: a small one is sooner summed than cut into tiles."""
+    engine, a, b, draw, _, _, finite = work
+    if swap:
+        a, b, m, n = b.T, a.T, n, m
+    sums = np.zeros((m, n), engine.carrier)
+    region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
+    engine.run(_in_carrier(a, engine.carrier, finite), _in_carrier(b, engine.carrier, finite), sums, region)
+    return (sums.T if swap else sums).reshape(-1)
+
+
 def _as_rows(x: NDArray) -> NDArray:
     """The leading axes of an array of matrices as rows of one matrix."""
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool) -> NDArray:
+def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, finite: bool) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    if x.dtype != carrier or not x.flags.carray:
-        x = np.array(x, carrier, order="C")
+    x = _in_carrier(x, carrier, finite)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
+
+
+def _in_carrier(x: NDArray, carrier: FloatType, finite: bool) -> NDArray:
+    """The numbers in the carrier's type and in C order; `finite` if there is no NaN among them for certain."""
+    if x.dtype == carrier and x.flags.carray:
+        return x
+    if finite:
+        return x.astype(carrier, "C")
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        return x.astype(carrier, "C")
 
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.known import Known, Problem, first_stranger
-from simfloat.formats import FP32, TF32, Format, as_format
+from simfloat.formats import FP32, TF32, Format, FormatLike, as_format
 
 #: Of the left and of the right operand.
 FormatPair = tuple[Format, Format]
 
 #: As users give the formats of a unit's operands.
-UnitInputs = Format | str | tuple[Format | str, Format | str]
+UnitInputs = FormatLike | tuple[FormatLike, FormatLike]
 
 
 class Instruction(NamedTuple):

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic._round import round_drawn
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.plan import Plan, plan_for, round_planned
+from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw
-from simfloat.arithmetic.target import Target, check_rounding, result_dtype
-from simfloat.formats import Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.arithmetic.target import Target, carrier_of, check_rounding
+from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats.value import hashed_once
 
 
 def cast(format: FormatLike, rounding: Rounding = nearest_even) -> Cast:
@@ -25,6 +29,7 @@ def cast(format: FormatLike, rounding: Rounding = nearest_even) -> Cast:
     return Cast(as_format(format), rounding)
 
 
+@hashed_once
 @dataclass(frozen=True)
 class Cast:
     """See :func:`cast`."""
@@ -40,6 +45,25 @@ class Cast:
         """Whether it is what a bare Format means: to nearest even, not saturating."""
         return self.rounding == nearest_even
 
+    def takes_all(self, dtype: np.dtype) -> bool:
+        """Whether it leaves every number as it is that an array of this type, float32 or float64, can hold."""
+        return self._takes_all[dtype == FLOAT32]
+
+    @cached_property
+    def _takes_all(self) -> tuple[bool, bool]:
+        """Of float64 and of float32 arrays."""
+        all_float64 = self.format == FP64 and not self.rounding.saturates
+        return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
+
+    @cached_property
+    def _ways(self) -> tuple[tuple[Target, Plan], tuple[Target, Plan]]:
+        """Where float64 and where float32 operands go, if nobody watches, and how they are rounded."""
+        format, rounding = self.format, self.rounding
+        return (
+            (Target(format, rounding, np.float64), plan_for(format, rounding, np.float64)),
+            (Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32)),
+        )
+
     def apply(
         self,
         x: NDArray,
@@ -51,8 +75,12 @@ class Cast:
 
         A stochastic cast takes its bits from `draw`; the observer is told of `operation`.
         """
-        target = Target(self.format, self.rounding, result_dtype([x], self.format), None, observer, operation)
-        return round_drawn(x, target, draw), None
+        target, plan = self._ways[x.dtype == FLOAT32]
+        if observer is not None:
+            target = target._replace(observer=observer, operation=operation)
+        out = np.empty(x.shape, target.dtype)
+        round_planned(Elements(flat(x)), plan, out, target, draw)
+        return out, None
 
     def __repr__(self) -> str:
         return f"cast({self.format!r}{'' if self.is_plain else f', {self.rounding!r}'})"

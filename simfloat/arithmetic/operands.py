@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -52,6 +53,11 @@ def _as_array(x: Any, name: str) -> NDArray:
         raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({name}).")
     if hasattr(x, "requires_grad"):
         raise ValueError(f"{name} is a Tensor; pass {name}.data, its numbers, to compute without recording gradients.")
+    if hasattr(x, "tensor_scale"):
+        raise ValueError(
+            f"{name} is a result of block_quantize, which matmul and dot take; pass {name}.values(), the numbers that "
+            "it stands for."
+        )
     if hasattr(x, "mask") and hasattr(x, "filled"):
         raise ValueError(f"{name} is a masked array, and masked elements have no number; pass {name}.filled(value).")
     try:
@@ -100,6 +106,14 @@ def _check_integers(elements: NDArray, wide: NDArray[np.float64], name: str) -> 
                 f"{name} holds integers that float64 cannot hold exactly, such as {element}; round them to float64 "
                 "first."
             )
+
+
+def are_float32(arrays: Sequence[NDArray]) -> bool:
+    """Whether all are float32 arrays."""
+    for array in arrays:
+        if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
+            return False
+    return True
 
 
 def flat(array: NDArray) -> NDArray:

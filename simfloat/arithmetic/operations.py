@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer, check_observer
-from simfloat.arithmetic.operands import FLOAT32, aligned, as_operand
+from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.stream import Draw, Stream, check_stream, take_draw
@@ -30,7 +30,7 @@ def operate(
     """A public operation, as users call it."""
     arrays = list(map(as_operand, operands, operation.operands))
     try:
-        target, route = _prepared(operation.name, format, rounding, _are_float32(arrays))
+        target, route = _prepared(operation.name, format, rounding, are_float32(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False)
     if stream is not None or observer is not None:
@@ -49,7 +49,7 @@ def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np
 
 def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The same as part of a call whose draw is already taken; the observer is told of the target's operation."""
-    route = route_of(operation, target.format, target.rounding, _are_float32(arrays))
+    route = route_of(operation, target.format, target.rounding, are_float32(arrays))
     return _computed(route, arrays, target, draw)
 
 
@@ -70,10 +70,3 @@ def _prepared(operation: str, format: Any, rounding: Any, single: bool) -> tuple
     check_precision(format, rounding)
     dtype = carrier_of(format) if single else np.float64
     return Target(format, rounding, dtype, operation=operation), route_of(operation, format, rounding, single)
-
-
-def _are_float32(arrays: list[NDArray]) -> bool:
-    for array in arrays:
-        if array.dtype is not FLOAT32:
-            return False
-    return True

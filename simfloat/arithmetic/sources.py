@@ -59,7 +59,8 @@ class Elements(NamedTuple):
         return self.x[start:stop]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        plan.loop(self.x[start:stop], words, out, plan.numbers)
+        x = self.x
+        plan.loop(x if stop - start == x.size else x[start:stop], words, out, plan.numbers)
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         plan.loop(exact, words, out, plan.numbers)

@@ -120,14 +120,16 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
     The first rounding is that of the result. Raises ValueError if one is stochastic and there is no stream, and if
     GivenBits would have to serve any but the first.
     """
-    random = [rounding.mode == "stochastic" for rounding in roundings]
-    if True not in random:
+    for rounding in roundings:
+        if rounding.mode == "stochastic":
+            break
+    else:
         return None
     if stream is None:
         raise ValueError("Stochastic rounding needs random bits: pass stream=simfloat.BitStream(seed).")
     if isinstance(stream, BitStream):
         return Draw(stream.take_call(), stream.seed)
-    if True in random[1:]:
+    if any(rounding.is_stochastic for rounding in roundings[1:]):
         raise ValueError(
             "GivenBits holds one draw for each element of the result, and the roundings inside a sum take more; "
             "pass stream=simfloat.BitStream(seed)."

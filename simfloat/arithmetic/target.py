@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.observer import Observer, check_observer
-from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.arithmetic.stream import Stream, check_stream
 from simfloat.formats import Format, FormatLike, Rounding, as_format
 
@@ -56,9 +56,4 @@ def carrier_of(format: Format) -> FloatType:
 
 def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
     """float32 if all operands are float32 and the format fits, else float64."""
-    if not format.fits_float32:
-        return np.float64
-    for operand in operands:
-        if operand.dtype != np.float32:
-            return np.float64
-    return np.float32
+    return carrier_of(format) if are_float32(operands) else np.float64

@@ -123,6 +123,12 @@ def test_empty_sums_are_plus_zero():
         assert equal_bits(sf.sum(np.zeros((0, 2)), 0, accumulate=accumulate), [0.0, 0.0]).all()
 
 
+def test_a_format_to_accumulate_in_may_be_named_by_a_dtype(rng):
+    a, b = (sf.round(x, sf.FP16) for x in rng.standard_normal((2, 5, 5)))
+    for name in ("FP16", "half", np.float16, np.dtype(np.float16)):
+        assert equal_bits(sf.matmul(a, b, accumulate=name), sf.matmul(a, b, accumulate=sf.FP16)).all()
+
+
 @pytest.mark.parametrize(
     "call, message",
     [

@@ -104,6 +104,14 @@ def test_a_quantized_block_with_nan_is_nan(rng):
     assert np.isnan(got[0, 0]) and np.isfinite(got[1, 0])
 
 
+def test_a_convolution_asks_for_the_numbers_of_quantized_operands():
+    x, w = np.ones((1, 32, 2, 2)), np.ones((1, 32, 1, 1))
+    quantized = sf.block_quantize(w, sf.E4M3, axis=1)
+    with pytest.raises(ValueError, match=r"w is a result of block_quantize, .* pass w.values\(\)"):
+        sf.conv2d(x, quantized, accumulate=sf.FP32)
+    assert sf.conv2d(x, quantized.values(), accumulate=sf.FP32).tolist() == [[[[32.0] * 2] * 2]]
+
+
 def test_quantized_operands_that_do_not_fit_are_refused(rng):
     a, b = quantized(rng)
     x = rng.standard_normal((96, 96))

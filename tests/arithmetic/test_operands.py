@@ -57,6 +57,7 @@ def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
     [
         (np.ma.masked_array([1.0, 2.0], [0, 1]), r"masked array, and masked elements have no number; pass x.filled"),
         (sf.Tensor([1.0]), "Tensor; pass x.data"),
+        (sf.block_quantize(np.ones(32), sf.E2M1), "x is a result of block_quantize, .* pass x.values()"),
         ([10**400, 1.0], "beyond float64's range"),
         ([1.0, None], "must hold real numbers that float64 can hold, got NoneType"),
         ([1j], "must hold real numbers that float64 can hold, got dtype complex128"),
