@@ -124,4 +124,5 @@ ONES = Facts(1, 0, 0, 1)
 
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
-    return Facts._make(kernels.facts.bit_facts(x.reshape(-1)))
+    # In the order of memory, which spares a copy of a transposed matrix.
+    return Facts._make(kernels.facts.bit_facts(x.ravel("K")))

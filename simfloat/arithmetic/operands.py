@@ -133,9 +133,18 @@ def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
             break
     else:
         return shape, [flat(operand) for operand in operands]
-    shapes = [operand.shape for operand in operands]
     try:
-        shape = np.broadcast_shapes(*shapes)
+        shape = np.broadcast(*operands).shape
     except ValueError:
-        raise ValueError(f"Shapes {' and '.join(map(str, shapes))} do not broadcast.") from None
-    return shape, [flat(x if x.size == 1 else np.broadcast_to(x, shape)) for x in operands]
+        shapes = [str(operand.shape) for operand in operands]
+        raise ValueError(f"Shapes {' and '.join(shapes)} do not broadcast.") from None
+    return shape, [_repeated(operand, shape) for operand in operands]
+
+
+def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The elements of an operand broadcast to the shape; one element stays one."""
+    if operand.shape == shape or operand.size == 1:
+        return flat(operand)
+    repeated = np.empty(shape, operand.dtype)
+    repeated[...] = operand
+    return repeated.reshape(-1)

@@ -94,9 +94,12 @@ class Variable:
 
     @grad.setter
     def grad(self, value: ArrayLike | None) -> None:
+        if value is None:
+            self._grad = None
+            return
         what = f"the gradient of {self.path or 'a tensor'}"
-        gradient = None if value is None else as_operand(value, what)
-        if gradient is not None and gradient.shape != self.shape:
+        gradient = as_operand(value, what)
+        if gradient.shape != self.shape:
             raise ValueError(f"{what} must have the shape of its data, {self.shape}, got {gradient.shape}.")
         self._grad = gradient
 
