@@ -13,7 +13,7 @@ from simfloat import kernels
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
-from simfloat.arithmetic.threads import get_threads, run_all, scratch
+from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 from simfloat.kernels.events import OVERFLOW, UNCHANGED, no_events
 
@@ -23,8 +23,11 @@ if TYPE_CHECKING:
 #: Elements a block: its exact results and random words stay in the second-level cache.
 BLOCK = 1 << 16
 
-#: Elements below which a second thread costs more than it saves: waking one takes as long as rounding 10^5 of them.
-LEAST_PIECE = 1 << 18
+#: Threads take whole multiples of so many elements, which every block of random words may start with.
+GRAIN = 1 << 12
+
+#: Nanoseconds an element that an observer or random words take.
+COUNTING, DRAWING = 0.5, 0.6
 
 #: (start, stop) -> the random words of those elements.
 Words = Callable[[int, int], NDArray[np.uint32]]
@@ -78,7 +81,8 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
     else:
         words = _words_of(draw, size, target.rounding)
         work = partial(_round_piece, source, results, plan, words, observer is not None)
-        parts = run_all(work, pieces(size))
+        cost = source.cost + (COUNTING if observer is not None else 0) + (DRAWING if words else 0)
+        parts = run_all(work, pieces(size, cost))
         if observer is not None:
             observer.observe(sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:
@@ -136,10 +140,10 @@ def check_no_nan(out: NDArray, format: Format) -> None:
     raise ValueError(f"{format} has no NaN, but the result at index {place} is {what}.")
 
 
-def pieces(size: int) -> list[tuple[int, int]]:
-    """The ranges of elements that the threads take, in whole blocks."""
-    count = min(get_threads(), size // LEAST_PIECE)
+def pieces(size: int, cost: float) -> list[tuple[int, int]]:
+    """The ranges of elements that the threads take, if an element takes so many nanoseconds."""
+    count = busy_threads(size * cost)
     if count < 2:
         return [(0, size)]
-    length = -(-size // (count * BLOCK)) * BLOCK
+    length = -(-size // (count * GRAIN)) * GRAIN
     return [(start, min(start + length, size)) for start in range(0, size, length)]

@@ -31,6 +31,10 @@ class Source(Protocol):
     def makes_blocks(self) -> bool:
         """Whether results are computed into a block of their own first."""
 
+    @property
+    def cost(self) -> float:
+        """Nanoseconds an element, roughly: decides how many threads share the work."""
+
     def exact(self, start: int, stop: int) -> NDArray:
         """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
 
@@ -49,6 +53,7 @@ class Elements(NamedTuple):
 
     x: NDArray
     makes_blocks: bool = False
+    cost: float = 0.3
 
     @property
     def carrier(self) -> FloatType:
@@ -79,6 +84,11 @@ class Computed:
 
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
         self.route, self.vectors, self.size = route, vectors + route.nothing, size
+
+    @property
+    def cost(self) -> float:
+        """A few instructions, or a series."""
+        return 0.5 if OPERATIONS[self.route.kernel].accuracy == "exact" else 5.0
 
     def block(self, start: int, stop: int) -> list[NDArray]:
         """Three operands of the elements from start to stop."""

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
-#: Nanoseconds of work below which a second thread costs more than it saves.
-LEAST_WORK = 200_000
+#: Nanoseconds of work that a thread must have: to wake one and hear of its end takes about half of it.
+LEAST_WORK = 100_000
 
 #: Elements up to which the allocator has memory at hand.
 SMALL = 1 << 10

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic import plan
+from simfloat.arithmetic import threads
 from simfloat.formats.definition import round_value
 from tests.bits import DETERMINISTIC, FORMATS, adversarial, assert_bits, equal_bits
 from tests.reference import draws
@@ -113,16 +113,16 @@ def test_memory_layout_does_not_matter(rng):
 
 
 def test_threads_and_blocks_do_not_change_bits(rng, monkeypatch):
-    monkeypatch.setattr(plan, "LEAST_PIECE", 1000)
+    monkeypatch.setattr(threads, "LEAST_WORK", 1000)
     x = rng.standard_normal(200_003)
     results = []
-    threads = sf.get_threads()
+    before = sf.get_threads()
     try:
         for count in (1, 2, 3, 7):
             sf.set_threads(count)
             results.append(sf.round(x, sf.FP16, sf.stochastic(), stream=sf.BitStream(1)))
     finally:
-        sf.set_threads(threads)
+        sf.set_threads(before)
     head = sf.round(x[:1000], sf.FP16, sf.stochastic(), stream=sf.BitStream(1))
     for result in results:
         assert_bits(result, results[0])

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import threads
 from tests.bits import assert_bits
 
 X = np.linspace(-3, 3, 1_000_000)
@@ -24,6 +25,23 @@ def test_the_number_of_threads_can_be_set():
     for nonsense in (0, -1, 1.5, True):
         with pytest.raises(ValueError, match="integer of at least 1"):
             sf.set_threads(nonsense)
+
+
+def test_observers_hear_the_same_for_any_number_of_threads(rng, monkeypatch):
+    monkeypatch.setattr(threads, "LEAST_WORK", 1000)
+    a, b = rng.standard_normal((2, 150_001)) * 2.0 ** rng.integers(-20, 12, (2, 150_001))
+    before, tables, results = sf.get_threads(), [], []
+    try:
+        for count in (1, 2, 5):
+            sf.set_threads(count)
+            recorder = sf.Recorder()
+            results.append(sf.add(a, b, sf.FP16, sf.stochastic(), stream=sf.BitStream(2), observer=recorder))
+            tables.append(recorder.entries()[0][1].tolist())
+    finally:
+        sf.set_threads(before)
+    assert tables[1:] == tables[:-1]
+    assert_bits(results[1], results[0])
+    assert_bits(results[2], results[0])
 
 
 def _in_child(queue):
