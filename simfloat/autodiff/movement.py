@@ -26,10 +26,20 @@ def _seen(a: Variable) -> NDArray:
 
 
 def reshape(a: Variable, *shape: Any) -> Made:
-    """The same numbers in another shape."""
-    target = shape[0] if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    """The same numbers in another shape, given one by one or as a tuple; one size may be -1, what is left.
+
+    Raises ValueError unless the shape has as many elements.
+    """
+    sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     started, before = begin("reshape", a), a.shape
-    return finish(started, _seen(a).reshape(target), a.format, lambda u, g: u.round(g.reshape(before)))
+    try:
+        numbers = _seen(a).reshape(sizes)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"reshape needs integers whose product is {a.size}, the size of shape {before}, one of them may be -1; "
+            f"got {', '.join(map(repr, sizes))}."
+        ) from None
+    return finish(started, numbers, a.format, lambda u, g: u.round(g.reshape(before)))
 
 
 def transpose(a: Variable, *axes: Any) -> Made:

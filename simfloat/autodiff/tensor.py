@@ -15,7 +15,7 @@ from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.variable import Variable
-from simfloat.simulation import composite
+from simfloat.simulation import composite, current
 
 
 class Tensor(Comparable, Variable, Pointwise["Tensor"]):
@@ -27,6 +27,8 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
     """
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = False) -> None:
+        if not isinstance(requires_grad, bool | np.bool):
+            raise ValueError(f"requires_grad must be True or False, got {requires_grad!r}.")
         if isinstance(data, Tensor):
             super().__init__(data.data, requires_grad, data.format)
         else:
@@ -149,6 +151,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
 
     def _largest(self, axis: int) -> Tensor:
         """The maximum along an axis as a constant: its gradient would cancel."""
+        self.conform_in(current())  # it is the first to use the numbers
         numbers = self.numbers.max(axis=normalized_axes(axis, self.ndim), keepdims=True)
         return tensor_of(Made(numbers, self.format, None))
 

@@ -57,7 +57,12 @@ class Streams:
         if not isinstance(state["streams"], list):
             raise ValueError(f"The streams of a simulation's state are a list, got {state['streams']!r}.")
         seed = BitStream(state["seed"]).seed
-        calls = dict(_entry(entry) for entry in state["streams"])
+        calls: dict[Key, int] = {}
+        for entry in state["streams"]:
+            key, count = _entry(entry)
+            if key in calls:
+                raise ValueError(f"A simulation's state names every stream once, got a second entry {entry!r}.")
+            calls[key] = count
         # Places keep their streams, so these are changed, not replaced.
         self.seed = seed
         for key in {**self._streams, **calls}:

@@ -26,6 +26,34 @@ def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
     assert w.format == sf.BF16
 
 
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda w: w.softmax(),
+        lambda w: w.log_softmax(),
+        lambda w: sf.nn.cross_entropy(w, [0, 1]),
+        lambda w: w.max(),
+        lambda w: w.sum(0),
+        lambda w: w.gelu(),
+        lambda w: w[1:],
+        lambda w: w.T @ w,
+    ],
+)
+@pytest.mark.parametrize("activations", [sf.FP32, "widest"])
+def test_the_first_operation_that_uses_it_sees_it_rounded(operation, activations):
+    values = np.random.default_rng(0).normal(size=(2, 3))
+    with sf.simulate(sf.Policy(compute=sf.BF16, activations=activations, gradients=sf.FP32)):
+        fresh, written, known = sf.Parameter(values), sf.Parameter(values + 1), sf.Parameter(values)
+        written * known  # all three but the first are used
+        written.data[...] = values
+        results = [operation(w) for w in (fresh, written, known)]
+        for w, result in zip((fresh, written, known), results, strict=True):
+            result.backward(np.ones(result.shape))
+            assert_bits(result.data, results[-1].data)
+            assert result.format == results[-1].format
+            assert_bits(w.grad, fresh.grad)
+
+
 def test_an_array_that_was_handed_out_stays_the_one_that_is_used():
     w = sf.Parameter(np.float32([1.0, 2.0]))
     handle = w.data

@@ -179,6 +179,7 @@ def test_stochastic_policies_are_reproducible():
         (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),
         (lambda t: t.backward(np.ones(2)), "from one with requires_grad=True"),
         (lambda t: sf.Tensor("text"), "data must hold real numbers"),
+        (lambda t: sf.Tensor([1.0], requires_grad="no"), "requires_grad must be True or False, got 'no'"),
     ],
 )
 def test_bad_use_is_refused(call, message):
@@ -196,6 +197,9 @@ def test_bad_use_is_refused(call, message):
         (lambda t: t.mean("x"), "axis 'x' does not name distinct axes"),
         (lambda t: t.max(0.5), "axis 0.5 does not name distinct axes"),
         (lambda t: t[:0].max(), r"max needs at least one element along axis None of a tensor of shape \(0,\)"),
+        (lambda t: t.reshape(3), r"integers whose product is 2, the size of shape \(2,\), .* got 3"),
+        (lambda t: t.reshape(-1, -1), "one of them may be -1; got -1, -1"),
+        (lambda t: t.reshape(("a", 2)), "got 'a', 2"),
         (lambda t: t[True], "indexed by integers, slices, None"),
         (lambda t: t[np.array([0, 1])], "indexed by integers, slices"),
         (lambda t: sf.nn.Linear(3, 1)(t), r"of 3 inputs takes \(..., 3\), got \(2,\)"),
