@@ -41,6 +41,7 @@ class Plan(NamedTuple):
     unbounded: NDArray[np.float64]  # the same without a largest number
     largest: float
     has_nan: bool
+    is_copy: bool  # all the carrier's numbers are the format's
 
 
 @cache
@@ -62,7 +63,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
         loop = quick.get(rounding.mode, loops.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan)
+    is_copy = loop is loops.copy
+    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy)
 
 
 def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -> None:

@@ -147,30 +147,19 @@ class Native(_Apart):
     """The same, rounded to FP64 by the hardware."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        result = scratch("native", stop - start, self.carrier)
-        with np.errstate(all="ignore"):
-            # Without a dtype NumPy would compute float32 operands in float32, whatever `out` is.
-            operation, count = NATIVE[self.route.kernel]
-            operation(*self.block(start, stop)[:count], out=result, dtype=self.carrier)
-        plan.loop(result, words, out, plan.numbers)
+        # Results that go to an array of another type are made in their own first.
+        own = out.dtype == self.carrier
+        result = out if own else scratch("native", stop - start, self.carrier)
+        a, b, c = self.block(start, stop)
+        kernels.elementwise.native_results[self.route.kernel](a, b, c, result)
+        if not (own and plan.is_copy):
+            plan.loop(result, words, out, plan.numbers)
 
 
 class NativeSingle(Native):
     """The same, rounded to FP32 by the hardware, for float32 operands."""
 
     carrier = np.float32
-
-
-#: Operations of the hardware, and how many operands they take.
-NATIVE: dict[str, tuple[Callable[..., object], int]] = {
-    "add": (np.add, 2),
-    "subtract": (np.subtract, 2),
-    "multiply": (np.multiply, 2),
-    "divide": (np.divide, 2),
-    "reciprocal": (np.reciprocal, 1),
-    "sqrt": (np.sqrt, 1),
-    "fma": (lambda a, b, c, out, dtype: kernels.elementwise.native_fma(a, b, c, out), 3),
-}
 
 
 class Route(NamedTuple):
@@ -197,9 +186,10 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool) -
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
+    is_native = kernel in kernels.elementwise.native_results
     if rounding.mode == "nearest_even" and format == FP64:
-        return Native if kernel in NATIVE else Double
-    if rounding.mode == "nearest_even" and format == FP32 and single and kernel in NATIVE:
+        return Native if is_native else Double
+    if rounding.mode == "nearest_even" and format == FP32 and single and is_native:
         return NativeSingle
     if not odd_suffices(format, rounding):
         return Paired

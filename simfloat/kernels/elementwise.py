@@ -7,6 +7,8 @@ vectorises; then elements with an extreme operand or a NaN, for which it need no
 
 from __future__ import annotations
 
+import operator
+
 import numpy as np
 
 from simfloat.kernels import exact
@@ -112,12 +114,21 @@ def double_loop(wide):
     return loop
 
 
-@kernel
-def native_fma(a, b, c, out):
-    """a * b + c as the hardware rounds it, in the type of `out`."""
-    a_step, b_step, c_step = np.int64(a.size == out.size), np.int64(b.size == out.size), np.int64(c.size == out.size)
-    for i in range(out.size):
-        out[i] = fma(out.dtype.type(a[i * a_step]), out.dtype.type(b[i * b_step]), out.dtype.type(c[i * c_step]))
+def native_loop(function):
+    """What the hardware rounds to nearest even itself, in the type of `out`."""
+
+    @kernel
+    def loop(a, b, c, out):
+        a_step, b_step, c_step = (
+            np.int64(a.size == out.size),
+            np.int64(b.size == out.size),
+            np.int64(c.size == out.size),
+        )
+        for i in range(out.size):
+            x, y, z = out.dtype.type(a[i * a_step]), out.dtype.type(b[i * b_step]), out.dtype.type(c[i * c_step])
+            out[i] = one_nan(function(x, y, z, 1.0))
+
+    return loop
 
 
 def _of_one(function):
@@ -127,6 +138,10 @@ def _of_one(function):
 
 def _of_two(function):
     return scalar(lambda x, y, z, sign: function(x, y))
+
+
+def _of_three(function):
+    return scalar(lambda x, y, z, sign: function(x, y, z))
 
 
 def _sum_of_two(function):
@@ -166,3 +181,16 @@ OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+
+#: name -> the hardware's own operation.
+_NATIVE = {
+    "add": _of_two(operator.add),
+    "subtract": _of_two(operator.sub),
+    "multiply": _of_two(operator.mul),
+    "divide": _of_two(operator.truediv),
+    "fma": _of_three(fma),
+    "sqrt": _of_one(np.sqrt),
+    "reciprocal": _of_one(np.reciprocal),
+}
+
+native_results = {name: native_loop(function) for name, function in _NATIVE.items()}
