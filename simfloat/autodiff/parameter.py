@@ -22,7 +22,8 @@ class Parameter(Owned, Tensor):
     A value outside that format is rounded to it, to nearest even, before its next use. `data` may be assigned, and is
     then copied, or written to: what it hands out is the array that is used, until a step, an assignment or the first
     rounding of a float64 array to a format that float32 holds replaces it. An array that was replaced is read-only, so
-    that writing to it is an error. `path` is the parameter's place in the model, such as ``hidden.0.weight``.
+    that writing to it is an error; views that were taken of it are not, and what is written to them is lost: take them
+    anew from `data` after a step. `path` is the parameter's place in the model, such as ``hidden.0.weight``.
     """
 
     is_weight = True
