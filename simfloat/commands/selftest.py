@@ -14,7 +14,7 @@ HELP = "check that this machine computes every bit as defined"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All cases, or fewer."""
-    parser.add_argument("--quick", action="store_true", help="fewer cases: seconds instead of half a minute")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the cases")
 
 
 def run(options: argparse.Namespace) -> int:
