@@ -25,6 +25,7 @@ from simfloat.accumulate.units import (
     cut_to_tf32,
     find,
     padded,
+    pair_text,
     powers,
     taken_by,
 )
@@ -118,8 +119,7 @@ class MatrixCore(Accumulator):
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs":
-            a, b = map(write, self.inputs)
-            return a if a == b else f"({a}, {b})"
+            return pair_text(self.inputs, write)
         return f'"{getattr(self, name)}"'
 
 

@@ -37,6 +37,7 @@ from simfloat.accumulate.units import (
     check_operands,
     find,
     padded,
+    pair_text,
     powers,
     taken_by,
 )
@@ -125,17 +126,25 @@ class TensorCore(Accumulator):
         if self.inputs is not None:
             return self
         if a is None or b is None:
-            raise ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
+            raise self._undecided()
         output = FP64 if (a, b, self.output) == (FP64, FP64, FP32) else self.output
         return TensorCore(self.architecture, (a, b), output=output, scales=self.scales, instruction=self.instruction)
 
     @cached_property
     def row(self) -> Instruction:
         """The unit's row of the table."""
-        if self.inputs is None:
-            raise ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
         rows = MMA if self.instruction == "mma" else UNITS[self.architecture]
-        return find(self.architecture, rows, self.inputs, self.output, self.scales)
+        return find(self.architecture, rows, self._formats, self.output, self.scales)
+
+    @property
+    def _formats(self) -> FormatPair:
+        """The formats of the operands; ValueError where they are still to be found."""
+        if self.inputs is None:
+            raise self._undecided()
+        return self.inputs
+
+    def _undecided(self) -> ValueError:
+        return ValueError(f"{self} finds its unit by the formats of the operands: pass inputs=.")
 
     @cached_property
     def unit(self) -> Fused:
@@ -170,21 +179,18 @@ class TensorCore(Accumulator):
 
     @cached_property
     def _taken(self) -> FormatPair:
-        assert self.inputs is not None
-        return taken_by(self.inputs)
+        return taken_by(self._formats)
 
     @cached_property
     def _engines(self) -> tuple[FusedEngine, FusedEngine]:
         """For operands among which there may be infinities and NaN, and for finite ones."""
-        assert self.inputs is not None
-        least, block = (self.inputs[0].emin, self.inputs[1].emin), self.scales[0] if self.scales else 1
-        cuts = TF32 in self.inputs
+        a, b = self._formats
+        least, block, cuts = (a.emin, b.emin), self.scales[0] if self.scales else 1, TF32 in (a, b)
         return FusedEngine(self.unit, least, False, block, cuts), FusedEngine(self.unit, least, True, block, cuts)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs" and self.inputs is not None:
-            a, b = map(write, self.inputs)
-            return a if a == b else f"({a}, {b})"
+            return pair_text(self.inputs, write)
         if name == "scales" and self.scales:
             return f"({self.scales[0]}, {write(self.scales[1])})"
         if name == "architecture":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import product as pairs_of
 from typing import Any, NamedTuple
 
@@ -13,7 +13,7 @@ from simfloat import kernels
 from simfloat.accumulate.known import Known, Problem, first_stranger
 from simfloat.formats import FP32, TF32, Format, FormatLike, as_format
 
-#: Of the left and of the right operand.
+#: The formats of the left and of the right operand.
 FormatPair = tuple[Format, Format]
 
 #: As users give the formats of a unit's operands.
@@ -47,6 +47,12 @@ def as_formats(inputs: UnitInputs) -> FormatPair:
             raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
         return as_format(inputs[0]), as_format(inputs[1])
     return as_format(inputs), as_format(inputs)
+
+
+def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
+    """A pair of formats as a call shows it: one for both, if they are the same."""
+    a, b = map(write, pair)
+    return a if a == b else f"({a}, {b})"
 
 
 def check_architecture(kind: str, table: Mapping[str, Any], architecture: Any) -> None:
