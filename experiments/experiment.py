@@ -19,7 +19,7 @@ Result = dict[str, Any]
 FIRST_SEED = 1000
 
 #: Draws a picture into the file of that path.
-Draw = Callable[[Path], None]
+Drawing = Callable[[Path], None]
 
 
 class Options(NamedTuple):
@@ -49,7 +49,7 @@ class Experiment:
     run: Callable[[Job], Result]
     findings: Callable[[list[Result]], list[Finding]]
     metrics: Callable[[Result], list[dict[str, Any]]]  # rows of metrics.jsonl
-    figures: Callable[[list[Result]], dict[str, Draw]]  # by the name of the file
+    figures: Callable[[list[Result]], dict[str, Drawing]]  # by the name of the file
     figure_names: Callable[[Options], tuple[str, ...]]  # what `figures` will be called, known before any work
     check: Callable[[Policy], None]  # ValueError for a user's policy under which a job cannot run
     seeds: int  # how many decide the claims in a full run

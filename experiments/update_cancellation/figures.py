@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from experiments.experiment import Draw, Options, Result
+from experiments.experiment import Drawing, Options, Result
 from experiments.statistics import select
 from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
@@ -37,7 +37,7 @@ def figure_names(options: Options) -> tuple[str, ...]:
     return (TRAINING,) if options.policy is not None else (TRAINING, THEOREMS)
 
 
-def figures(results: list[Result]) -> dict[str, Draw]:
+def figures(results: list[Result]) -> dict[str, Drawing]:
     """What draws each file."""
     noise_free = select(results, problem="noise-free")
     training = partial(draw_training, results)

@@ -6,14 +6,14 @@ from typing import Literal, NamedTuple
 
 #: Where NaN stands: in the top exponent field, beside infinity; at the top code; at that of -0, the top code where
 #: formats are unsigned; nowhere.
-Place = Literal["top field", "top", "negative zero", ""]
+PlaceOfNan = Literal["top field", "top", "negative zero", ""]
 
 
 class Special(NamedTuple):
     """Which codes of a format are not plain finite numbers. Without NaN there, the code of -0 is -0."""
 
     infinity: bool
-    nan: Place
+    nan: PlaceOfNan
     clamps: bool = False  # results beyond the largest number stop there, in every rounding mode
     wide_bias: bool = False  # the default bias is 2^(e-1), one more than IEEE's
 

@@ -1,6 +1,6 @@
 """What is counted of roundings, as a vector of int64: its layout, for those who count and those who read.
 
-The first entries are the counts named in KINDS; the rest is a histogram, how many finite nonzero results have which
+The first entries are the counts named in COUNTS; the rest is a histogram, how many finite nonzero results have which
 exponent floor(log2|result|), from LOWEST_EXPONENT on.
 """
 
@@ -12,15 +12,15 @@ from numpy.typing import NDArray
 #: total: results; overflow: finite exact results rounded beyond the largest number, clamped or not; underflow: nonzero
 #: ones that became zero; subnormal: nonzero results below the smallest normal number; nan: NaN results; unchanged: sums
 #: that lost an addend; zero: results that are zero.
-KINDS = ("total", "overflow", "underflow", "subnormal", "nan", "unchanged", "zero")
+COUNTS = ("total", "overflow", "underflow", "subnormal", "nan", "unchanged", "zero")
 
-TOTAL, OVERFLOW, UNDERFLOW, SUBNORMAL, NAN, UNCHANGED, ZERO = range(len(KINDS))
+TOTAL, OVERFLOW, UNDERFLOW, SUBNORMAL, NAN, UNCHANGED, ZERO = range(len(COUNTS))
 
 LOWEST_EXPONENT = -1074
 HIGHEST_EXPONENT = 1023
 
 #: The place of exponent 0 in the vector.
-EXPONENTS = len(KINDS) - LOWEST_EXPONENT
+EXPONENTS = len(COUNTS) - LOWEST_EXPONENT
 
 #: Entries of the vector.
 EVENTS = EXPONENTS + HIGHEST_EXPONENT + 1

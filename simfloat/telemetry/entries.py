@@ -7,10 +7,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import KINDS, LOWEST_EXPONENT
+from simfloat.kernels.events import COUNTS, LOWEST_EXPONENT
 
 #: What `counts` tells; how many results are zero stands in the histogram.
-COUNTED = tuple(kind for kind in KINDS if kind != "zero")
+COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
 
 
 class Key(NamedTuple):
@@ -23,15 +23,15 @@ class Key(NamedTuple):
 
 def counted(events: NDArray[np.int64]) -> dict[str, int]:
     """The counts in an event vector by name."""
-    return {kind: int(events[KINDS.index(kind)]) for kind in COUNTED}
+    return {kind: int(events[COUNTS.index(kind)]) for kind in COUNTED}
 
 
 def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
     """The histogram in an event vector: how many results have which exponent."""
-    occurrences = events[len(KINDS) :]
+    occurrences = events[len(COUNTS) :]
     return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
 
 
 def zeros(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are zero."""
-    return int(events[KINDS.index("zero")])
+    return int(events[COUNTS.index("zero")])

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats.definition import round_magnitude
-from simfloat.kernels.events import EVENTS, KINDS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
+from simfloat.kernels.events import COUNTS, EVENTS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
 from tests.bits import DETERMINISTIC, FORMATS, adversarial
 from tests.reference import draws
 
@@ -20,7 +20,7 @@ class Heard(sf.Observer):
         self.calls = []
 
     def observe(self, events, operation, path="", phase="forward"):
-        self.calls.append((operation, dict(zip(KINDS, events[: len(KINDS)].tolist(), strict=True))))
+        self.calls.append((operation, dict(zip(COUNTS, events[: len(COUNTS)].tolist(), strict=True))))
 
 
 class Kept(sf.Observer):
@@ -87,7 +87,7 @@ MODES = [mode for plain in DETERMINISTIC for mode in (plain, plain.saturating())
 
 def by_definition(x, got, format, rounding, random):
     """The counts of one rounding of finite numbers and specials, from the definition."""
-    counts = dict.fromkeys(KINDS, 0)
+    counts = dict.fromkeys(COUNTS, 0)
     for number, result, r in zip(x.tolist(), got.tolist(), random, strict=True):
         counts["total"] += 1
         if math.isfinite(number) and (format.signed or number > 0):
@@ -122,8 +122,8 @@ def test_the_histogram_counts_exponents_of_finite_results(size, rng):
         kept = Kept()
         assert sf.round(numbers, format, observer=kept).dtype == (np.float32 if format == sf.FP32 else np.float64)
         finite = numbers[np.isfinite(numbers) & (numbers != 0)].astype(np.float64)
-        want = np.bincount(np.frexp(finite)[1] - 1 - LOWEST_EXPONENT, minlength=EVENTS - len(KINDS))
-        assert (kept.events[0][len(KINDS) :] == want).all()
+        want = np.bincount(np.frexp(finite)[1] - 1 - LOWEST_EXPONENT, minlength=EVENTS - len(COUNTS))
+        assert (kept.events[0][len(COUNTS) :] == want).all()
         assert kept.events[0][[TOTAL, ZERO, NAN]].tolist() == [size, (numbers == 0).sum(), np.isnan(numbers).sum()]
 
 
@@ -135,7 +135,7 @@ def test_numbers_below_the_normal_ones_of_their_array_are_subnormal_only_in_thei
         assert sf.round(x, format, observer=kept).dtype == np.float32
         events = kept.events[0]
         assert events[[SUBNORMAL, ZERO]].tolist() == [subnormal, size // 3]
-        assert events[len(KINDS) - LOWEST_EXPONENT + np.array([-130, -141])].tolist() == [size // 3, size // 3]
+        assert events[len(COUNTS) - LOWEST_EXPONENT + np.array([-130, -141])].tolist() == [size // 3, size // 3]
 
 
 @pytest.mark.parametrize("format", [sf.FP64, sf.FP32, sf.FP16, sf.Format(11, 49)], ids=str)

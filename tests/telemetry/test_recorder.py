@@ -11,7 +11,7 @@ import pytest
 import simfloat as sf
 from simfloat.kernels.events import EVENTS
 
-KINDS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
+COUNTS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 
 
 def counts(call):
@@ -102,9 +102,9 @@ def test_a_parameters_path_holds_its_gradient_and_its_update(trained):
 def test_counts_sum_over_what_matches(trained):
     recorder, _ = trained
     total = recorder.counts()
-    assert list(total) == KINDS
+    assert list(total) == COUNTS
     phases = [recorder.counts(phase=phase) for phase in ("forward", "backward", "update")]
-    assert {k: sum(p[k] for p in phases) for k in KINDS} == total
+    assert {k: sum(p[k] for p in phases) for k in COUNTS} == total
     assert recorder.counts("hidden.*")["total"] > recorder.counts("hidden.0")["total"] > 0
     assert recorder.counts(operation="linear")["total"] < recorder.counts(operation="l*")["total"]
 
@@ -114,7 +114,7 @@ def test_table_and_jsonl_tell_the_same(trained, tmp_path):
     recorder.to_jsonl(tmp_path / "events.jsonl")
     entries = [json.loads(line) for line in (tmp_path / "events.jsonl").read_text("utf-8").splitlines()]
     rows = recorder.table().splitlines()
-    assert len(rows) == len(entries) + 1 and rows[0].split() == ["path", "operation", "phase", *KINDS]
+    assert len(rows) == len(entries) + 1 and rows[0].split() == ["path", "operation", "phase", *COUNTS]
     for row, entry in zip(rows[1:], entries, strict=True):
         path, operation, phase, total, *_ = row.split()
         assert (path, operation, phase) == (entry["path"] or "-", entry["operation"], entry["phase"])
@@ -177,14 +177,14 @@ def test_events_are_copied_not_kept():
 
 def test_nothing_seen_is_zero_everywhere():
     recorder = sf.Recorder()
-    assert recorder.counts("head", "update") == dict.fromkeys(KINDS, 0)
+    assert recorder.counts("head", "update") == dict.fromkeys(COUNTS, 0)
     assert recorder.histogram("head") == {"zero": 0}
-    assert repr(recorder) == "Recorder()" and recorder.table().split() == ["path", "operation", "phase", *KINDS]
+    assert repr(recorder) == "Recorder()" and recorder.table().split() == ["path", "operation", "phase", *COUNTS]
     sf.add([1.0], [1.0], sf.BF16, observer=recorder)
-    assert recorder.counts("", "update") == dict.fromkeys(KINDS, 0), "a phase without events is no mistake"
+    assert recorder.counts("", "update") == dict.fromkeys(COUNTS, 0), "a phase without events is no mistake"
     assert recorder.counts("*", "forward")["total"] == 1 and repr(recorder) == recorder.table()
     recorder.reset()
-    assert recorder.counts("head") == dict.fromkeys(KINDS, 0)
+    assert recorder.counts("head") == dict.fromkeys(COUNTS, 0)
     assert repr(sf.Recorder("*.weight", "update")) == "Recorder(path='*.weight', phase='update')"
 
 

@@ -65,8 +65,8 @@ def power_quick(x, y):
     z_low = fma(a_low, y, z_low)
     inside = is_normal(base) & (abs(z) <= 1000.0) & ((x > 0.0) | _is_integer(y))
     high, low, k = _exp2(z if inside else 0.0, z_low if inside else 0.0)
-    # An exact result of 53 bits has an exponent 0 < y < 34 that is a multiple of 1/32, as root^n with an odd root
-    # has them (see `_exact`); what the approximation left over is then its error, which is below 2^-76.
+    # Only where y is a multiple of 1/32 with 0 < y < 34 can x^y be a number of 53 bits (see `_exact`). If it is, what
+    # the approximation left over is nothing but its error, which is below 2^-76.
     may_be_exact = _is_integer(32.0 * y) & (y > 0.0) & (y < 34.0)
     low = 0.0 if may_be_exact & (abs(low) < 2.0**-74) else low
     # Close to 1 what is left over is small without being an error.
