@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simfloat.autodiff import Operand, Tensor, as_tensor, composite, pick
+from simfloat.autodiff import Operand, Tensor, as_tensor, pick
+from simfloat.simulation import composite
 
 
 def mse_loss(input: Operand, target: Operand) -> Tensor:

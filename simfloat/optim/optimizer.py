@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Parameter, Tensor, current
+from simfloat.autodiff import Parameter, Tensor
 from simfloat.optim.options import Check, number_from_zero
 from simfloat.optim.step import COMPENSATION, Step
+from simfloat.simulation import current
 
 
 class Optimizer:

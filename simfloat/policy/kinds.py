@@ -7,6 +7,7 @@ from typing import Any, Literal, NamedTuple
 
 from simfloat.accumulate import Accumulator, as_accumulator, sequential
 from simfloat.arithmetic import Cast, as_cast
+from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, Format, Rounding, as_format
 
 #: As the format of a forward operation's result: the widest of its operands' formats.
@@ -37,9 +38,8 @@ def _as_forward_result(value: Any) -> Format | Widest:
 
 
 def _as_rounding(value: Any) -> Rounding:
-    if isinstance(value, Rounding):
-        return value
-    raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {value!r}.")
+    check_rounding(value)
+    return value
 
 
 def _as_update(value: Any) -> str:
