@@ -18,7 +18,7 @@ STYLES = {REPRODUCED: "green", NOT_REPRODUCED: "red", INCONCLUSIVE: "yellow", No
 #: Narrower terminals get the fields of a finding below one another.
 TABLE_WIDTH = 110
 
-#: Of output that goes to a file.
+#: The width of output that goes to a file.
 FILE_WIDTH = 160
 
 

@@ -13,7 +13,7 @@ import simfloat as sf
 
 
 def versions() -> dict[str, str]:
-    """Of all that a result might depend on."""
+    """The versions of all that a result might depend on."""
     packages = {name: version(name) for name in ("numpy", "numba", "scikit-learn")}
     return {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine(), **packages}
 

@@ -71,12 +71,12 @@ class Blocked(Accumulator):
 
     @property
     def roundings(self) -> tuple[Rounding, ...]:
-        """Those of both accumulators."""
+        """The modes of both accumulators."""
         return (*self.inner.roundings, *self.outer.roundings)
 
     @property
     def stages(self) -> int:
-        """Those of the outer accumulator, and then those of the inner one."""
+        """The stages of the outer accumulator, and then those of the inner one."""
         return self.outer.stages + self.inner.stages
 
     def steps(self, terms: int) -> int:
@@ -86,7 +86,7 @@ class Blocked(Accumulator):
 
     @property
     def scales(self) -> tuple[int, Format] | None:
-        """Those of the inner accumulator."""
+        """The scales of the inner accumulator."""
         return self.inner.scales
 
     @property

@@ -18,8 +18,8 @@ class Accumulator(ABC):
     """The order and the roundings of a sum; an immutable value that prints as the call that makes it.
 
     A subclass has its options as fields, keyword-only ones where the call takes keywords, and the methods `result`,
-    `sums` and `engine`; what else it has of its own, it overrides. (`__hash__` must be named
-    again, lest the dataclass makes another one.)
+    `sums` and `engine`; what else it has of its own, it overrides. It names
+    `__hash__` again, lest the dataclass makes another one.
     """
 
     #: The function that makes it.

@@ -34,7 +34,7 @@ class Carrier(NamedTuple):
         normal = format.emin >= self.lowest + self.precision - 1
         # A clamped infinity becomes the largest number.
         inside = inside and format.emax < self.highest
-        # Of anchors of twice the spacing, too, with which `to_odd` finds even numbers.
+        # `to_odd` finds even numbers with anchors of twice the spacing, and the largest of them must fit too.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 
     def needs_no_error(self, format: Format, terms: Facts, sums: Facts, bits: int = 0) -> bool:

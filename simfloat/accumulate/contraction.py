@@ -31,7 +31,7 @@ from simfloat.formats import Format, FormatLike, Rounding, as_format, nearest_ev
 OneInput = Cast | FormatLike
 Inputs = OneInput | tuple[OneInput, OneInput] | None
 
-#: As whose events observers know the casts of both operands; None: they are not told.
+#: The operations as which observers hear of the casts of both operands; None: they are not told.
 CastOperations = tuple[str | None, str | None]
 
 

@@ -48,7 +48,7 @@ class Engine(Protocol):
         """
 
 
-#: The region and the seed of what draws no bits.
+#: The region and the seed that a loop is given where no step draws: it reads neither.
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 
 

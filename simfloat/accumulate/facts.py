@@ -25,13 +25,13 @@ class Facts(NamedTuple):
     finite: bool = True  # whether there are no infinities and no NaN among them
 
     def times(self, other: Facts) -> Facts:
-        """Of the products of two arrays' elements."""
+        """What is then known of the products of two arrays' elements."""
         precision, low, least, high, finite = self
         least, high, finite = least + other.least, high + other.high, finite and other.finite
         return Facts(precision + other.precision, low + other.low, least, high, finite)
 
     def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Facts:
-        """Of the same numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
+        """What is known of the numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
         least, high = max(self.least, smallest), max(self.high, smallest) + 1
         precision = min(self.precision, format.precision)
@@ -39,7 +39,7 @@ class Facts(NamedTuple):
         return Facts(precision, low, least, high, self.finite).limited(format, rounding)
 
     def limited(self, format: Format, rounding: Rounding) -> Facts:
-        """Of the same numbers in a format that has a largest one: what lies beyond it is infinite, or becomes it."""
+        """What is known in a format that has a largest number: what lies beyond it is infinite, or becomes it."""
         if self.finite and self.high <= format.emax:
             return self
         if not (rounding.saturates or format.clamps):
@@ -48,14 +48,17 @@ class Facts(NamedTuple):
         return Facts(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
 
     def joined(self, other: Facts) -> Facts:
-        """Of the numbers of both arrays."""
+        """What is known of the numbers of both arrays together."""
         precision, low, least, high, finite = self
         least, high = min(least, other.least), max(high, other.high)
         return Facts(max(precision, other.precision), min(low, other.low), least, high, finite and other.finite)
 
     def summed(self, terms: int, outward: Format | None = None) -> Facts:
-        """Of sums of so many terms, each sum rounded to nearest or toward zero: a rounding at most doubles what a
-        term adds. In modes that may round outward, to the next number of the format `outward`, sums grow more."""
+        """What is known of sums of so many terms, each sum rounded to nearest or toward zero.
+
+        Such a rounding at most doubles what a term adds. In modes that may round outward, to the next number of the
+        format `outward`, sums grow more.
+        """
         high = self.high + math.ceil(math.log2(max(terms, 1))) + 1
         if outward is not None:
             # A rounding adds at most the smallest number, as if terms were larger by it, and one part in 2^m; no sum
@@ -66,7 +69,7 @@ class Facts(NamedTuple):
         return Facts(high - self.low, self.low, self.low, high, self.finite)
 
     def numbers_of(self, format: Format) -> Facts:
-        """Of those that are numbers of the format, if the others became infinite, NaN or its largest number."""
+        """What is known of numbers of the format, among which those beyond it became infinite, NaN or its largest."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
         high = self.high if format.has_zero else max(self.high, format.emin + 1)
@@ -98,7 +101,7 @@ def terms_and_sums(
     products_format: Format | None,
     start: Facts | None = None,
 ) -> tuple[Facts, Facts]:
-    """Of what is added to a sum, and of the sums, in an accumulator that rounds every step to the format.
+    """The facts of what is added to a sum, and of the sums, where every step is rounded to the format.
 
     Sums start from zero, or from numbers of the format of which `start` is known. The sums' last bits are those of
     all that is added: a sum that is rounded stays a multiple of them.
@@ -118,7 +121,7 @@ def limited_sums(added: Facts, sums: Facts, format: Format, rounding: Rounding) 
     return added, sums
 
 
-#: Of arrays without a finite nonzero number, and of ones.
+#: The facts of ones, and of arrays without a finite nonzero number.
 ONES = Facts(1, 0, 0, 1)
 
 

@@ -22,7 +22,7 @@ class Geometry(NamedTuple):
 
     @property
     def pixels(self) -> int:
-        """Of one channel of the result."""
+        """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]
 
     def windows(self, x: NDArray) -> NDArray:

@@ -103,7 +103,7 @@ class Problem:
 
     @property
     def products(self) -> Facts:
-        """Of the products, with their scales."""
+        """What is known of the products, with their scales."""
         if self._products is None:
             products = self.a.facts.times(self.b.facts)
             for scales in self.scales or ():

@@ -65,7 +65,7 @@ class Stepwise(Accumulator):
         return sums.numbers_of(self.format)
 
     def terms_and_sums(self, products: Facts, terms: int, start: Facts | None) -> tuple[Facts, Facts]:
-        """Of the operands of additions, and of their sums."""
+        """The facts of the operands of additions, and of their sums."""
         added = products.rounded(self.format, self.rounding)
         summands = added if start is None else added.joined(start)
         high = self.high(added, terms, start)

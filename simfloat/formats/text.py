@@ -16,7 +16,7 @@ class Arguments(NamedTuple):
 
 
 def arguments_of(text: str) -> Arguments | None:
-    """Those of the format that a text describes, None if it describes none.
+    """The arguments of the format that a text describes, None if it describes none.
 
     A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``), or a call (``Format(4, 3, special='fn')``).
     Raises ValueError for a name of P3109 without an exponent bit.
@@ -29,7 +29,7 @@ def arguments_of(text: str) -> Arguments | None:
 
 
 def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> Arguments:
-    """Those of the IEEE P3109 format Binary{bits}p{precision}; ValueError where no exponent bit is left."""
+    """The arguments of the IEEE P3109 format Binary{bits}p{precision}; ValueError where no exponent bit is left."""
     exponent_bits = bits - precision + (0 if signed else 1)
     if precision < 1 or exponent_bits < 1:
         most = bits - 1 if signed else bits
@@ -40,7 +40,7 @@ def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> 
 
 
 def _of_call(text: str) -> Arguments | None:
-    """Those of a call; they are literals, nothing is run."""
+    """The arguments in the text of a call; they are literals, nothing is run."""
     try:
         call = ast.parse(text, mode="eval").body
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):

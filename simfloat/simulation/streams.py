@@ -39,7 +39,7 @@ class Streams:
         key = (path, phase, operation, operand)
         stream = self._streams.get(key)
         if stream is None:
-            # Of two threads that come here at once, one stream stays.
+            # Where two threads come here at once, the stream of one of them stays.
             stream = self._streams.setdefault(key, BitStream(seed_of(self.seed, key)))
         return stream
 
