@@ -3,9 +3,9 @@
 A row is what a policy can name and an observer hears of. Rows with an accuracy are computed by a kernel of their own
 (`kernels/elementwise.py`), and are public functions of the package.
 
-A new function has its kernels in `kernels/functions/`, and a row here and in each of these, where tests miss it if it is
-left out: `kernels/elementwise.py`; `arithmetic/functions.py` and the two `__init__` that export it; its derivative in
-`autodiff/pointwise.py`; its oracles in `selftest/functions.py` and `tests/mpfr.py`.
+A new function has its kernels in `kernels/functions/`, and a row here and in each of these, whose tests miss it if it
+is left out: `kernels/elementwise.py`; `arithmetic/functions.py` and the two `__init__` that export it; its derivative
+in `autodiff/pointwise.py`; its oracles in `selftest/functions.py` and `tests/mpfr.py`.
 """
 
 from __future__ import annotations
