@@ -33,3 +33,21 @@ def test_a_format_is_drawn_with_its_facts():
     drawn = sf.FP16._repr_html_()
     assert "<b>FP16</b>" in drawn and "65504.0  0x7bff" in drawn
     assert "&lt;script&gt;" in sf.Format(5, 10, name="<script>")._repr_html_()
+
+
+def test_a_policy_and_what_it_explains_are_drawn():
+    policy = sf.policies["bf16-standard"].override("head", compute=sf.FP32)
+    explained = policy.explain(sf.nn.MLP([2, 2, 1]))
+    assert f"{explained}" == str(explained) == explained and isinstance(explained, Table)
+    assert explained._repr_html_().count("<tr>") == len(explained.splitlines())
+    drawn = policy._repr_html_()
+    assert "bf16-standard" in drawn and ">compute</td>" in drawn and "override(&#x27;head&#x27;" in drawn
+
+
+def test_a_recorder_is_drawn_as_its_table():
+    recorder = sf.Recorder(path="<x>")
+    assert recorder._repr_html_() == "<code>Recorder(path=&#x27;&lt;x&gt;&#x27;)</code>"
+    recorder = sf.Recorder()
+    sf.round([1e9, 0.1], sf.FP16, observer=recorder)
+    assert recorder._repr_html_() == recorder.table()._repr_html_() and "<th" in recorder._repr_html_()
+    assert repr(recorder) == recorder.table() == str(recorder)

@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 from simfloat.policy.operations import roles_of
 from simfloat.policy.roles import PARAMETER, ROLES, Recipe
+from simfloat.table import Table
+from simfloat.table import table as aligned
 
 #: The recipe in the layer, or of the parameter, at a path; for the operations that are named, if any.
 Recipes = Callable[..., Recipe]
@@ -26,7 +28,7 @@ class Layered(Protocol):
         """Pairs of path and parameter."""
 
 
-def table(model: Layered, recipes: Recipes, operations: Iterable[str]) -> str:
+def table(model: Layered, recipes: Recipes, operations: Iterable[str]) -> Table:
     """A row for each layer, and one for what runs in none of them; what differs there for parameters and operations.
 
     An operation's row stands below the layer where it differs from it, or at the end where it does so everywhere.
@@ -48,7 +50,7 @@ def table(model: Layered, recipes: Recipes, operations: Iterable[str]) -> str:
             (where, *row) for name in named if name not in everywhere for row in _operation_row(path, name, recipes)
         ]
     rows += [("everywhere", *row) for name in everywhere for row in _operation_row("", name, recipes)]
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _layer_cells(recipe: Recipe, has_parameters: bool) -> Row:
@@ -77,9 +79,3 @@ def _operation_cells(layer: str, operation: str, recipes: Recipes) -> Row:
 
 def _cells(recipe: Recipe, used: Iterable[str]) -> Row:
     return tuple(str(getattr(recipe, role)) if role in used else UNUSED for role in ROLES)
-
-
-def _aligned(rows: list[Row]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in rows)
-    return "\n".join(line.rstrip() for line in lines)

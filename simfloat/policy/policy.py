@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from html import escape
 from typing import Any
 
 from simfloat.policy import text
@@ -11,6 +12,8 @@ from simfloat.policy.explain import Layered, table
 from simfloat.policy.operations import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text
 from simfloat.policy.roles import ROLES, Recipe, Roles
+from simfloat.table import Table
+from simfloat.table import table as aligned
 
 #: What a policy is told besides its roles.
 LABELS = ("name", "source")
@@ -74,11 +77,13 @@ class Policy(Roles):
         """
         check_matched(self.overrides, paths, operations)
 
-    def explain(self, model: Layered) -> str:
+    def explain(self, model: Layered) -> Table:
         """The table of what runs where: a row for each layer of the model, and rows for what differs there.
 
         Parameters and operations that an override changes have rows of their own; a dash stands for a role that the
-        row has no use for. Raises ValueError if an override's path matches no layer and no parameter.
+        row has no use for. The table is a str, which notebooks draw.
+
+        Raises ValueError if an override's path matches no layer and no parameter.
         """
         paths = [path for path, _ in (*model.named_modules(), *model.named_parameters())]
         self.check_matched(paths)
@@ -131,6 +136,12 @@ class Policy(Roles):
         labels = [(key, getattr(self, key)) for key in LABELS if getattr(self, key) is not None]
         call = f"Policy({', '.join(f'{key}={value!r}' for key, value in [*self._given(), *labels])})"
         return ".".join([call, *map(repr, self.overrides)])
+
+    def _repr_html_(self) -> str:
+        recipe = self.recipe()
+        rows = [("role", "value"), *((role, str(getattr(recipe, role))) for role in ROLES)]
+        rows += [("override", repr(override)) for override in self.overrides]
+        return f"<b>{escape(self.name or 'Policy')}</b>{aligned(rows)._repr_html_()}"
 
 
 def _roles_in(data: dict[str, Any]) -> dict[str, Any]:

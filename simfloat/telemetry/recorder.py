@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fnmatch import fnmatchcase
+from html import escape
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.kernels.events import EVENTS
+from simfloat.table import Table
 from simfloat.telemetry.entries import Key, counted, exponents, zeros
 from simfloat.telemetry.text import json_lines, table, write_whole
 
@@ -101,8 +103,8 @@ class Recorder(Observer):
         with self._lock:
             return [(key, np.array(events)) for key, events in self._events.items()]
 
-    def table(self) -> str:
-        """The counts as text: a line for each path, operation and phase, in the order they were first seen."""
+    def table(self) -> Table:
+        """The counts as text that notebooks draw: a line for each path, operation and phase, as they were first seen."""
         return table(self.entries())
 
     def to_jsonl(self, path: str | Path) -> None:
@@ -128,6 +130,9 @@ class Recorder(Observer):
             return self.table()
         options = {"path": self._path, "phase": self._phase}
         return f"Recorder({', '.join(f'{name}={value!r}' for name, value in options.items() if value is not None)})"
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_() if self._events else f"<code>{escape(repr(self))}</code>"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_events": dict(self.entries()), "_lock": None}

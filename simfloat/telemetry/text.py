@@ -9,25 +9,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.table import Table
+from simfloat.table import table as aligned
 from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
-def table(entries: Entries) -> str:
+def table(entries: Entries) -> Table:
     """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
     rows = [(*Key._fields, *COUNTED)]
     for key, events in entries:
         rows.append((key.path or "-", key.operation, key.phase, *(str(count) for count in counted(events).values())))
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    names = len(Key._fields)
-    return "\n".join(
-        "  ".join(
-            cell.ljust(width) if column < names else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in rows
-    )
+    return aligned(rows, numbers=len(COUNTED))
 
 
 def json_lines(entries: Entries) -> str:
