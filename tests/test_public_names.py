@@ -3,10 +3,12 @@
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import _matrix_core, nvidia
 
 ROOT = Path(__file__).parents[1]
 
@@ -17,6 +19,11 @@ def python(code):
 
 def test_every_public_name_is_there():
     assert [name for name in sf.__all__ if not hasattr(sf, name)] == []
+
+
+def test_types_name_the_architectures_that_there_are():
+    assert get_args(nvidia.NvidiaArchitecture) == tuple(nvidia.UNITS)
+    assert get_args(_matrix_core.AmdArchitecture) == tuple(_matrix_core.UNITS)
 
 
 def test_completion_offers_what_is_ours():
@@ -45,10 +52,13 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
         "reveal_type(sf.plots.Curve)\n"
         "sf.FP61\n"
         "sf.optim.Adagard\n"
+        "sf.tensor_core('hoper')\n"
+        "sf.matrix_core('cdna4', sf.FP16)\n"
     )
     command = [sys.executable, "-m", "mypy", str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
-    assert [kind for kind, _ in lines] == ["note"] * 4 + ["error"] * 2, done.stdout
+    assert [kind for kind, _ in lines] == ["note"] * 4 + ["error"] * 4, done.stdout
     assert not any('"Any"' in text for _, text in lines)
     assert 'has no attribute "FP61"' in lines[4][1] and 'has no attribute "Adagard"' in lines[5][1]
+    assert "Literal['volta', " in lines[6][1] and "Literal['cdna1', " in lines[7][1]

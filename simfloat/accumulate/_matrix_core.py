@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,10 @@ from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, F
 
 CHAINS = (Instruction((FP32,), (FP32,), 1), Instruction((FP64,), (FP64,), 1))
 
-UNITS = {
+#: The keys of the table.
+AmdArchitecture = Literal["cdna1", "cdna2", "cdna3"]
+
+UNITS: dict[AmdArchitecture, tuple[Instruction, ...]] = {
     "cdna1": (Instruction((FP16,), (FP32,), 4), Instruction((BF16,), (FP32,), 2), *CHAINS),
     "cdna2": (Instruction((FP16,), (FP32,), 4), Instruction((BF16,), (FP32,), 2), *CHAINS),
     "cdna3": (
@@ -47,7 +50,7 @@ UNITS = {
 }
 
 
-def matrix_core(architecture: str, inputs: UnitInputs, *, variant: str | None = None) -> MatrixCore:
+def matrix_core(architecture: AmdArchitecture, inputs: UnitInputs, *, variant: str | None = None) -> MatrixCore:
     """The sums of an AMD matrix core: "cdna1", "cdna2" or "cdna3".
 
     `inputs` is the format of both operands, or a pair. Operands must be numbers of it; the TF32 unit takes FP32
@@ -73,7 +76,7 @@ def matrix_core(architecture: str, inputs: UnitInputs, *, variant: str | None = 
 class MatrixCore(Accumulator):
     """See :func:`matrix_core`."""
 
-    architecture: str
+    architecture: AmdArchitecture
     inputs: FormatPair
     variant: str | None = field(default=None, kw_only=True)
 

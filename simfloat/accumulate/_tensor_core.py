@@ -27,6 +27,7 @@ from simfloat.accumulate.nvidia import (
     TWO_STEPS,
     UNITS,
     ZERO_EXPONENTS,
+    NvidiaArchitecture,
 )
 from simfloat.accumulate.units import (
     FormatPair,
@@ -46,7 +47,7 @@ from simfloat.formats import FP16, FP32, FP64, TF32, Format, FormatLike, as_form
 
 
 def tensor_core(
-    architecture: str,
+    architecture: NvidiaArchitecture,
     inputs: UnitInputs | None = None,
     output: FormatLike = FP32,
     scales: tuple[int, FormatLike] | None = None,
@@ -86,7 +87,7 @@ def _as_block(scales: tuple[int, FormatLike]) -> tuple[int, Format]:
     return scales[0], as_format(scales[1])
 
 
-def _check_instruction(architecture: str, instruction: Any) -> None:
+def _check_instruction(architecture: NvidiaArchitecture, instruction: Any) -> None:
     names = INSTRUCTIONS.get(architecture, ())
     if instruction not in names:
         has = " or ".join(map(repr, names)) if names else "one alone, which has no name"
@@ -97,7 +98,7 @@ def _check_instruction(architecture: str, instruction: Any) -> None:
 class TensorCore(Accumulator):
     """See :func:`tensor_core`."""
 
-    architecture: str
+    architecture: NvidiaArchitecture
     inputs: FormatPair | None = None
     output: Format = field(default=FP32, kw_only=True)
     scales: tuple[int, Format] | None = field(default=None, kw_only=True)

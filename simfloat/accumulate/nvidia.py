@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from simfloat.accumulate.units import Instruction
 from simfloat.formats import BF16, E2M1, E2M3, E3M2, E4M3, E5M2, E8M0, FP16, FP32, FP64, TF32
+
+#: The keys of the table.
+NvidiaArchitecture = Literal["volta", "turing", "ampere", "ada", "hopper", "blackwell"]
 
 FP8 = (E4M3, E5M2)
 SMALL = (E4M3, E5M2, E3M2, E2M3, E2M1)
@@ -13,7 +18,7 @@ DOUBLE = Instruction((FP64,), (FP64,), 1)
 #: Units of 64 products of E2M1 numbers, which add groups of 16 before they align them.
 GROUPED = Instruction((E2M1,), (FP32,), 64, 35, ((32, E8M0), (16, E8M0), (16, E4M3)))
 
-UNITS = {
+UNITS: dict[NvidiaArchitecture, tuple[Instruction, ...]] = {
     "volta": (Instruction((FP16,), BOTH, 4, 23), DOUBLE),
     "turing": (Instruction((FP16,), BOTH, 8, 24), DOUBLE),
     "ampere": (
@@ -48,7 +53,7 @@ UNITS = {
 }
 
 #: The instructions of architectures that have several, by default the first. What they share is the same by either.
-INSTRUCTIONS = {"hopper": ("wgmma", "mma"), "blackwell": ("tcgen05", "mma")}
+INSTRUCTIONS: dict[NvidiaArchitecture, tuple[str, str]] = {"hopper": ("wgmma", "mma"), "blackwell": ("tcgen05", "mma")}
 
 #: FP8 products by `mma` where another instruction is meant for them: two steps of the FP16 unit (16 products, 25
 #: fraction bits) from zero, first the products k with k mod 4 < 2, then the others; then one addition to the sum so
@@ -67,7 +72,7 @@ MMA = (
 )
 
 #: The exponent with which zeros take part, for FP32 and for FP16 results.
-ZERO_EXPONENTS = {
+ZERO_EXPONENTS: dict[NvidiaArchitecture, tuple[int, int]] = {
     "volta": (-131, -19),
     "turing": (-132, -20),
     "ampere": (-132, -20),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable
 from itertools import product as pairs_of
 from typing import Any, NamedTuple
 
@@ -55,7 +55,7 @@ def pair_text(pair: FormatPair, write: Callable[[Any], str]) -> str:
     return a if a == b else f"({a}, {b})"
 
 
-def check_architecture(kind: str, table: Mapping[str, Any], architecture: Any) -> None:
+def check_architecture(kind: str, table: Collection[str], architecture: Any) -> None:
     """Raise ValueError for what is no architecture of the table."""
     if not isinstance(architecture, str) or architecture not in table:
         raise ValueError(f"{kind} knows {', '.join(table)}; got {architecture!r}.")
