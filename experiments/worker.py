@@ -25,7 +25,9 @@ def main(module: str, name: str) -> None:
     jobs = queue.SimpleQueue[bytes]()
     threading.Thread(target=read, args=(sys.stdin.buffer, jobs), daemon=True).start()
     import simfloat as sf
+    from simfloat.kernels import notice
 
+    notice.silence()
     sf.set_threads(1)  # the other cores belong to the other processes
     function = getattr(importlib.import_module(module), name)
     while True:

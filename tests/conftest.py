@@ -3,6 +3,11 @@
 import numpy as np
 import pytest
 
+from simfloat.kernels import notice
+
+# Tests look at what is said on standard error; how long kernels take to compile is no part of it.
+notice.silence()
+
 
 @pytest.fixture
 def rng():

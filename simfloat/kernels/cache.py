@@ -30,6 +30,8 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 from numba.misc import appdirs
 
+from simfloat.kernels.notice import NOTICE
+
 SUFFIX = ".kernel"
 CHECKSUM = hashlib.sha256().digest_size
 
@@ -56,10 +58,12 @@ class KernelCache(NullCache):
             content = read(place / name)
             if content is not None:
                 return CompileResult._rebuild(target, *pickle.loads(content))
+        NOTICE.begin()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
         """Keep a new version in the first place that takes it."""
+        NOTICE.end()
         if result.library.has_dynamic_globals or not places():
             return
         name, content = self.file_name(signature, result.codegen), dumps(result._reduce())

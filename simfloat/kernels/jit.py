@@ -22,6 +22,9 @@ from numba.core import config
 
 from simfloat.kernels.cache import KernelCache
 
+#: Every kernel of the modules that are imported, as Numba's dispatchers, which know what they were compiled for.
+KERNELS: list[Any] = []
+
 
 def scalar(function: Callable) -> Any:
     """Compile arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser."""
@@ -39,6 +42,7 @@ def kernel(function: Callable) -> Any:
         return function
     dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
+    KERNELS.append(dispatcher)
     return dispatcher
 
 

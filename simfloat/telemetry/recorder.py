@@ -104,7 +104,7 @@ class Recorder(Observer):
             return [(key, np.array(events)) for key, events in self._events.items()]
 
     def table(self) -> Table:
-        """The counts as text that notebooks draw: a line for each path, operation and phase, as they were first seen."""
+        """The counts, a line for each path, operation and phase in the order they were first seen."""
         return table(self.entries())
 
     def to_jsonl(self, path: str | Path) -> None:

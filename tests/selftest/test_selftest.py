@@ -116,7 +116,7 @@ def test_version():
 def test_mistakes_exit_with_2_and_say_what_to_write(arguments):
     done = command(*arguments)
     assert done.returncode == 2
-    assert done.stderr.startswith("usage: simfloat") and "Traceback" not in done.stderr
+    assert done.stderr.startswith("simfloat: ") and "Traceback" not in done.stderr
 
 
 def test_importing_simfloat_does_not_import_the_selftest():

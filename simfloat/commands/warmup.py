@@ -1,0 +1,99 @@
+"""simfloat warmup"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import cast
+
+import simfloat as sf
+from simfloat.kernels import notice
+
+HELP = "compile all kernels now, in as many processes as there are threads, and keep them on disk"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Nothing."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Compile what is not yet on disk, and say how much that was; 1 if a process ended before its time."""
+    from simfloat.commands.workload import TASKS
+
+    start, total, names = time.perf_counter(), 0, list(TASKS)
+    show_progress(0, len(names))
+    try:
+        for done, compiled in enumerate(in_processes(names), start=1):
+            total += compiled
+            show_progress(done, len(names))
+    except (EOFError, ConnectionError):
+        print("\nA process was ended from outside; if memory ran out, try again with fewer processes.", file=sys.stderr)
+        return 1
+    outcome = f"Compiled {total} kernels" if total else "Nothing to be done, all kernels were compiled already"
+    print(f"\n{outcome}: {time.perf_counter() - start:.0f} s.")
+    return 0
+
+
+def show_progress(done: int, total: int) -> None:
+    """A bar over the line before it, or, where lines are kept, nothing but the first and the last."""
+    bar = "#" * (40 * done // total)
+    if sys.stdout.isatty() or done in (0, total):
+        print(f"\r[{bar:40}] {done} of {total}", end="", flush=True)
+
+
+def in_processes(names: Sequence[str]) -> Iterator[int]:
+    """Carry out tasks in processes of their own; how many kernels each compiled, in the order in which they end.
+
+    Raises EOFError or ConnectionError if a process is ended from outside. The others end with the iteration.
+    """
+    waiting = list(reversed(names))
+    workers = start_workers(min(len(names), sf.get_threads()))
+    try:
+        for connection in workers:
+            connection.send(waiting.pop())
+        for _ in names:
+            connection = cast(Connection, wait(list(workers))[0])
+            compiled = connection.recv()
+            if waiting:
+                connection.send(waiting.pop())
+            yield compiled
+    finally:
+        for process in workers.values():
+            process.kill()
+
+
+def start_workers(count: int) -> dict[Connection, BaseProcess]:
+    """Processes that wait for names of tasks, by their connections. Ctrl-C is this process's business alone."""
+    context, workers = get_context("spawn"), dict[Connection, BaseProcess]()
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process ignores from its start what its parent ignored
+    try:
+        for _ in range(count):
+            here, there = context.Pipe()
+            process = context.Process(target=serve, args=(there,), daemon=True)
+            process.start()
+            there.close()
+            workers[here] = process
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return workers
+
+
+def serve(connection: Connection) -> None:
+    """Carry out the tasks that are named, and answer each with the number of kernels that it compiled."""
+    from simfloat.commands.workload import TASKS, count_compiled
+
+    notice.silence()
+    sf.set_threads(1)  # the other cores belong to the other processes
+    with contextlib.suppress(EOFError):  # of a parent that has ended
+        while True:
+            task = TASKS[connection.recv()]
+            before = count_compiled()
+            task()
+            connection.send(count_compiled() - before)

@@ -1,0 +1,78 @@
+"""What calls every kernel, cut into tasks: the self-test's checks, and what they leave out."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+
+import numpy as np
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.kernels import elementwise, jit
+from simfloat.selftest import CHECKS
+
+MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic())
+
+
+def count_compiled() -> int:
+    """How many versions of kernels this process has compiled, since they were not on disk."""
+    return sum(sum(kernel.stats.cache_misses.values()) for kernel in jit.KERNELS)
+
+
+def operations() -> None:
+    """Every operation in FP64, where float64 has no bit to spare, and with more random bits than it has."""
+    for name in elementwise.OPERATIONS:
+        numbers = [np.array([0.5, 0.75])] * len(OPERATIONS[name].operands)
+        getattr(sf, name)(*numbers, sf.FP64)
+        getattr(sf, name)(*numbers, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))
+
+
+def sums() -> None:
+    """Every order of sums, with every kind of step: those that operands allow, and those that they force."""
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 5))
+    narrow, spread = sf.round(a, sf.FP16), sf.round(a * 2.0 ** rng.integers(-60, 60, a.shape), sf.BF16)
+    orders: tuple[Callable[..., sf.Accumulator], ...]
+    orders = (sf.sequential, partial(sf.sequential, products=sf.BF16), sf.pairwise, sf.kahan)
+    for order, format, mode in product(orders, (sf.E5M2, sf.FP16, sf.TF32, sf.Format(8, 30), sf.FP32, sf.FP64), MODES):
+        for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
+            with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
+                sf.matmul(operand, operand.T, accumulate=order(format, rounding=mode), stream=sf.BitStream(0))
+
+
+def scaled_units() -> None:
+    """The units that read block scales."""
+    x = np.ones((2, 64))
+    for format in (sf.E2M1, sf.E4M3):
+        unit = sf.tensor_core("blackwell", format, scales=(32, sf.E8M0))
+        left, right = sf.block_quantize(x, format), sf.block_quantize(x.T, format, axis=0)
+        sf.matmul(left, right, accumulate=unit)
+
+
+def observed_training() -> None:
+    """A step of every kind of update, plain and observed, with results in float32 and in float64."""
+    x = np.random.default_rng(0).standard_normal((8, 4))
+    policies = product((sf.BF16, sf.FP32, sf.Format(11, 10)), ("nearest", "stochastic", "kahan"))
+    for seed, (format, update) in enumerate(policies):
+        model = sf.nn.MLP([4, 3, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+        policy = sf.Policy(compute=format, update=update)
+        for half, observer in enumerate((None, sf.Recorder())):
+            with sf.simulate(policy, seed=2 * seed + half, observer=observer):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(x), np.arange(8) % 2).backward()
+                optimizer.step()
+
+
+#: Every task by its name. Those that compile the most come first, lest a process be left with one at the end.
+TASKS: dict[str, Callable[[], object]] = {
+    "sums": sums,
+    "operations": operations,
+    **{name: partial(lambda check: deque(check(True), maxlen=0), CHECKS[name]) for name in reversed(CHECKS)},
+    "scaled units": scaled_units,
+    "observed training": observed_training,
+}

@@ -1,0 +1,72 @@
+"""simfloat warmup: afterwards nothing is left to compile."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from simfloat.commands import warmup
+
+ROOT = Path(__file__).parents[2]
+
+# What the tasks left out: kernels that nothing was compiled for, but for those that the hardware stands in for.
+CODE = """
+import importlib, pkgutil
+import simfloat.kernels
+from simfloat.arithmetic.sources import NATIVE
+from simfloat.commands.workload import TASKS
+for task in TASKS.values():
+    task()
+for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
+    importlib.import_module(module.name)
+from simfloat.kernels import elementwise, jit
+replaced = [elementwise.double_results[name] for name in NATIVE]
+print([kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads and kernel not in replaced])
+"""
+
+
+def python(*arguments):
+    command = [sys.executable, "-W", "error", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+    assert (done.returncode, done.stderr) == (0, ""), done.stderr
+    return done.stdout.splitlines()
+
+
+def test_a_second_warmup_finds_nothing_to_do_and_the_tasks_call_every_kernel():
+    first, second = (python("-m", "simfloat", "warmup") for _ in range(2))
+    assert first[-1].startswith(("Compiled ", "Nothing to be done"))
+    assert second[-1].startswith("Nothing to be done, all kernels were compiled already: ")
+    assert python("-c", CODE) == ["[]"], "and no line on standard error: all kernels were loaded"
+
+
+def test_a_process_that_is_ended_from_outside_is_no_hang(monkeypatch, capsys):
+    start = warmup.start_workers
+
+    def ended(count):
+        workers = start(count)
+        for process in workers.values():
+            process.kill()
+            process.join()
+        return workers
+
+    monkeypatch.setattr(warmup, "start_workers", ended)
+    assert warmup.run(None) == 1
+    assert "A process was ended from outside" in capsys.readouterr().err
+
+
+def test_an_interrupt_ends_the_processes(monkeypatch):
+    workers = []
+
+    def started(count):
+        workers.append(start(count))
+        return workers[0]
+
+    start = warmup.start_workers
+    monkeypatch.setattr(warmup, "start_workers", started)
+    monkeypatch.setattr(warmup, "wait", lambda connections: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        warmup.run(None)
+    for process in workers[0].values():
+        process.join(timeout=60)
+        assert process.exitcode is not None

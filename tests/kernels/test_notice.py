@@ -1,0 +1,80 @@
+"""A first call that takes long says why, once and in one line; whatever is already compiled says nothing."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import simfloat
+from simfloat.kernels.notice import LINE, Notice
+
+# Compiles two kernels and, since patience is short, long enough to say so.
+CODE = """
+import sys
+import numpy as np
+from simfloat.kernels import notice
+notice.PATIENCE = 0.01
+if "worker" in sys.argv:
+    notice.silence()
+from simfloat.kernels import fused, rounding
+x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
+fused.powers_of(x, 0.0, out)
+rounding.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
+assert out.tolist() == [[1.5, -3.0]], out
+"""
+
+
+def errors_of(tmp_path, *arguments):
+    environment = {
+        **os.environ,
+        "NUMBA_CACHE_DIR": str(tmp_path),
+        "PYTHONPATH": str(Path(simfloat.__file__).parents[1]),
+    }
+    command = [sys.executable, "-W", "error", "-c", CODE, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    return done.stderr
+
+
+def test_compiling_is_said_once_and_loading_never(tmp_path):
+    assert errors_of(tmp_path) == f"{LINE}\n"
+    assert errors_of(tmp_path) == ""
+
+
+def test_workers_say_nothing(tmp_path):
+    assert errors_of(tmp_path, "worker") == ""
+    assert errors_of(tmp_path) == "", "they keep what they compile"
+
+
+@pytest.fixture
+def notice(monkeypatch):
+    monkeypatch.setattr("simfloat.kernels.notice.PATIENCE", 0.2)
+    return Notice()
+
+
+def test_short_compilations_add_up(notice, capsys):
+    for _ in range(3):
+        notice.begin()
+        time.sleep(0.05)
+        notice.end()
+        assert notice.due
+    time.sleep(0.3)
+    assert notice.due, "what is computed in between does not count"
+    notice.begin()
+    time.sleep(0.5)
+    notice.begin()
+    notice.end()
+    assert capsys.readouterr().err == f"{LINE}\n"
+
+
+def test_nothing_is_said_where_nobody_listens(notice, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", None)
+    notice.say()
+    closed = Notice()
+    with open(os.devnull, "w") as stream:
+        monkeypatch.setattr(sys, "stderr", stream)
+    closed.say()
+    assert capsys.readouterr().out == "" and not notice.due and not closed.due
