@@ -14,14 +14,13 @@ ROOT = Path(__file__).parents[2]
 CODE = """
 import importlib, pkgutil
 import simfloat.kernels
-from simfloat.arithmetic.sources import NATIVE
 from simfloat.commands.workload import TASKS
 for task in TASKS.values():
     task()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
 from simfloat.kernels import elementwise, jit
-replaced = [elementwise.double_results[name] for name in NATIVE]
+replaced = [elementwise.double_results[name] for name in elementwise.native_results]
 print([kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads and kernel not in replaced])
 """
 
