@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,8 +18,9 @@ from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.target import check_rounding
-from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.target import Target, check_rounding
+from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even, to_odd
 
 
 def sequential(
@@ -97,9 +98,11 @@ class Sequential(Accumulator):
             if native.carrier is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
         engine = _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
-        if self.products is None or self.products.has_nan or (problem.a.facts.finite and problem.b.facts.finite):
+        if self.products is None or self.products.has_nan:
             return engine
-        return _Watched(engine, self.products)
+        if self.products.signed and problem.a.facts.finite and problem.b.facts.finite:
+            return engine
+        return _Watched(engine, self.products, self.rounding)
 
     @cached_property
     def _native(self) -> _Loop | None:
@@ -194,6 +197,7 @@ class _Watched(NamedTuple):
 
     engine: Engine
     products: Format
+    rounding: Rounding
 
     @property
     def carrier(self) -> FloatType:
@@ -206,6 +210,8 @@ class _Watched(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         if out.size and _makes_nan(a, b):
             raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is NaN.")
+        if out.size and not self.products.signed and _makes_negative(a, b, self.products, self.rounding):
+            raise ValueError(f"{self.products}, the format of products, has no NaN, but a product is negative.")
         self.engine.run(a, b, out, region)
 
 
@@ -213,3 +219,10 @@ def _makes_nan(a: NDArray, b: NDArray) -> bool:
     """Whether a product of a (m, k) and b (k, n) is NaN: of NaN, or of an infinity and a zero."""
     infinite = np.isinf(a).any(0) & (b == 0).any(1) | (a == 0).any(0) & np.isinf(b).any(1)
     return bool(infinite.any() or np.isnan(a).any() or np.isnan(b).any())
+
+
+def _makes_negative(a: NDArray, b: NDArray, format: Format, rounding: Rounding) -> bool:
+    """Whether a product of a (m, k) and b (k, n), rounded, is below zero; a drawn one, whether it may be."""
+    mode = to_odd if rounding.is_stochastic else rounding
+    signed = Target(replace(format, signed=True), mode, np.float64)
+    return any((compute("multiply", [a[:, k : k + 1], b[k]], signed) < 0).any() for k in range(len(b)))

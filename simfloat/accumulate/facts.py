@@ -39,10 +39,13 @@ class Facts(NamedTuple):
         return Facts(precision, low, least, high, self.finite).limited(format, rounding)
 
     def limited(self, format: Format, rounding: Rounding) -> Facts:
-        """What is known in a format that has a largest number: what lies beyond it is infinite, or becomes it."""
+        """What is known in a format that has a largest number: what lies beyond it is infinite, or becomes it.
+
+        In a format without a sign what is negative is NaN.
+        """
         if self.finite and self.high <= format.emax:
-            return self
-        if not (rounding.saturates or format.clamps):
+            return self if format.signed else self._replace(finite=False)
+        if not (format.clamps or rounding.stops(negative=False) or rounding.stops(negative=True)):
             return self._replace(finite=False)
         low, high = min(self.low, format.emax - format.mantissa_bits), max(self.high, format.emax + 1)
         return Facts(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.hexadecimal import codes_of, texts_of
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import as_operand, check_not_masked
 from simfloat.formats import Format, FormatLike, as_format
 
 
@@ -58,6 +58,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     Raises ValueError for what is no code below 2^format.bits.
     """
     format = as_format(format)
+    check_not_masked(codes, "codes")
     array = np.asarray(codes)
     codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
@@ -84,7 +85,8 @@ def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:
     numbers = magnitudes(body, format)
     if format.infinity_code is not None:
         numbers[body == format.infinity_code] = np.inf
-    numbers = np.where(negative, -numbers, numbers)
+    # Codes of subnormals that are flushed stand for zeros, in some formats for the only one.
+    numbers = np.where(negative & (format.has_negative_zero | (numbers > 0)), -numbers, numbers)
     if format.has_nan:
         above = format.max_code if format.infinity_code is None else format.infinity_code
         # The code of -0 is NaN in signed formats that have no -0; elsewhere NaN lies above the numbers.

@@ -58,12 +58,21 @@ def _as_array(x: Any, name: str) -> NDArray:
             f"{name} is a result of block_quantize, which matmul and dot take; pass {name}.values(), the numbers that "
             "it stands for."
         )
-    if hasattr(x, "mask") and hasattr(x, "filled"):
-        raise ValueError(f"{name} is a masked array, and masked elements have no number; pass {name}.filled(value).")
+    check_not_masked(x, name)
     try:
         return np.asarray(x)
     except (ValueError, OverflowError):
         raise ValueError(f"{name} must be a rectangular array of numbers.") from None
+
+
+def check_not_masked(x: Any, name: str) -> None:
+    """Raise ValueError for a masked array, or a sequence that holds one: NumPy would drop the mask."""
+    if hasattr(x, "mask") and hasattr(x, "filled"):
+        raise ValueError(f"{name} is a masked array, and masked elements have no number; pass {name}.filled(value).")
+    if isinstance(x, list | tuple):
+        for element in x:
+            if type(element) is not float:  # most sequences are long ones of numbers
+                check_not_masked(element, name)
 
 
 def _from_torch(x: Any, name: str) -> NDArray:
@@ -133,12 +142,17 @@ def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
             break
     else:
         return shape, [flat(operand) for operand in operands]
+    shape = broadcast_shape(operands)
+    return shape, [_repeated(operand, shape) for operand in operands]
+
+
+def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
+    """The shape that operands broadcast to. Raises ValueError if they do not."""
     try:
-        shape = np.broadcast(*operands).shape
+        return np.broadcast(*operands).shape
     except ValueError:
         shapes = [str(operand.shape) for operand in operands]
         raise ValueError(f"Shapes {' and '.join(shapes)} do not broadcast.") from None
-    return shape, [_repeated(operand, shape) for operand in operands]
 
 
 def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import result_dtype
 from simfloat.formats import Format, FormatLike, as_format
 
@@ -41,8 +41,9 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     x, y = as_operand(x), as_operand(y, "y")
     encode(x, format)  # refuses what is not a number of the format
     dtype = result_dtype([x], format)
+    shape = broadcast_shape([x, y])
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        x, y = np.broadcast_arrays(x.astype(np.float64), y.astype(np.float64))
+        x, y = np.broadcast_to(x.astype(np.float64), shape), np.broadcast_to(y.astype(np.float64), shape)
     place, upward = _places(np.abs(x), format), y > x
     at_zero = (place == 0) & format.has_zero
     negative = np.where(at_zero, ~upward, np.signbit(x))

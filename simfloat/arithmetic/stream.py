@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat import kernels
+from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import Rounding
 
@@ -62,7 +63,11 @@ class GivenBits:
     """
 
     def __init__(self, integers: ArrayLike) -> None:
-        draws = np.asarray(integers)
+        check_not_masked(integers, "integers")
+        try:
+            draws = np.asarray(integers)
+        except ValueError:  # sequences of different lengths
+            draws = np.zeros(0)
         if draws.size == 0 or draws.dtype.kind not in "iu":
             raise ValueError(f"GivenBits takes an array of integers, one draw for each element; got {integers!r}.")
         if int(draws.min()) < 0 or int(draws.max()) >= 2**32:

@@ -49,6 +49,9 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
     for key, value in (("bits", bits), ("precision", precision)):
         if not isinstance(value, int) or isinstance(value, bool):
             raise ValueError(f"{key} must be an integer, got {value!r}.")
+    for key, value in (("signed", signed), ("extended", extended)):
+        if not isinstance(value, bool):
+            raise ValueError(f"{key} must be True or False, got {value!r}.")
     arguments = p3109_arguments(bits, precision, signed, extended)
     return Format(*arguments.args, **arguments.kwargs)
 

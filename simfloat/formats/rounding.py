@@ -53,10 +53,12 @@ class Rounding:
     def __post_init__(self) -> None:
         if self.mode == "stochastic":
             _check_stochastic(self.bits, self.variant)
-        elif self.mode not in MODES:
+        elif not isinstance(self.mode, str) or self.mode not in MODES:
             raise ValueError(f"Unknown rounding mode {self.mode!r}; modes: {', '.join(MODES)}, stochastic.")
         elif self.bits or self.variant:
             raise ValueError(f"{self.mode} takes no random bits and no variant; use stochastic(bits=..., variant=...).")
+        if not isinstance(self.saturates, bool):
+            raise ValueError(f"saturates must be True or False, got {self.saturates!r}.")
 
     @property
     def is_stochastic(self) -> bool:

@@ -21,9 +21,9 @@ def arguments_of(text: str) -> Arguments | None:
     A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``), or a call (``Format(4, 3, special='fn')``).
     Raises ValueError for a name of P3109 without an exponent bit.
     """
-    if widths := re.fullmatch(r"e(\d{1,4})m(\d{1,4})", text.lower()):
+    if widths := re.fullmatch(r"e([0-9]{1,4})m([0-9]{1,4})", text.lower()):
         return Arguments((int(widths[1]), int(widths[2])), {})
-    if parts := re.fullmatch(r"binary(\d{1,4})p(\d{1,4})([su])([ef])", text.lower()):
+    if parts := re.fullmatch(r"binary([0-9]{1,4})p([0-9]{1,4})([su])([ef])", text.lower()):
         return p3109_arguments(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
     return _of_call(text) if text.startswith("Format(") else None
 

@@ -60,3 +60,25 @@ def test_a_cast_that_changes_nothing_is_counted():
     summed = sf.Recorder()
     sf.sum(x, accumulate=sf.FP32, inputs=sf.FP16, observer=summed)
     assert summed.counts()["total"] == 12 + 1, "the ones that a sum multiplies by are nobody's operand"
+
+
+@pytest.mark.parametrize(
+    "mode", [sf.toward_zero, sf.to_odd, sf.toward_negative, sf.toward_positive, sf.nearest_even.saturating()], ids=str
+)
+def test_what_a_cast_stops_at_the_largest_number_is_summed_as_that_number(mode):
+    # 4 = 2^2 becomes 2^-969 (2 - 2^-10), far below what was asked for, or infinite: a carrier must hold either.
+    format = sf.Format(5, 10, bias=1000, special="p3109_finite")
+    for accumulate in (sf.sequential(sf.FP16, sf.to_odd), sf.pairwise(sf.FP16, rounding=sf.to_odd), sf.exact):
+        x = sf.round([4.0, -4.0, 4.0], format, mode)
+        want = sf.dot(x, [1.0, 0.5, 3.0], accumulate=accumulate, output=sf.FP32)
+        assert want == (2.0**-24 if accumulate != sf.exact else 0.0)
+        got = sf.dot([4.0, -4.0, 4.0], [1.0, 0.5, 3.0], inputs=(sf.cast(format, mode), sf.FP16),
+                     accumulate=accumulate, output=sf.FP32)  # fmt: skip
+        assert_bits(got, want)
+
+
+def test_negative_operands_are_nan_in_a_format_without_a_sign():
+    unsigned = sf.Format(5, 2, signed=False)
+    for accumulate in (sf.FP32, sf.exact, sf.tensor_core("hopper", sf.E5M2), sf.matrix_core("cdna3", sf.FP16)):
+        got = sf.dot([-1.0, 2.0], [1.0, 1.0], inputs=(unsigned, sf.FP16), accumulate=accumulate, output=sf.BF16)
+        assert np.isnan(got), accumulate

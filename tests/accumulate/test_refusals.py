@@ -76,6 +76,17 @@ def test_a_nan_inside_a_sum_of_a_format_without_nan_is_refused(accumulate):
     assert sf.dot([np.inf], [1.0], accumulate=accumulate, output=sf.FP32) == 6
 
 
+def test_a_negative_product_is_refused_in_a_format_without_sign_and_nan():
+    unsigned = sf.Format(3, 4, special="finite", signed=False)
+    for rounding in (sf.nearest_even, sf.toward_negative, sf.stochastic()):
+        accumulate, stream = sf.sequential(sf.BF16, rounding, products=unsigned), sf.BitStream(0)
+        assert sf.dot([-1.0, 2.0], [-1.0, 3.0], accumulate=accumulate, stream=stream) == 7
+        with pytest.raises(ValueError, match="the format of products, has no NaN, but a product is negative"):
+            sf.dot([-1.0, 2.0], [1.0, 3.0], accumulate=accumulate, stream=stream)
+    # What rounds to zero is a zero.
+    assert sf.dot([-(2.0**-40), 2.0], [1.0, 3.0], accumulate=sf.sequential(sf.BF16, products=unsigned)) == 6
+
+
 def test_a_message_names_the_index_in_the_result():
     with pytest.raises(ValueError, match=r"no NaN, but the result( at index \(\))? is NaN"):
         sf.dot([np.nan], [1.0], accumulate=sf.E2M1)

@@ -86,8 +86,16 @@ def test_dtypes_of_decode():
         (lambda: sf.decode([256], sf.E4M3), "Code 256 is not one of E4M3, whose codes have 8 bits"),
         (lambda: sf.decode([-1], sf.E4M3), "Code -1 is not one of E4M3"),
         (lambda: sf.decode([1.0], sf.E4M3), "Codes are integers, got dtype float64"),
+        (lambda: sf.decode(np.ma.masked_array([1, 2], [0, 1]), sf.E4M3), "codes is a masked array"),
     ],
 )
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("special", ["fnuz", "p3109", "p3109_finite"])
+def test_flushed_codes_stand_for_the_only_zero_that_a_format_has(special):
+    format = sf.Format(3, 2, special=special, subnormals=False)
+    codes = np.array([0x00, 0x01, 0x03, 0x21, 0x23])
+    assert_bits(sf.decode(codes, format), np.zeros(5, np.float32))

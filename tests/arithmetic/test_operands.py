@@ -56,6 +56,8 @@ def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
     "x, message",
     [
         (np.ma.masked_array([1.0, 2.0], [0, 1]), r"masked array, and masked elements have no number; pass x.filled"),
+        ([[1.0, 2.0], np.ma.masked_array([1.0, 2.0], [0, 1])], "masked array, and masked elements have no number"),
+        ([np.ma.masked, 1.0], "masked array, and masked elements have no number"),
         (sf.Tensor([1.0]), "Tensor; pass x.data"),
         (sf.block_quantize(np.ones(32), sf.E2M1), "x is a result of block_quantize, .* pass x.values()"),
         ([10**400, 1.0], "beyond float64's range"),

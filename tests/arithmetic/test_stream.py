@@ -79,6 +79,8 @@ def test_given_bits_decide_as_the_definition_does(variant, rng):
         (lambda: sf.GivenBits([0.5]), "takes an array of integers"),
         (lambda: sf.GivenBits([True]), "takes an array of integers"),
         (lambda: sf.GivenBits([]), "takes an array of integers"),
+        (lambda: sf.GivenBits([[1], [2, 3]]), "takes an array of integers"),
+        (lambda: sf.GivenBits(np.ma.masked_array([1, 2], [0, 1])), "integers is a masked array"),
         (lambda: sf.GivenBits([1, -1]), "integers from 0 below 2\\^bits, bits being at most 32; got -1"),
         (lambda: sf.GivenBits([2**32]), "got 4294967296"),
         (lambda: use(sf.GivenBits([8, 0])), "A draw of 3 bits lies below 8, got 8"),

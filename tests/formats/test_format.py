@@ -173,6 +173,8 @@ def test_p3109_refuses_precisions_that_leave_no_exponent():
         sf.p3109(8, 8)
     with pytest.raises(ValueError, match="bits must be an integer, got '8'"):
         sf.p3109("8", 3)
+    with pytest.raises(ValueError, match="extended must be True or False, got 'no'"):
+        sf.p3109(8, 3, extended="no")
 
 
 def test_a_format_fits_float32_if_all_its_numbers_do():

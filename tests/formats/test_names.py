@@ -60,7 +60,7 @@ def test_reading_a_name_imports_neither_ml_dtypes_nor_torch():
 
 
 @pytest.mark.parametrize(
-    "x", [16, int, np.dtype(np.int8), "int8", "fp17", "Format(", "Format(4)", "Format(print(1), 2)", None]
+    "x", [16, int, np.dtype(np.int8), "int8", "fp17", "Format(", "Format(4)", "Format(print(1), 2)", "e٣m٢", None]
 )
 def test_what_names_no_format_is_refused(x):
     with pytest.raises(ValueError, match="[Ff]ormat"):

@@ -31,7 +31,9 @@ def test_defaults_of_stochastic():
         (lambda: sf.stochastic(bits=33), "1 to 32 random bits, got bits=33"),
         (lambda: sf.stochastic(variant="D"), "variant must be 'A', 'B' or 'C'"),
         (lambda: sf.Rounding("upward"), "Unknown rounding mode 'upward'"),
+        (lambda: sf.Rounding(["to_odd"]), "Unknown rounding mode \\['to_odd'\\]"),
         (lambda: sf.Rounding("to_odd", bits=3), "to_odd takes no random bits"),
+        (lambda: sf.Rounding("to_odd", saturates="no"), "saturates must be True or False, got 'no'"),
     ],
 )
 def test_nonsense_is_refused(make, message):
