@@ -147,8 +147,8 @@ class _Flushed(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         least = np.float32(2.0**self.emin)
-        # What the first sum starts from is an operand, and flushed as one.
-        out[np.abs(out) < 2.0**FP32.emin] = 0.0
+        if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
+            out[np.abs(out) < 2.0**FP32.emin] = 0.0
         kernels.matrix_units.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
 
 

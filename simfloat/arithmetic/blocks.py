@@ -102,7 +102,7 @@ def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule:
     """The block size and the axis counted from the first."""
     if scale not in (E8M0, E4M3):
         raise ValueError(f"Scales are numbers of E8M0 (OCP MX) or E4M3 (NVFP4), got {scale}.")
-    if rule not in RULES:
+    if not isinstance(rule, str) or rule not in RULES:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
     if scale == E4M3 and rule != "floor":
         raise ValueError(f"rule={rule!r} chooses among powers of two: it needs scale=E8M0, got {scale}.")

@@ -171,7 +171,7 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
     unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
     terms = np.int64(unit.terms)
     sets = terms // GROUP
-    top, scale, total = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+    top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
     dots, used = np.empty((sets, COLUMNS)), np.empty((sets, COLUMNS))
     for left in range(0, out.shape[1], COLUMNS):
         right = min(left + COLUMNS, out.shape[1])
@@ -197,16 +197,15 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                             top[j] = max(top[j], x * y[j] if use[j] > 0.0 else 0.0)
                 for j in range(sums.size):
                     scale[j] = unit.unit / top[j]
-                    total[j] = cut(sums[j], scale[j])
+                    total[j], plain[j] = cut(sums[j], scale[j]), sums[j]
                 for g in range(sets):
                     dot = dots[g]
                     for j in range(sums.size):
                         total[j] += cut(dot[j], scale[j])
+                        # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
+                        plain[j] += dot[j] * 0.0
                 for j in range(sums.size):
-                    rounded = truncated(total[j] / scale[j], grid)
-                    # A scale of NaN makes the total NaN.
-                    rounded = rounded if total[j] == total[j] else np.nan
-                    sums[j] = unless_special(rounded, sums[j])
+                    sums[j] = unless_special(truncated(total[j] / scale[j], grid), plain[j])
 
 
 #: Loops by how the total is rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite).

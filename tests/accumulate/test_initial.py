@@ -163,6 +163,12 @@ def test_an_empty_sum_is_the_addend(accumulate):
     )
 
 
+def test_a_unit_that_flushes_its_operands_leaves_the_addend_of_an_empty_sum_alone():
+    unit = sf.matrix_core("cdna2", sf.BF16)
+    assert equal_bits(sf.dot([], [], accumulate=unit, initial=2.0**-140), 2.0**-140)
+    assert equal_bits(sf.dot([0.0], [0.0], accumulate=unit, initial=2.0**-140), 0.0)
+
+
 def test_zeros_and_specials_of_the_addend():
     down = sf.sequential(sf.FP16, rounding=sf.toward_negative)
     assert np.signbit(sf.dot([-1.0], [0.0], accumulate=sf.sequential(sf.FP16), initial=-0.0))

@@ -127,3 +127,18 @@ def test_quantized_operands_that_do_not_fit_are_refused(rng):
     for call, message in cases:
         with pytest.raises(ValueError, match=message):
             call()
+
+
+@pytest.mark.parametrize(
+    "elements, scale", [(sf.E2M1, (32, sf.E8M0)), (sf.E2M1, (16, sf.E4M3)), (sf.E4M3, (32, sf.E8M0))]
+)
+@pytest.mark.parametrize("so_far", [0.0, 1.0, np.inf, -np.inf])
+def test_a_nan_scale_makes_every_sum_so_far_nan_an_infinite_one_too(elements, scale, so_far):
+    unit = sf.tensor_core("blackwell", elements, scales=scale)
+    scales = np.ones((1, 128 // scale[0]))
+    for block in range(scales.size):
+        a_scales = scales.copy()
+        a_scales[0, block] = np.nan
+        for a in (np.ones((1, 128)), np.zeros((1, 128))):
+            got = sf.matmul(a, np.ones((128, 1)), accumulate=unit, scales=(a_scales, scales.T), initial=so_far)
+            assert np.isnan(got).all()

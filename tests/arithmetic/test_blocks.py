@@ -275,6 +275,7 @@ def test_floor_agrees_with_gfloat(format, rng):
 @pytest.mark.parametrize(
     "options, message",
     [
+        (dict(rule=["floor"]), r"rule must be one of floor, ceil, rceil, even; got \['floor'\]"),
         (dict(rule="round"), "rule must be one of floor, ceil, rceil, even; got 'round'"),
         (dict(rule="ceil", scale=sf.E4M3), "rule='ceil' chooses among powers of two: it needs scale=E8M0, got E4M3"),
         (dict(block=0), "block must be a positive integer, .* got 0"),
