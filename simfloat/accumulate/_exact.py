@@ -16,6 +16,7 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP64, Format, Rounding
 
@@ -78,7 +79,7 @@ class _Plain(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.grid.numbers(FP64)
-        kernels.sequential.steps["native"](a, b, out, unread, unread, 1.0)
+        machine_of(out).loops.sequential.steps["native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # a total of -0 becomes +0
 
 
@@ -93,9 +94,10 @@ class _Bins(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         bins = np.empty((self.anchors.size, *out.shape))
-        kernels.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
-        kernels.bins.carry(bins, self.anchors)
-        kernels.bins.odd_totals(bins, out)
+        loops = machine_of(out).loops
+        loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
+        loops.bins.carry(bins, self.anchors)
+        loops.bins.odd_totals(bins, out)
         if self.to_nearest:
             finite = np.isfinite(bins[0])
             out[finite] = [math.fsum(pieces) for pieces in bins[:, finite].T]

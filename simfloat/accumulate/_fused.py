@@ -15,6 +15,7 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
 from simfloat.accumulate.units import cut_to_tf32, powers
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP16, FP32, Format, FormatLike, as_format, nearest_even
 
@@ -129,5 +130,5 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        loop = kernels.fused.loops[self.fused.conversion]
+        loop = machine_of(out).loops.fused.loops[self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, self.finite)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
+from simfloat.arithmetic.machines import Loop, Machine
 from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 
@@ -36,6 +38,10 @@ class Kahan(Stepwise):
 
     #: The correction is lost where a sum is interrupted.
     resumes: ClassVar[bool] = False
+
+    @staticmethod
+    def loops(machine: Machine) -> Mapping[str, Loop]:
+        return machine.loops.kahan.loops
 
     def high(self, added: Facts, terms: int, start: Facts | None) -> int:
         """To nearest: t = round(s + y) is no farther from s + y than s is, so t - s lies between 0 and 2y, and so does

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import kernels
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region
@@ -29,6 +28,7 @@ from simfloat.accumulate.units import (
     powers,
     taken_by,
 )
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format
 
@@ -134,7 +134,7 @@ class _Exact(NamedTuple):
     cost: float = 3.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        kernels.matrix_units.exact_chunks(*padded(a, b, self.terms), out, self.terms)
+        machine_of(out).loops.matrix_units.exact_chunks(*padded(a, b, self.terms), out, self.terms)
 
 
 class _Flushed(NamedTuple):
@@ -149,7 +149,7 @@ class _Flushed(NamedTuple):
         least = np.float32(2.0**self.emin)
         if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0
-        kernels.matrix_units.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
+        machine_of(out).loops.matrix_units.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
 
 
 class _Floored(NamedTuple):
@@ -169,4 +169,6 @@ class _Floored(NamedTuple):
         a, b = padded(a, b, self.terms)
         left, right = reversed(self.least) if region.swapped else self.least
         a_powers, b_powers = powers(a, left), powers(b, right)
-        kernels.matrix_units.floored_sums(a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite)
+        machine_of(out).loops.matrix_units.floored_sums(
+            a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite
+        )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
+from simfloat.arithmetic.machines import Loop, Machine
 from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 
@@ -31,6 +33,10 @@ class Pairwise(Stepwise):
     maker: ClassVar[str] = "pairwise"
     stages: ClassVar[int] = 2  # the sums, then the products
     operations: ClassVar[int] = 2
+
+    @staticmethod
+    def loops(machine: Machine) -> Mapping[str, Loop]:
+        return machine.loops.pairwise.loops
 
     def high(self, added: Facts, terms: int, start: Facts | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,7 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, check_rounding
@@ -135,14 +135,15 @@ class _Loop(NamedTuple):
     """A deterministic loop with the numbers it reads."""
 
     carrier: FloatType
-    loop: Callable[..., Any]
+    step: str
     grid: NDArray
     products: NDArray
     sign: np.floating
     cost: float = 0.1
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        self.loop(a, b, out, self.grid, self.products, self.sign)
+        loop = machine_of(out).loops.sequential.steps[self.step]
+        loop(a, b, out, self.grid, self.products, self.sign)
 
 
 @lru_cache(maxsize=1024)
@@ -156,7 +157,7 @@ def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | Non
         sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
     sign = carrier(mode.zero_sum)
     cost = 0.03 if step == "native" else 0.5 if step.endswith(("directed", "to_odd")) else 0.2
-    return _Loop(carrier, kernels.sequential.steps[step], sums, products, sign, cost)
+    return _Loop(carrier, step, sums, products, sign, cost)
 
 
 class _Random(NamedTuple):
@@ -170,7 +171,7 @@ class _Random(NamedTuple):
     cost: float = 1.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        loop = kernels.sequential.random_steps[self.step]
+        loop = machine_of(out).loops.sequential.random_steps[self.step]
         loop(a, b, out, self.grid, self.products, *kernel_region(region))
 
 
@@ -187,7 +188,7 @@ class _Wide(NamedTuple):
         rounding, formats = self.accumulator.rounding, self.accumulator._formats
         sign, pair = rounding.zero_sum, not all(odd_suffices(format, rounding) for format in formats)
         rounds_products = self.accumulator.products is not None
-        kernels.sequential.sequential_wide(
+        machine_of(out).loops.sequential.sequential_wide(
             a, b, out, self.grid, self.products, sign, *kernel_region(region), pair, rounds_products
         )
 

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import kernels
 from simfloat.accumulate._blocked import Runs
 from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
 from simfloat.accumulate._sequential import Sequential
@@ -42,6 +41,7 @@ from simfloat.accumulate.units import (
     powers,
     taken_by,
 )
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP16, FP32, FP64, TF32, Format, FormatLike, as_format
 
@@ -218,7 +218,7 @@ class _Groups(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right = map(np.abs, region.scales or ())
         emin = self.scale_format.emin
-        kernels.fused.fused_groups(
+        machine_of(out).loops.fused.fused_groups(
             a, b, left, right, powers(left, emin), powers(right, emin), out, self.unit.unit, self.unit.grid, self.block
         )
 

@@ -98,10 +98,12 @@ class Accumulator(ABC):
 
     def __hash__(self) -> int:
         # Engines are remembered by accumulator, and a small sum takes no longer than to hash all its options.
-        if "_hash" not in self.__dict__:
+        try:
+            return self._hash  # type: ignore[attr-defined]
+        except AttributeError:
             values = tuple(getattr(self, field.name) for field in fields(self))
             object.__setattr__(self, "_hash", hash((self.maker, values)))
-        return self._hash  # type: ignore[attr-defined]
+            return hash(self)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

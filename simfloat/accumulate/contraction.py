@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import fields, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -118,25 +117,7 @@ class Work(NamedTuple):
     scales: Scales | None  # those that the engine takes
     start: NDArray | None  # what the sums start from, in the shape of the result
     finite: bool  # all operands are known to be finite
-
-
-def contract(
-    sums_of: Callable[[Work], NDArray],
-    a: NDArray,
-    b: NDArray,
-    shape: tuple[int, ...],
-    depth: int,
-    options: Options,
-    scales: Scales | None = None,
-    initial: NDArray | None = None,
-) -> NDArray[np.floating]:
-    """Sums of `depth` products for every element of an array of `shape`.
-
-    `sums_of` computes the sums of the rounded operands with an engine, as one vector in C order.
-    """
-    work = prepare(a, b, shape, depth, options, scales, initial)
-    divisor = scales.divisor if scales else 1.0
-    return finish(sums_of(work), shape, options, work.draw, divisor)
+    divisor: float  # by which the sums are too large
 
 
 def prepare(
@@ -148,7 +129,7 @@ def prepare(
     scales: Scales | None = None,
     initial: NDArray | None = None,
 ) -> Work:
-    """Take the call's draw, round the operands, and choose the engine."""
+    """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape."""
     inputs, accumulator, target, names = options
     if inputs:
         left, right = inputs
@@ -171,20 +152,18 @@ def prepare(
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
     assert x.array is not None and y.array is not None
     engine = accumulator.engine(problem)
-    return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite)
+    return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
 
 
-def finish(
-    sums: NDArray, shape: tuple[int, ...], options: Options, draw: Draw | None, divisor: float = 1.0
-) -> NDArray[np.floating]:
+def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) -> NDArray[np.floating]:
     """The sums rounded once to the output format, in an array of `shape`."""
     target, result = options.target, options.accumulator.result
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
-    if divisor != 1.0 and result is not None:  # exact sums are divided before they are rounded
-        return compute_drawn("divide", [sums, np.array([divisor])], target, draw).reshape(shape)
+    if work.divisor != 1.0 and result is not None:  # exact sums are divided before they are rounded
+        return compute_drawn("divide", [sums, np.array([work.divisor])], target, work.draw).reshape(shape)
     out = np.empty(shape, target.dtype)
-    round_all(Elements(sums), out, target, draw)
+    round_all(Elements(sums), out, target, work.draw)
     return out
 
 

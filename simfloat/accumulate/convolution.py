@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Inputs, Options, Work, contract, options_of
+from simfloat.accumulate.contraction import Inputs, Options, Work, finish, options_of, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
 from simfloat.accumulate.tiles import NARROW
@@ -67,12 +66,13 @@ def convolve(
 ) -> NDArray[np.floating]:
     """The convolution; geometry and options are not checked."""
     shape = (len(x), len(w), *geometry.result)
-    return contract(partial(_sums, geometry), x, w, shape, math.prod(w.shape[1:]), options, None, initial)
+    work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
+    return finish(_sums(geometry, work), shape, options, work)
 
 
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, x, w, draw, _, start, _ = work
+    engine, x, w, draw, _, start, _, _ = work
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
-from simfloat import kernels
+from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import Format, Rounding, nearest_even
 
 
@@ -131,4 +131,4 @@ ONES = Facts(1, 0, 0, 1)
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
     # In the order of memory, which spares a copy of a transposed matrix.
-    return Facts._make(kernels.facts.bit_facts(x.ravel("K")))
+    return Facts._make(machine_of(x).loops.facts.bit_facts(x.ravel("K")))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.facts import ONES, Facts, facts_of
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
@@ -64,7 +65,8 @@ class Known:
 
 def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None) -> Known:
     """What is known of an array that was rounded to the format."""
-    return Known(facts, format, array.dtype == np.float32, array)
+    dtype = array.dtype
+    return Known(facts, format, dtype is FLOAT32 or dtype == FLOAT32, array)
 
 
 #: The factors of sums without factors.

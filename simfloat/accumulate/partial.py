@@ -40,9 +40,9 @@ def partial_sums(
     work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
     sums = _running_sums(work, a.size, accumulator.chunk, accumulator.resumes)
     if not options.target.rounding.is_stochastic:
-        return finish(sums, sums.shape, options, work.draw)
+        return finish(sums, sums.shape, options, work)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
-    return np.array([finish(one, (), options, work.draw) for one in sums[:, np.newaxis]], options.target.dtype)
+    return np.array([finish(one, (), options, work) for one in sums[:, np.newaxis]], options.target.dtype)
 
 
 def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:

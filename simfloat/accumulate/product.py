@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Inputs, OneInput, Options, contract, options_of
+from simfloat.accumulate.contraction import Inputs, OneInput, Options, finish, options_of, prepare
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.blocks import BlockScaled
@@ -159,8 +158,9 @@ def multiply_matrices(
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
     matrices = _result_shape(a, b)
-    sums_of = partial(sums_of_matrices, matrices)
-    return contract(sums_of, a, b, matrices if shape is None else shape, a.shape[-1], options, scales, initial)
+    shape = matrices if shape is None else shape
+    work = prepare(a, b, shape, a.shape[-1], options, scales, initial)
+    return finish(sums_of_matrices(matrices, work), shape, options, work)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

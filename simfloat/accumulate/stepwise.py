@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, limited_sums
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
+from simfloat.arithmetic.machines import Loop, Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -31,7 +32,7 @@ COSTS = {
 
 @dataclass(frozen=True, repr=False)
 class Stepwise(Accumulator):
-    """A sum whose products and steps are all rounded to `format`; the kernel that orders them is named as its maker."""
+    """A sum whose products and steps are all rounded to `format`."""
 
     format: Format
     rounding: Rounding = field(default=nearest_even, kw_only=True)
@@ -44,6 +45,11 @@ class Stepwise(Accumulator):
     def __post_init__(self) -> None:
         check_rounding(self.rounding)
         check_precision(self.format, self.rounding)
+
+    @staticmethod
+    @abstractmethod
+    def loops(machine: Machine) -> Mapping[str, Loop]:
+        """The machine's loops for this order, by the kind of step."""
 
     @property
     def result(self) -> Format:
@@ -86,7 +92,8 @@ class _Loop(NamedTuple):
     """A loop with the numbers it reads."""
 
     carrier: FloatType
-    loop: Any
+    order: type[Stepwise]
+    kind: str
     numbers: NDArray[np.floating]
     sign: np.floating
     pair: bool
@@ -94,7 +101,8 @@ class _Loop(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
-        self.loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+        loop = self.order.loops(machine_of(out))[self.kind]
+        loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
 
 
 @lru_cache(maxsize=1024)
@@ -112,11 +120,10 @@ def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int, start: Fact
 @lru_cache(maxsize=1024)
 def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None) -> _Loop:
     format, rounding = accumulator.format, accumulator.rounding
-    loops: Mapping[str, Any] = getattr(kernels, accumulator.maker).loops
     if top is None:
         numbers = kernels.grid.numbers(format, rounding).astype(carrier)
     else:
         numbers = kernels.grid.numbers_below(format, rounding, top, carrier)
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
-    return _Loop(carrier, loops[kind], numbers, sign, pair, accumulator.operations * COSTS[kind])
+    return _Loop(carrier, type(accumulator), kind, numbers, sign, pair, accumulator.operations * COSTS[kind])

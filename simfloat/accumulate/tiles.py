@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.threads import busy_threads, run_all
+from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
@@ -18,7 +18,7 @@ NARROW = 64
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     """The unrounded sums of matrices of `shape` as one vector in C order."""
-    engine, a, b, draw, scales, start, finite = work
+    engine, a, b, draw, scales, start, finite, _ = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
@@ -28,7 +28,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
-    if not batch and start is None and scales is None and busy_threads(m * n * a.shape[-1] * engine.cost) < 2:
+    if not batch and start is None and scales is None and m * n * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
         return _sums_of_one_tile(work, m, n, swap)
     rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
     left, right = (b, a) if swap else (a, b)
@@ -54,7 +54,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
 
 def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:
     """The same for one product that one thread sums: a small one is sooner summed than cut into tiles."""
-    engine, a, b, draw, _, _, finite = work
+    engine, a, b, draw, _, _, finite, _ = work
     if swap:
         a, b, m, n = b.T, a.T, n, m
     sums = np.zeros((m, n), engine.carrier)

@@ -8,6 +8,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.plan import Plan, plan_for, round_planned
@@ -16,6 +17,8 @@ from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding
 from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
 from simfloat.formats.value import hashed_once
+
+Way = tuple[Target, Plan]
 
 
 def cast(format: FormatLike, rounding: Rounding = nearest_even) -> Cast:
@@ -55,14 +58,19 @@ class Cast:
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
-    @cached_property
-    def _ways(self) -> tuple[tuple[Target, Plan], tuple[Target, Plan]]:
+    def _ways_on(self, machine: Machine) -> tuple[Way, Way]:
         """Where float64 and where float32 operands go, if nobody watches, and how they are rounded."""
-        format, rounding = self.format, self.rounding
-        return (
-            (Target(format, rounding, np.float64), plan_for(format, rounding, np.float64)),
-            (Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32)),
-        )
+        ways = self._ways.get(machine)
+        if ways is None:
+            format, rounding = self.format, self.rounding
+            wide = Target(format, rounding, np.float64), plan_for(format, rounding, np.float64, machine)
+            single = Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32, machine)
+            ways = self._ways[machine] = wide, single
+        return ways
+
+    @cached_property
+    def _ways(self) -> dict[Machine, tuple[Way, Way]]:
+        return {}
 
     def apply(
         self,
@@ -75,7 +83,7 @@ class Cast:
 
         A stochastic cast takes its bits from `draw`; the observer is told of `operation`.
         """
-        target, plan = self._ways[x.dtype == FLOAT32]
+        target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
         out = np.empty(x.shape, target.dtype)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import check_reachable
+
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
 
@@ -49,8 +51,7 @@ def _as_array(x: Any, name: str) -> NDArray:
     """`x` as an array of whatever type it has."""
     if type(x).__module__.partition(".")[0] == "torch" and hasattr(x, "detach"):
         return _from_torch(x, name)
-    if hasattr(x, "__cuda_array_interface__"):
-        raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({name}).")
+    check_reachable(x, name)
     if hasattr(x, "requires_grad"):
         raise ValueError(f"{name} is a Tensor; pass {name}.data, its numbers, to compute without recording gradients.")
     if hasattr(x, "tensor_scale"):

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
@@ -30,9 +31,9 @@ def operate(
     """A public operation, as users call it."""
     arrays = list(map(as_operand, operands, operation.operands))
     try:
-        target, route = _prepared(operation.name, format, rounding, are_float32(arrays))
+        target, route = _prepared(operation.name, format, rounding, are_float32(arrays), machine_of(*arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
-        target, route = _prepared.__wrapped__(operation.name, format, rounding, False)
+        target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
     if stream is not None or observer is not None:
         check_stream(stream)
         check_observer(observer)
@@ -49,7 +50,7 @@ def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np
 
 def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The same as part of a call whose draw is already taken; the observer is told of the target's operation."""
-    route = route_of(operation, target.format, target.rounding, are_float32(arrays))
+    route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
     return _computed(route, arrays, target, draw)
 
 
@@ -63,10 +64,11 @@ def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | 
 
 
 @lru_cache(maxsize=512)
-def _prepared(operation: str, format: Any, rounding: Any, single: bool) -> tuple[Target, Route]:
+def _prepared(operation: str, format: Any, rounding: Any, single: bool, machine: Machine) -> tuple[Target, Route]:
     """What a call needs beside its operands, checked; `single` if they are all float32."""
     format = as_format(format)
     check_rounding(rounding)
     check_precision(format, rounding)
     dtype = carrier_of(format) if single else np.float64
-    return Target(format, rounding, dtype, operation=operation), route_of(operation, format, rounding, single)
+    target = Target(format, rounding, dtype, operation=operation)
+    return target, route_of(operation, format, rounding, single, machine)

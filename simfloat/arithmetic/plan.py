@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
@@ -45,22 +46,22 @@ class Plan(NamedTuple):
 
 
 @cache
-def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64) -> Plan:
-    """The plan for rounding numbers that travel as `carrier` to `format`."""
-    loops, grid = kernels.rounding, kernels.grid
+def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Machine) -> Plan:
+    """The plan for rounding numbers that travel as `carrier` to `format` on a machine."""
+    loops, grid = machine.loops, kernels.grid
     # Every float32 number is a number of FP32, and every float64 number one of FP64.
     identity = format == FP64 or (format == FP32 and carrier is np.float32)
     if identity and not rounding.saturates:
-        loop = loops.copy
+        loop = loops.rounding.copy
     elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
-        loop = loops.round_image
+        loop = loops.rounding.round_image
     elif not grid.plain(format, rounding):
-        loop = loops.round_general
+        loop = loops.rounding.round_general
     elif rounding.is_stochastic:
-        loop = loops.round_stochastic
+        loop = loops.rounding.round_stochastic
     else:
-        quick = {"nearest_even": loops.round_nearest, "to_odd": loops.round_to_odd}
-        loop = quick.get(rounding.mode, loops.round_directed)
+        quick = {"nearest_even": loops.rounding.round_nearest, "to_odd": loops.rounding.round_to_odd}
+        loop = quick.get(rounding.mode, loops.rounding.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     is_copy = loop is loops.copy
@@ -69,7 +70,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType = np.float64
 
 def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -> None:
     """Round the source's numbers into the array `out`, in C order, and tell the target's observer."""
-    round_planned(source, plan_for(target.format, target.rounding, source.carrier), out, target, draw)
+    round_planned(source, plan_for(target.format, target.rounding, source.carrier, machine_of(out)), out, target, draw)
 
 
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
@@ -125,7 +126,7 @@ def _round_and_count(
     """Round a block and add to its events; the exact results are computed once."""
     exact = source.exact(start, start + out.size)
     source.round_exact(plan, exact, start, words, out)
-    if kernels.counting.count_events(exact, out, plan.numbers, events):
+    if machine_of(out).loops.counting.count_events(exact, out, plan.numbers, events):
         # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
         chosen = scratch("chosen", out.size, np.float64)
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)

@@ -9,9 +9,9 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
@@ -115,7 +115,7 @@ class Computed:
             return 0
         a, b, _ = self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
-        return int(kernels.counting.count_unchanged(a, b, out, sign, either))
+        return int(machine_of(out).loops.counting.count_unchanged(a, b, out, sign, either))
 
 
 class _Apart(Computed):
@@ -129,7 +129,7 @@ class Paired(_Apart):
     """The same, rounded from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = kernels.elementwise.paired_results[self.route.kernel]
+        loop = machine_of(out).loops.elementwise.paired_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
@@ -138,7 +138,7 @@ class Double(_Apart):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier)
-        loop = kernels.elementwise.double_results[self.route.kernel]
+        loop = machine_of(out).loops.elementwise.double_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
@@ -151,7 +151,7 @@ class Native(_Apart):
         own = out.dtype == self.carrier
         result = out if own else scratch("native", stop - start, self.carrier)
         a, b, c = self.block(start, stop)
-        kernels.elementwise.native_results[self.route.kernel](a, b, c, result)
+        machine_of(out).loops.elementwise.native_results[self.route.kernel](a, b, c, result)
         if not (own and plan.is_copy):
             plan.loop(result, words, out, plan.numbers)
 
@@ -175,18 +175,18 @@ class Route(NamedTuple):
 
 
 @cache
-def route_of(operation: str, format: Format, rounding: Rounding, single: bool) -> Route:
-    """How an operation's results are made and rounded; `single` if all operands are float32."""
+def route_of(operation: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> Route:
+    """How an operation's results are made and rounded on a machine; `single` if all operands are float32."""
     kernel = OPERATIONS[operation].computes or operation
-    source = _source_of(kernel, format, rounding, single)
-    exact = kernels.elementwise.exact_results[kernel]
+    source = _source_of(kernel, format, rounding, single, machine)
+    exact = machine.loops.elementwise.exact_results[kernel]
     nothing = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
-    plan = plan_for(format, rounding, source.carrier)
+    plan = plan_for(format, rounding, source.carrier, machine)
     return Route(operation, kernel, source, plan, exact, rounding.zero_sum, nothing)
 
 
-def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool) -> type[Computed]:
-    is_native = kernel in kernels.elementwise.native_results
+def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:
+    is_native = kernel in machine.loops.elementwise.native_results
     if rounding.mode == "nearest_even" and format == FP64:
         return Native if is_native else Double
     if rounding.mode == "nearest_even" and format == FP32 and single and is_native:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat import kernels
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import Rounding
@@ -146,7 +146,7 @@ def random_words(draw: Draw, start: int, stop: int) -> NDArray[np.uint32]:
     """The words of the elements from start to stop, where start is a multiple of 4."""
     # Words come in fours; a short last block leaves some of them unused.
     words = scratch("words", (stop - start + 3) // 4 * 4, np.uint32)
-    kernels.random.fill_words(words, start, draw.call, draw.stage, np.uint64(draw.seed))
+    machine_of(words).loops.random.fill_words(words, start, draw.call, draw.stage, np.uint64(draw.seed))
     return words[: stop - start]
 
 

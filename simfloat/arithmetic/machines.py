@@ -1,0 +1,150 @@
+"""Where arrays lie and loops run: the one seam between what is computed and the machine that computes it.
+
+Arrays decide. A loop is always reached through the machine of the array that it writes, ``machine_of(out).loops``, at
+the call or where it is remembered (then the machine is part of the key), so another machine is added here alone. It
+provides
+
+* `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
+  (NEP 18), and arrays are created by it or with ``like=``;
+* `loops`, all that :class:`Loops` lists, under the same names and with the same signatures and bits. Numbers of grids
+  and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on the machine.
+
+Scalar arithmetic is written once, in `kernels`; only loops differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+import numpy as np
+from numpy import ndarray
+
+from simfloat import kernels
+
+Loop = Callable[..., Any]
+
+
+class Rounding(Protocol):
+    """Rounding: (x, words, out, numbers)."""
+
+    copy: Loop
+    round_directed: Loop
+    round_general: Loop
+    round_image: Loop
+    round_nearest: Loop
+    round_stochastic: Loop
+    round_to_odd: Loop
+
+
+class Elementwise(Protocol):
+    """Exact results by the name of the operation, of three operands each."""
+
+    exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
+    paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
+    double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
+    native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
+
+
+class Counting(Protocol):
+    """Events of roundings."""
+
+    count_events: Loop  # (exact, out, numbers, events) -> undecided
+    count_unchanged: Loop  # (a, b, out, sign, either) -> count
+
+
+class Random(Protocol):
+    """Random words."""
+
+    fill_words: Loop  # (words, start, call, stage, seed)
+
+
+class Facts(Protocol):
+    """What an array's numbers have in common."""
+
+    bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
+
+
+class Sequential(Protocol):
+    """Sums rounded at every step."""
+
+    steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
+    random_steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, place, seed)
+    sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
+
+
+class Stepwise(Protocol):
+    """Sums in another order, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
+
+    loops: Mapping[str, Loop]
+
+
+class Fused(Protocol):
+    """Sums of tensor cores."""
+
+    powers_of: Loop  # (x, least, out)
+    loops: Mapping[str, Loop]  # (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite)
+    fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
+
+
+class MatrixUnits(Protocol):
+    """Sums of matrix cores."""
+
+    exact_chunks: Loop  # (a, b, out, terms)
+    flushed_pairs: Loop  # (a, b, out, terms, least)
+    floored_sums: Loop  # (a, b, a_powers, b_powers, out, terms, parts, finite)
+
+
+class Bins(Protocol):
+    """Sums without error."""
+
+    bin_sums: Loop  # (a, b, start, bins, anchors, exact_products)
+    carry: Loop  # (bins, anchors)
+    odd_totals: Loop  # (bins, out)
+
+
+class Loops(Protocol):
+    """All loops that are reached from outside of `kernels`, by the module that they stand in there."""
+
+    rounding: Rounding
+    elementwise: Elementwise
+    counting: Counting
+    random: Random
+    facts: Facts
+    sequential: Sequential
+    pairwise: Stepwise
+    kahan: Stepwise
+    fused: Fused
+    matrix_units: MatrixUnits
+    bins: Bins
+
+
+@dataclass(frozen=True, eq=False)
+class Machine:
+    """The module of a machine's arrays, and the loops that take them. There is one of each, a key of what is kept."""
+
+    arrays: ModuleType
+    loops: Loops
+
+
+#: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.
+CPU = Machine(np, cast(Loops, kernels))
+
+
+def machine_of(array: Any, *others: Any) -> Machine:
+    """The machine that arrays lie on; ValueError for those on a GPU."""
+    if type(array) is not ndarray:
+        check_reachable(array)
+    for other in others:
+        if type(other) is not ndarray:
+            check_reachable(other)
+    return CPU
+
+
+def check_reachable(array: Any, name: str = "an operand") -> None:
+    """Raise ValueError for an array on a machine that there are no loops for, calling it by its name."""
+    if hasattr(array, "__cuda_array_interface__"):
+        call = name if name.isidentifier() else "x"
+        raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({call}).")

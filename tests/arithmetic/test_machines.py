@@ -1,0 +1,150 @@
+"""The seam between what is computed and the machine that computes it."""
+
+import ast
+import pathlib
+import typing
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic import machines
+from simfloat.arithmetic.machines import CPU, Loops, machine_of
+
+ROOT = pathlib.Path(sf.__file__).parent
+
+#: What is plain numbers, text and files in the kernels' room, for every machine alike.
+PLAIN = {"cache", "events", "grid", "fused.NOTHING", "random.philox", "random.words_at"}
+
+#: Module and name of every loop that a machine provides.
+DECLARED = {
+    f"{room}.{name}"
+    for room, protocol in typing.get_type_hints(Loops).items()
+    for name in typing.get_type_hints(protocol)
+}
+
+
+def dotted(node):
+    """The names of a chain a.b.c, innermost first; a call, or whatever else a chain may begin with, is (...)."""
+    names = []
+    while isinstance(node, ast.Attribute):
+        names.append(node.attr)
+        node = node.value
+    return [node.id if isinstance(node, ast.Name) else "(...)", *reversed(names)]
+
+
+def reached(tree):
+    """(what stands in the kernels' room, the loops of a machine) that a module reaches, as module.name."""
+    plain, loops, room = set(), set(), "simfloat.kernels"
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom) and node.module]
+    for node in imports:
+        if node.module.startswith(room):
+            plain |= {f"{node.module}.{name.name}".removeprefix(f"{room}.") for name in node.names}
+    of_package = any(node.module == "simfloat" and "kernels" in {n.name for n in node.names} for node in imports)
+    attributes = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    inner = {id(node.value) for node in attributes}
+    for chain in (dotted(node) for node in attributes if id(node) not in inner):
+        if chain[0] == "kernels" and of_package:
+            plain.add(".".join(chain[1:3]))
+        elif "loops" in chain[:-1]:
+            loops.add(".".join(chain[chain.index("loops") + 1 :][:2]))
+    return plain, loops
+
+
+def modules():
+    for path in sorted(ROOT.rglob("*.py")):
+        if ROOT / "kernels" not in path.parents:
+            yield path, ast.parse(path.read_text())
+
+
+def test_nothing_but_declared_loops_is_reached_from_outside_of_the_kernels():
+    used = set()
+    for path, tree in modules():
+        plain, loops = reached(tree)
+        assert {name for name in plain if name not in PLAIN and name.split(".")[0] not in PLAIN} == set(), path
+        assert loops <= DECLARED, path
+        used |= loops
+    assert used == DECLARED
+
+
+def test_the_search_sees_what_it_looks_for():
+    code = """
+from simfloat import kernels
+from simfloat.kernels.exact import two_sum
+kernels.rounding.copy(x)
+machine_of(out).loops.bins.carry(x)
+loops, grid = machine.loops, kernels.grid
+loops.rounding.round_odd(x)
+sums = machine.loops.fused
+"""
+    assert reached(ast.parse(code)) == (
+        {"exact.two_sum", "rounding.copy", "grid"},
+        {"bins.carry", "rounding.round_odd", "fused"},  # a module as a whole is no loop, and found out
+    )
+
+
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_the_cpu_provides_every_declared_loop(name):
+    room, loop = name.split(".")
+    value = getattr(getattr(CPU.loops, room), loop)
+    assert all(map(callable, value.values() if isinstance(value, dict) else [value]))
+
+
+class OnGPU:
+    """An array of CuPy, as far as can be seen from outside."""
+
+    __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": (0, False), "version": 3}
+
+
+def test_arrays_decide_on_the_machine():
+    assert machine_of(np.ones(3)) is machine_of(np.ones(3), np.ones(2, np.float32)) is CPU
+    assert machine_of(np.ones(3).view(np.memmap)) is CPU
+    assert CPU.arrays is np
+
+
+@pytest.mark.parametrize("arrays", [(OnGPU(),), (np.ones(2), OnGPU()), (OnGPU(), np.ones(2))])
+def test_an_array_on_a_gpu_has_no_machine_yet(arrays):
+    with pytest.raises(ValueError, match="an array on a GPU; pass a NumPy array, for example cupy.asnumpy"):
+        machine_of(*arrays)
+
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        (lambda x: sf.round(x, sf.FP16), "x"),
+        (lambda x: sf.add(1.0, x, sf.FP16), "b"),
+        (lambda x: sf.matmul(x, np.ones((2, 2)), accumulate=sf.FP16), "a"),
+        (lambda x: sf.conv2d(np.ones((1, 1, 2, 2)), x, accumulate=sf.FP16), "w"),
+    ],
+)
+def test_an_operand_on_a_gpu_is_refused_by_its_name(call, name):
+    message = f"^{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy.{name}.[.]$"
+    with pytest.raises(ValueError, match=message):
+        call(OnGPU())
+
+
+def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
+    """Every loop of a product, a sum and an operation is found where the arrays' machine says."""
+    a, b = (sf.round(x, sf.FP16) for x in rng.standard_normal((2, 5, 5)))
+    met = []
+
+    class Room:
+        def __init__(self, name):
+            self.name = name
+
+        def __getattr__(self, loop):
+            met.append(f"{self.name}.{loop}")
+            return getattr(getattr(CPU.loops, self.name), loop)
+
+    class Watching:
+        def __getattr__(self, name):
+            return Room(name)
+
+    watched = machines.Machine(np, Watching())
+    want = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
+    monkeypatch.setattr(machines, "CPU", watched)
+    got = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
+    sf.add(a, b, sf.FP16)
+    assert [x.tolist() for x in got] == [x.tolist() for x in want]
+    assert {"facts.bit_facts", "sequential.steps", "kahan.loops", "elementwise.exact_results"} <= set(met)
+    assert {"rounding.round_nearest"} <= set(met)
