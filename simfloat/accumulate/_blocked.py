@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 from typing import ClassVar, NamedTuple
 
 import numpy as np
@@ -123,11 +123,16 @@ class Blocked(Accumulator):
         )
 
     def _results(self, problem: Problem) -> Facts:
-        return self.inner.sums(problem.products, self.size)
+        return _sums_of_a_run(self.inner, problem.products, self.size)
 
     @property
     def _draws(self) -> bool:
         return any(rounding.is_stochastic for rounding in self.outer.roundings)
+
+
+@lru_cache(maxsize=1024)
+def _sums_of_a_run(accumulator: Accumulator, products: Facts, terms: int) -> Facts:
+    return accumulator.sums(products, terms)
 
 
 def _format(accumulator: Accumulator) -> Format:

@@ -31,6 +31,8 @@ CHECKS: dict[str, Callable[[bool], Iterator[Batch]]] = {
     "sums in other orders": sums.other_orders,
     "exact sums": sums.exact,
     "fused sums": sums.fused,
+    "sums from an addend": sums.addends,
+    "FP8 sums in two steps": sums.two_steps,
     "matrix units": sums.matrix_units,
     "convolutions": sums.convolutions,
     "stagnation table": sums.stagnation,

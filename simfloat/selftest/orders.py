@@ -52,10 +52,10 @@ def pairwise_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **p
     return nodes[0][1] if nodes else 0.0
 
 
-def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **place: int) -> float:
+def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, start: float = 0.0, **place: int) -> float:
     """p = ab, y = p - c, t = s + y, c = (t - s) - y, s = t."""
     do = Arithmetic(format, rounding, **place)
-    s = c = 0.0
+    s, c = start, 0.0
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         p = do("multiply", x, y, step=k, stage=1)
         y = do("subtract", p, c, step=k, stage=2)
@@ -66,9 +66,16 @@ def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **plac
 
 
 def blocked_dot(
-    accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], stage: int = 1, step: int = 0, **place: int
+    accumulator: Any,
+    a: Numbers,
+    b: Numbers,
+    emins: tuple[int, int],
+    start: float = 0.0,
+    stage: int = 1,
+    step: int = 0,
+    **place: int,
 ) -> float:
-    """Runs from zero by the inner accumulator, their results times one by the outer one.
+    """Runs from zero by the inner accumulator, their results times one by the outer one, from `start`.
 
     Run r of the inner sums draws from the stages after the outer ones, from step r * steps(inner, size) on.
     """
@@ -79,7 +86,7 @@ def blocked_dot(
         at = dict(stage=stage + stages, step=step + run * steps(accumulator.inner, size))
         sums.append(dot(accumulator.inner, a[within], b[within], emins, **at, **place))
     ends = accumulator.inner.result.emin, 0
-    return dot(accumulator.outer, sums, [1.0] * len(sums), ends, stage=stage, step=step, **place)
+    return dot(accumulator.outer, sums, [1.0] * len(sums), ends, start, stage=stage, step=step, **place)
 
 
 def steps(accumulator: Any, terms: int) -> int:
@@ -90,25 +97,37 @@ def steps(accumulator: Any, terms: int) -> int:
     return max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
 
 
-def dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int] = (-126, -126), **place: int) -> float:
-    """The sum of products of an accumulator; `emins` are those of the operands' formats, which fused sums read."""
+def dot(
+    accumulator: Any,
+    a: Numbers,
+    b: Numbers,
+    emins: tuple[int, int] = (-126, -126),
+    start: float = 0.0,
+    **place: int,
+) -> float:
+    """The sum of products of an accumulator from `start`, which pairwise sums have not.
+
+    `emins` are those of the operands' formats, which fused sums read.
+    """
     if isinstance(accumulator, type(BLOCKED)):
-        return blocked_dot(accumulator, a, b, emins, **place)
+        return blocked_dot(accumulator, a, b, emins, start, **place)
     if isinstance(accumulator, type(FUSED)):
-        return fused_dot(accumulator, a, b, emins)
+        return fused_dot(accumulator, a, b, emins, start)
     format, rounding = accumulator.format, accumulator.rounding
     if isinstance(accumulator, type(SEQUENTIAL)):
-        return sequential_dot(a, b, format, rounding, accumulator.products, **place)
-    return (pairwise_dot if isinstance(accumulator, type(PAIRWISE)) else kahan_dot)(a, b, format, rounding, **place)
+        return sequential_dot(a, b, format, rounding, accumulator.products, start=start, **place)
+    if isinstance(accumulator, type(PAIRWISE)):
+        return pairwise_dot(a, b, format, rounding, **place)
+    return kahan_dot(a, b, format, rounding, start, **place)
 
 
 SEQUENTIAL, PAIRWISE, BLOCKED = sf.sequential(sf.FP16), sf.pairwise(sf.FP16), sf.blocked(1, sf.FP16, sf.FP16)
 FUSED = sf.fused(1, 1)
 
 
-def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int]) -> float:
+def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:
     """T-FDPA as MMA-Sim words it, for finite operands whose formats have these emin."""
-    terms, output, total = accumulator.terms, accumulator.output, 0.0
+    terms, output, total = accumulator.terms, accumulator.output, start
     for first in range(0, len(a), terms):
         chunk = list(zip(a[first : first + terms], b[first : first + terms], strict=True))
         summands = [Fraction(float(x)) * Fraction(float(y)) for x, y in chunk] + [Fraction(total)]
@@ -123,6 +142,20 @@ def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int]) 
         total = round_value(exact, output, sf.nearest_even if output == sf.FP16 else sf.toward_zero) + 0.0
         if math.isinf(total):
             return total
+    return total
+
+
+def mma_dot(output: Format, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:
+    """FP8 products by `mma` on Hopper: 32 at a time, in two steps of the FP16 unit from zero, then added to the sum.
+
+    The first step takes the products k with k mod 4 < 2; a short last chunk is padded with zeros.
+    """
+    unit, total = sf.tensor_core("hopper", sf.FP16, output).unit, start
+    order = sorted(range(32), key=lambda k: k % 4 >= 2)
+    for first in range(0, len(a), 32):
+        chunks = ([*x[first : first + 32], *[0.0] * 32] for x in (a, b))
+        x, y = ([chunk[k] for k in order] for chunk in chunks)
+        total = operate("add", output, sf.nearest_even, total, fused_dot(unit, x, y, emins))
     return total
 
 

@@ -67,9 +67,10 @@ def sequential_dot(
     call: int = 0,
     stage: int = 1,
     step: int = 0,
+    start: float = 0.0,
 ) -> float:
-    """Sum over ascending k from +0, each step by the definition."""
-    total = 0.0
+    """Sum over ascending k from `start`, each step by the definition."""
+    total = start
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         if products is None:
             r = step_draw(rounding, element, step + k, seed, call, stage)

@@ -14,7 +14,7 @@ from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
 from simfloat.selftest.batch import Batch
 from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
-from simfloat.selftest.orders import dot, fused_dot, matrix
+from simfloat.selftest.orders import dot, fused_dot, matrix, mma_dot
 
 CASES = [
     *((format, inputs) for format in (sf.FP16, sf.BF16, sf.FP32) for inputs in (sf.FP16, sf.BF16, sf.E4M3, sf.FP32)),
@@ -68,6 +68,48 @@ def fused(quick: bool) -> Iterator[Batch]:
             emins = (inputs.emin, inputs.emin)
             want = matrix(left, right, lambda x, y, _, unit=unit, emins=emins: fused_dot(unit, x, y, emins))
             yield Batch("matmul", (), (f"{inputs} numbers", unit), got, want)
+
+
+def addends(quick: bool) -> Iterator[Batch]:
+    """Sums that start from an addend, D = A B + C, in every order that has a running sum."""
+    rng = np.random.default_rng(12)
+    rounded = sf.sequential(sf.FP16, rounding=sf.toward_negative, products=sf.BF16)
+    random = sf.sequential(sf.BF16, rounding=sf.stochastic(8))
+    accumulators: list[Any] = [sf.sequential(sf.FP16), rounded, random, sf.kahan(sf.BF16), sf.fused(5, 13)]
+    accumulators += [sf.tensor_core("hopper", "FP16").unit, sf.blocked(6, sf.FP16, sf.FP32)]
+    emins = (sf.FP16.emin, sf.FP16.emin)
+    for _ in range(1 if quick else 8):
+        a, b = hard_operands(rng, sf.FP16, 2, 21, 3)
+        for accumulate in accumulators:
+            c = sf.round(rng.standard_normal((2, 3)) * 2.0 ** rng.integers(-9, 9, (2, 3)), accumulate.result)
+            got = sf.matmul(a, b, inputs=sf.FP16, accumulate=accumulate, initial=c, stream=sf.BitStream(3))
+            starts = c.ravel().tolist()
+            want = matrix(
+                a,
+                b,
+                lambda x, y, i, by=accumulate, starts=starts: dot(by, x, y, emins, starts[i], element=i, seed=3),
+            )
+            yield Batch("matmul", (), ("FP16 numbers", accumulate, "initial=c"), got, want)
+
+
+def two_steps(quick: bool) -> Iterator[Batch]:
+    """FP8 products by Hopper's `mma`, in two steps from zero, with and without an addend."""
+    rng = np.random.default_rng(13)
+    pairs = [(sf.E4M3, sf.E5M2)] if quick else [(x, y) for x in (sf.E4M3, sf.E5M2) for y in (sf.E4M3, sf.E5M2)]
+    for (left, right), output in ((pair, output) for pair in pairs for output in (sf.FP32, sf.FP16)):
+        unit = sf.tensor_core("hopper", (left, right), output, instruction="mma")
+        a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 3, shape) for shape in ((3, 75), (75, 4)))
+        a, b = sf.round(a, left), sf.round(b, right)
+        for c in (np.zeros((3, 4)), sf.round(rng.standard_normal((3, 4)), output)):
+            got, starts, emins = (
+                sf.matmul(a, b, accumulate=unit, initial=c),
+                c.ravel().tolist(),
+                (left.emin, right.emin),
+            )
+            want = matrix(
+                a, b, lambda x, y, i, to=output, emins=emins, starts=starts: mma_dot(to, x, y, emins, starts[i])
+            )
+            yield Batch("matmul", (), (unit, "initial=c"), got, want)
 
 
 def matrix_units(quick: bool) -> Iterator[Batch]:

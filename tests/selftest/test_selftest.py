@@ -60,7 +60,7 @@ def off_by_one_bit(function, place):
         ("fma", ["all a * b + c, 4 to 8 bits", "a * b + c, sampled", "operations, whole range"]),
         ("sqrt", ["square roots"]),
         ("tanh", ["elementary functions"]),
-        ("matmul", ["sequential sums", "exact sums"]),
+        ("matmul", ["sequential sums", "exact sums", "sums from an addend", "FP8 sums in two steps"]),
         ("decode", ["codes round trip"]),
     ],
 )
