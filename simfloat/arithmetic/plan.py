@@ -64,7 +64,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
         loop = quick.get(rounding.mode, loops.rounding.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    is_copy = loop is loops.copy
+    is_copy = loop is loops.rounding.copy
     return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy)
 
 
