@@ -13,8 +13,8 @@ from simfloat.arithmetic.machines import CPU, Loops, machine_of
 
 ROOT = pathlib.Path(sf.__file__).parent
 
-#: What is plain numbers, text and files in the kernels' room, for every machine alike.
-PLAIN = {"cache", "events", "grid", "fused.NOTHING", "random.philox", "random.words_at"}
+#: What is plain numbers in the kernels' room, for every machine alike.
+PLAIN = {"events", "grid", "fused.NOTHING", "random.philox", "random.words_at"}
 
 #: Module and name of every loop that a machine provides.
 DECLARED = {
@@ -52,8 +52,9 @@ def reached(tree):
 
 
 def modules():
+    """All modules but the kernels' own, and the commands that compile and count them."""
     for path in sorted(ROOT.rglob("*.py")):
-        if ROOT / "kernels" not in path.parents:
+        if not {ROOT / "kernels", ROOT / "commands"} & set(path.parents):
             yield path, ast.parse(path.read_text())
 
 
