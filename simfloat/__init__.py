@@ -98,6 +98,7 @@ __version__ = "0.1.0"
 if TYPE_CHECKING:
     from simfloat import nn, optim, plots, telemetry
     from simfloat.autodiff import Parameter, Tensor
+    from simfloat.blackbox import reveal
     from simfloat.simulation import Simulation, no_grad, simulate
     from simfloat.telemetry import Recorder
 else:
@@ -108,6 +109,7 @@ else:
         **{name: ("simfloat.autodiff", name) for name in ("Parameter", "Tensor")},
         **{name: ("simfloat.simulation", name) for name in ("Simulation", "no_grad", "simulate")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
+        "reveal": ("simfloat.blackbox", "reveal"),
     }
 
     def __getattr__(name: str) -> object:
@@ -131,7 +133,7 @@ __all__ = [
     "dot", "encode", "erf", "exact", "exp", "finfo", "fma", "fused", "gelu", "get_threads", "kahan", "log",
     "log2", "matmul", "matrix_core", "multiply", "nearest_away", "nearest_even", "nextafter", "nn", "no_grad",
     "optim", "p3109", "pairwise", "partial_sums", "plots", "policies", "power", "readmemh", "reciprocal",
-    "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic",
+    "reveal", "round", "rsqrt", "sequential", "set_threads", "sigmoid", "simulate", "sin", "sqrt", "stochastic",
     "subtract", "sum", "tanh", "telemetry", "tensor_core", "to_hex", "to_odd", "toward_negative",
     "toward_positive", "toward_zero", "ulp", "writememh",
 ]  # fmt: skip

@@ -40,7 +40,8 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
         raise ValueError(f"{name} must hold real numbers that float64 can hold, got dtype {array.dtype}.")
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         wide = array.astype(np.float64)
-    large = not isinstance(x, np.ndarray | np.generic) or array.dtype.kind in "iu"
+    # What has a dtype holds numbers of one kind, and no integers among its floats.
+    large = not hasattr(x, "dtype") or array.dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
         _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)

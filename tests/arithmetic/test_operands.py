@@ -68,3 +68,11 @@ def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
 def test_what_holds_no_plain_numbers_is_refused(x, message):
     with pytest.raises(ValueError, match=message):
         sf.round(x, sf.FP16)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32"])
+def test_a_tensor_of_pytorch_may_be_infinite_or_beyond_the_integers_of_float64(dtype):
+    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
+    large = 2.0**15 if dtype == "float16" else 2.0**100
+    x = torch.tensor([large, float("inf")], dtype=getattr(torch, dtype))
+    assert_bits(sf.round(x, sf.FP64), [large, np.inf])

@@ -1,0 +1,157 @@
+"""Finding the order of a function's additions (FPRev: Xie et al., arXiv 2411.00442).
+
+Beside a large M a number far smaller is lost. With M and -M at places i and j and ones everywhere else, those ones are
+lost that are added before M and -M meet, and the others are counted by the result. So k minus the result is the number
+of leaves below the node where i and j meet, and these numbers for all pairs of places determine the tree; those of a
+few pairs suffice, k - 1 for a sum from left to right and some k log2(k) for most others.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from simfloat.blackbox.probe import BlackBox, NoOrder, Span, last
+from simfloat.blackbox.tree import Builder, Tree
+
+#: Triples and pairs of places at which probes are scaled, beside the ends.
+SAMPLES = 8
+
+
+class NothingLost(Exception):
+    """No probe lost a bit."""
+
+
+class Probe(NamedTuple):
+    """What M and one are, and how many ones take part at a time."""
+
+    large: float
+    one: float
+    ones: int
+
+
+def find_order(box: BlackBox, span: Span) -> Tree:
+    """The tree of a function's additions.
+
+    Raises NothingLost if no sum lost a bit, and NoOrder if the results are those of no tree.
+    """
+    builder = Builder(box.terms)
+    if box.terms <= 2:
+        return builder.tree(builder.add(range(box.terms)))
+    failure = NoOrder("no number is so large that others are lost beside it")
+    for large in _large_numbers(box, span):
+        # A one is not lost beside every M in every mode: toward infinity only negative ones are.
+        for sign in (1.0, -1.0):
+            try:
+                return _tree(box, _scaled(box, span, large, sign))
+            except NoOrder as reason:
+                failure = reason
+    raise failure
+
+
+def _large_numbers(box: BlackBox, span: Span) -> Iterator[float]:
+    """Candidates for M: the largest that cancels, the largest that is returned, and one that rounding to odd keeps."""
+    top = min(box.inputs[0].emax + box.inputs[1].emax, 1023)
+    highest = last(lambda exponent: _cancels(box, 2.0**exponent), span.high, top)
+    yield 2.0**highest
+    if highest > span.high:
+        yield 2.0**span.high
+    large = 2.0**span.high
+    bits = last(lambda n: box.products({0: large, 1: large / 2.0**n}) == large + large / 2.0**n, 1, 52)
+    odd = large - large / 2.0 ** (bits + 1)
+    if box.factors(odd) is not None:
+        yield odd
+
+
+def _cancels(box: BlackBox, large: float) -> bool:
+    if box.factors(large) is None:
+        return False
+    return all(box.products({0: large, place: -large}) == 0.0 for place in {1, box.terms - 1})
+
+
+def _scaled(box: BlackBox, span: Span, large: float, sign: float) -> Probe:
+    """One as large as it may be for all ones together to be lost beside M."""
+    rng = random.Random(0)
+    places = range(box.terms)
+    triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1]]
+    triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
+    # Beside an odd M a power of two may not be kept although it is not lost.
+    power = 2.0 ** math.ceil(math.log2(large))
+    kept = [_kept(box, span, power, sign, triple) for triple in triples]
+    kept = [exponent for exponent in kept if exponent > span.low]
+    if not kept:
+        raise NothingLost
+    # Four times less than what is kept is lost, however it is rounded and in whichever order it comes.
+    total = min(kept) - 2
+    exponent = max(span.low, total - box.terms.bit_length())
+    if exponent > total:
+        raise NoOrder("the operands' formats are too narrow for a number that is lost beside another")
+    one = sign * 2.0**exponent
+    pairs = [[0, 1], [0, box.terms - 1], *(rng.sample(places, 2) for _ in range(SAMPLES))]
+    exact = min(_counted(box, one, pair, total - exponent) for pair in pairs)
+    return Probe(large, one, 2 ** min(exact, total - exponent))
+
+
+def _kept(box: BlackBox, span: Span, large: float, sign: float, triple: Sequence[int]) -> int:
+    """The exponent of the least number that is kept beside M and -M at three places, wherever it is of the three."""
+
+    def keeps(down: int) -> bool:
+        small = sign * 2.0 ** (span.high - down)
+        orders = [(triple[n], triple[n - 1], triple[n - 2]) for n in range(3)]
+        return all(box.products({i: large, j: small, k: -large}) == small for i, j, k in orders)
+
+    return span.high - max(last(keeps, 1, span.high - span.low), 0)
+
+
+def _counted(box: BlackBox, one: float, pair: Sequence[int], most: int) -> int:
+    """Up to which power of two ones are counted exactly at two places."""
+    i, j = pair
+    return max(last(lambda n: box.products({i: one * 2.0**n, j: one}) == one * (2.0**n + 1.0), 0, most), 0)
+
+
+def _tree(box: BlackBox, probe: Probe) -> Tree:
+    builder = Builder(box.terms)
+    root, size, whole = _build(box, probe, builder, list(range(box.terms)), random.Random(0), False)
+    if not size == whole == box.terms:
+        raise NoOrder("the sum at which all products meet has other products, too")
+    return builder.tree(root)
+
+
+def _build(
+    box: BlackBox, probe: Probe, builder: Builder, places: list[int], rng: random.Random, anywhere: bool
+) -> tuple[int, int, int]:
+    """The node at which all of `places` meet, how many leaves it has so far, and how many it has in truth."""
+    # Where the first place is added last, a random one finds a path that is halved with every recursion.
+    pivot = rng.choice(places) if anywhere else places[0]
+    groups: dict[int, list[int]] = {}
+    for place in places:
+        if place != pivot:
+            groups.setdefault(_leaves(box, probe, pivot, place), []).append(place)
+    node, size, whole = pivot, 1, 1
+    for meeting in sorted(groups):
+        if size != whole:
+            raise NoOrder("a sum is added before all its products are")
+        group = groups[meeting]
+        other, leaves, theirs = _build(box, probe, builder, group, rng, len(groups) == 1)
+        if leaves != theirs and theirs != meeting:
+            raise NoOrder("products that meet one another elsewhere meet a third at the same sum")
+        # Products that meet one another in the sum where they meet the pivot are added there all at once.
+        children = builder.children(other) if leaves != theirs else [other]
+        node, size, whole = builder.add([node, *children]), size + leaves, meeting
+    return node, size, whole
+
+
+def _leaves(box: BlackBox, probe: Probe, i: int, j: int) -> int:
+    """How many leaves are below the node where i and j meet."""
+    others = [place for place in range(box.terms) if place not in (i, j)]
+    counted = 0
+    for start in range(0, len(others), probe.ones):
+        ones = others[start : start + probe.ones]
+        result = box.products({i: probe.large, j: -probe.large, **dict.fromkeys(ones, probe.one)})
+        count = result / probe.one
+        if not (0.0 <= count <= len(ones) and count == int(count)):
+            raise NoOrder(f"{len(ones)} ones beside M and -M count {count!r}")
+        counted += int(count)
+    return box.terms - counted

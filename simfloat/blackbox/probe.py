@@ -1,0 +1,113 @@
+"""Asking a function for sums of chosen products."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.operands import as_operand
+from simfloat.formats import Format, nearest_even
+from simfloat.formats.definition import round_value
+
+
+class NoOrder(Exception):
+    """The results of probes are those of no order of additions."""
+
+
+class BlackBox:
+    """A function of two vectors of length `terms`, numbers of two formats, that returns the sum of their products."""
+
+    def __init__(self, function: Callable[[Any, Any], Any], terms: int, inputs: tuple[Format, Format]) -> None:
+        self.function, self.terms, self.inputs = function, terms, inputs
+        self._factors: dict[float, tuple[float, float] | None] = {}
+        self._dtypes = [np.float32 if format.fits_float32 else np.float64 for format in inputs]
+
+    def __call__(self, a: NDArray, b: NDArray) -> float:
+        """What the function returns for two vectors. Raises ValueError if that is no number, or if it raises."""
+        x, y = (np.array(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
+        try:
+            with np.errstate(all="ignore"):
+                result = self.function(x, y)
+        except Exception as error:
+            raise ValueError(
+                f"f must take two {x.dtype} and {y.dtype} vectors of length {self.terms}; it raised "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        number = as_operand(result, "The result of f")
+        if number.ndim:
+            raise ValueError(f"f must return one number, as result[0, 0] or result.item(); got shape {number.shape}.")
+        return float(number)
+
+    def products(self, values: Mapping[int, float]) -> float:
+        """The sum of these products at their places, and of zeros elsewhere."""
+        a, b = np.zeros(self.terms), np.zeros(self.terms)
+        for place, value in values.items():
+            factors = self.factors(value)
+            if factors is None:
+                raise NoOrder(f"{value!r} is no product of numbers of the operands' formats")
+            a[place], b[place] = factors
+        return self(a, b)
+
+    def factors(self, value: float) -> tuple[float, float] | None:
+        """Two numbers of the operands' formats whose product is `value`, b a power of two near 1; None if none are."""
+        if value not in self._factors:
+            self._factors[value] = self._find_factors(value)
+        return self._factors[value]
+
+    def _find_factors(self, value: float) -> tuple[float, float] | None:
+        first, second = self.inputs
+        exponent = math.frexp(value)[1] - 1
+        for least in (first.emin, first.emin - first.mantissa_bits):
+            shift = exponent - min(max(exponent, least), first.emax)
+            a, b = math.ldexp(value, -shift), 2.0**shift
+            if _is_number(a, first) and _is_number(b, second):
+                return a, b
+        return None
+
+
+def _is_number(x: float, format: Format) -> bool:
+    return round_value(x, format, nearest_even) == x
+
+
+def last(holds: Callable[[int], bool], start: int, stop: int) -> int:
+    """The last n from start to stop for which a property holds that holds up to some n; start - 1 if it never does."""
+    low, high = start - 1, stop
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if holds(middle) else (low, middle - 1)
+    return low
+
+
+class Span(NamedTuple):
+    """The least and the largest power of two that a single product may be and be returned unchanged."""
+
+    low: int
+    high: int
+
+
+def span_of(box: BlackBox) -> Span:
+    """The span of a function's sums. Raises ValueError if it does not return single products."""
+    for place in range(box.terms):
+        for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0, -2.0)):
+            x, y = np.zeros(box.terms), np.zeros(box.terms)
+            x[place], y[place] = a, b
+            result = box(x, y)
+            if result != a * b:
+                raise ValueError(
+                    f"f must return the sum of the products of its vectors; for the single product {a} * {b} at place "
+                    f"{place} it returned {result!r}. Pass a sum as lambda a, b: (a * b).sum()."
+                )
+    first, second = box.inputs
+
+    def returns(exponent: int) -> bool:
+        value = math.ldexp(1.0, exponent)
+        return value > 0.0 and box.factors(value) is not None and box.products({0: value}) == value
+
+    high = last(returns, 0, min(first.emax + second.emax, 1023))
+    lowest = first.emin - first.mantissa_bits + second.emin - second.mantissa_bits
+    low = -last(lambda down: returns(-down), 0, min(-lowest, 1074))
+    return Span(low, high)

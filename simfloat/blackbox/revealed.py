@@ -1,0 +1,111 @@
+"""Which accumulator of ours gives the bits of a function that sums products."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from simfloat.accumulate import Accumulator
+from simfloat.accumulate.units import UnitInputs, as_formats
+from simfloat.blackbox.candidates import candidates, evidence_of
+from simfloat.blackbox.check import agrees, sample
+from simfloat.blackbox.order import NothingLost, find_order
+from simfloat.blackbox.probe import BlackBox, NoOrder, Span, span_of
+from simfloat.blackbox.tree import Tree
+from simfloat.formats import FP32, Format
+
+#: The most products of a sum that is to be revealed.
+MOST_TERMS = 2048
+
+
+@dataclass(frozen=True, repr=False)
+class Revealed:
+    """What :func:`simfloat.reveal` found.
+
+    `accumulator` gives the function's bits, with the operands in `inputs` and results rounded to `output` (None: the
+    accumulator's own format): ``sf.dot(a, b, inputs=r.inputs, accumulate=r.accumulator, output=r.output)``. It is None
+    if no accumulator does. `tree` is the order of additions, None if probes showed none; `reason` says how far all this
+    was checked, or why there is no accumulator or no tree.
+    """
+
+    accumulator: Accumulator | None
+    output: Format | None
+    inputs: tuple[Format, Format]
+    tree: Tree | None
+    reason: str
+
+    def __str__(self) -> str:
+        result = "" if self.output is None else f", rounded to {self.output}"
+        order = "" if self.tree is None else f"\n  order: {self.tree}"
+        return f"{self.accumulator or 'no accumulator'}{result}{order}\n  {self.reason}"
+
+    def __repr__(self) -> str:
+        return f"<Revealed {self}>"
+
+
+def reveal(
+    f: Callable[[Any, Any], Any],
+    k: int,
+    *,
+    inputs: UnitInputs = FP32,
+    seed: int = 0,
+) -> Revealed:
+    """Find in which order and precision a function adds, and the accumulator that gives its bits.
+
+    `f(a, b)` returns one number, the sum of the products of two vectors of length `k`: an element of a BLAS product, a
+    loop of yours, a program behind a socket. It gets new NumPy arrays of numbers of `inputs`, a format or a pair for a
+    and b: float32 arrays where they fit, else float64. A sum is asked for as ``lambda a, b: (a * b).sum()``.
+
+    The order is found by FPRev (Xie et al., arXiv 2411.00442): of ones beside one large M and one -M those are lost
+    that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
+    others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
+    mode of some additions are probed, and every accumulator of that order, those bits and that mode is compared with f
+    on 264 random sums: wide exponents, cancellations, ties, subnormals, zeros and overflows among them. The first with
+    equal results is returned. Others may give the same bits, as several generations of tensor cores do; signs of zero
+    results are not compared, nor are infinite operands and NaN. What lies beyond the first k products is not seen:
+    choose k of several of f's blocks and no power of two, to see how a short last one is added.
+
+    Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
+    but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
+    """
+    box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs))
+    span = span_of(box)
+    sums = sample(box, span, seed)
+    tree, story = _order(box, span)
+    evidence = evidence_of(box, span, tree)
+    tried = 0
+    for candidate in candidates(evidence, tree):
+        tried += 1
+        if agrees(candidate, box, sums):
+            count = sum(len(kind.results) for kind in sums)
+            reason = f"{story} The accumulator gives the bits of {count} random sums of {k} products."
+            return Revealed(candidate.accumulator, candidate.output, box.inputs, tree, reason.lstrip())
+    others = f"{tried} accumulators were tried, and each gives other bits." if tried else "No accumulator adds so."
+    return Revealed(None, None, box.inputs, tree, f"{story} {others}".lstrip())
+
+
+def _order(box: BlackBox, span: Span) -> tuple[Tree | None, str]:
+    """The tree, or None and what is to be said of that."""
+    try:
+        return find_order(box, span), ""
+    except NothingLost:
+        return None, "No probe lost a bit: the sum is exact, or sums of such operands are in any order."
+    except NoOrder as failure:
+        return None, f"The results of probes are those of no order of additions: {failure}."
+
+
+def _checked_terms(k: Any) -> int:
+    if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 2 <= k <= MOST_TERMS:
+        raise ValueError(f"k, the products of a sum, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
+    return int(k)
+
+
+def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:
+    formats = as_formats(inputs)
+    for format in formats:
+        if not (format.signed and format.has_zero and format.emin <= 0 < format.emax):
+            raise ValueError(f"inputs must be formats with a sign, 0, 1 and 2, got {format}.")
+    return formats

@@ -1,0 +1,117 @@
+"""How a function's single additions round: to how many bits, and in which mode."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+from typing import NamedTuple
+
+from simfloat.blackbox.probe import BlackBox, Span, last
+from simfloat.blackbox.tree import Tree
+from simfloat.formats import (
+    Format,
+    Rounding,
+    nearest_away,
+    nearest_even,
+    to_odd,
+    toward_negative,
+    toward_positive,
+    toward_zero,
+)
+from simfloat.formats.definition import round_value
+
+MODES = (nearest_even, toward_zero, nearest_away, toward_positive, toward_negative, to_odd)
+
+#: Parts of a spacing that are added to a power of two: on them alone all modes differ.
+PARTS = (Fraction(1, 2), Fraction(1, 4), Fraction(3, 4))
+
+#: The most bits that a probe looks for.
+MOST_BITS = 60
+
+#: How many nodes are probed from the leaves up, and from the root down.
+NODES = 16
+
+
+class Step(NamedTuple):
+    """The bits that an addition keeps, and its mode: None if it rounds as none does, as a compensated one."""
+
+    precision: int
+    rounding: Rounding | None
+
+
+def steps_of(box: BlackBox, span: Span, tree: Tree) -> list[Step]:
+    """The kinds of additions in a tree, those nearest to the leaves first, as far as sums inside it show them."""
+    leaves, parents = tree.leaves(), tree.parents()
+    found: dict[Step, None] = {}
+    for node in _nodes(tree):
+        first, second, *_ = tree.children(node)
+        siblings = [child for child in tree.children(parents[node]) if child != node]
+        step = _step(box, span, leaves[first][0], leaves[second][0], leaves[siblings[0]][0])
+        if step is not None:
+            found[step] = None
+    return list(found)
+
+
+def last_step(box: BlackBox, span: Span, tree: Tree | None) -> Step | None:
+    """How the result itself is rounded: by the last addition, or after it."""
+    if tree is None:
+        return _step(box, span, 0, 1, None)
+    leaves = tree.leaves()
+    first, second, *_ = tree.children(tree.root)
+    return _step(box, span, leaves[first][0], leaves[second][0], None)
+
+
+def fraction_bits(box: BlackBox, span: Span, tree: Tree) -> int | None:
+    """How far below the largest of several products that are added at once others are kept; None if there are none."""
+    leaves = tree.leaves()
+    for node in range(tree.terms, tree.root + 1):
+        children = tree.children(node)
+        if len(children) > 2:
+            large, small, other = (leaves[child][0] for child in children[:3])
+            step = _step(box, span, large, small, other)
+            return None if step is None else step.precision - 1
+    return None
+
+
+def _nodes(tree: Tree) -> list[int]:
+    """Some nodes but the root."""
+    inner = range(tree.terms, tree.root)
+    even = inner[:: max(1, len(inner) // NODES)]
+    high: list[int] = []
+    level = [tree.root]
+    while level and len(high) < NODES:
+        level = [child for node in level for child in tree.children(node) if child >= tree.terms]
+        high += level
+    return sorted({*even, *high[:NODES]})
+
+
+def _step(box: BlackBox, span: Span, i: int, j: int, k: int | None) -> Step | None:
+    """How the sum of products i and j is rounded, seen when -M comes at place k, or in the result itself.
+
+    None if the function's span is too short to tell.
+    """
+    large = 2.0 ** (span.high - 1)
+
+    def sum_of(large: float, small: float) -> float:
+        if k is None:
+            return box.products({i: large, j: small}) - large
+        return box.products({i: large, j: small, k: -large})
+
+    most = min(MOST_BITS, span.high - 1 - span.low)
+    kept = last(lambda n: sum_of(large, math.ldexp(large, -n)) == math.ldexp(large, -n), 1, most)
+    if kept == most or math.ldexp(large, -kept - 2) < 2.0**span.low:
+        return None
+    spacing = math.ldexp(large, -kept)
+    asked = [(sign, sign * part) for sign in (1, -1) for part in PARTS if box.factors(float(part) * spacing)]
+    seen = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
+    return Step(kept + 1, _mode(kept, asked, seen))
+
+
+def _mode(kept: int, asked: list[tuple[int, Fraction]], seen: list[float]) -> Rounding | None:
+    """The mode in which sums of a power of two and parts of a spacing are rounded so."""
+    format, spacing = Format(11, min(kept, 52)), Fraction(1, 2 ** min(kept, 52))
+    for mode in MODES:
+        due = [(Fraction(round_value(x + part * spacing, format, mode)) - x) / spacing for x, part in asked]
+        if due == seen:
+            return mode
+    return None

@@ -1,0 +1,207 @@
+"""Functions whose order of additions is found: our own accumulators, NumPy's sums, PyTorch's; and what is refused."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.blackbox.check import equal, sample
+from simfloat.blackbox.probe import BlackBox, Span
+
+
+def black_box(accumulator, inputs=sf.FP32, output=None):
+    return lambda a, b: sf.dot(a, b, inputs=inputs, accumulate=accumulator, output=output)
+
+
+def assert_gives_bits(found, f, k, seed=12345):
+    """What was found gives the function's bits on operands that it was not compared on."""
+    box = BlackBox(f, k, found.inputs)
+    for kind in sample(box, Span(-20, 14), seed):
+        options = {"inputs": found.inputs, "accumulate": found.accumulator, "output": found.output}
+        ours = [float(sf.dot(a, b, **options)) for a, b in zip(kind.a, kind.b, strict=True)]
+        assert equal(np.array(ours), kind.results).all(), (kind.kind, found)
+
+
+FOUND_AGAIN = [
+    (sf.sequential(sf.FP32), sf.FP32, None),
+    (sf.sequential(sf.FP32, products=sf.FP32), sf.FP32, None),
+    (sf.sequential(sf.FP16), sf.FP32, None),
+    (sf.sequential(sf.FP16, products=sf.FP16), sf.FP16, None),
+    (sf.sequential(sf.BF16, products=sf.FP32), sf.FP32, None),
+    (sf.sequential(sf.BF16), sf.BF16, None),
+    (sf.sequential(sf.E4M3), sf.E4M3, None),
+    (sf.sequential(sf.Format(6, 9)), sf.FP32, None),
+    (sf.sequential(sf.FP64), sf.FP32, None),
+    (sf.sequential(sf.FP64), sf.FP32, sf.FP32),
+    (sf.sequential(sf.FP32), sf.BF16, sf.BF16),
+    (sf.sequential(sf.FP16, sf.toward_zero), sf.FP32, None),
+    (sf.sequential(sf.FP16, sf.toward_positive), sf.FP32, None),
+    (sf.sequential(sf.FP16, sf.toward_negative), sf.FP32, None),
+    (sf.sequential(sf.FP16, sf.to_odd), sf.FP32, None),
+    (sf.sequential(sf.FP16, sf.nearest_away), sf.FP32, None),
+    (sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.FP32, None),
+    (sf.pairwise(sf.FP32), sf.FP32, None),
+    (sf.pairwise(sf.FP16), sf.E4M3, None),
+    (sf.blocked(5, sf.FP16, sf.FP32), sf.FP32, None),
+    (sf.blocked(8, sf.FP32, sf.FP32), sf.FP32, None),
+    (sf.blocked(7, sf.pairwise(sf.FP16), sf.kahan(sf.FP32)), sf.FP16, None),
+    (sf.kahan(sf.FP32), sf.FP32, None),
+    (sf.kahan(sf.FP16), sf.FP16, None),
+    (sf.fused(6, 20), sf.FP16, None),
+    (sf.exact, sf.FP32, sf.FP32),
+]
+
+
+@pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN, ids=str)
+def test_our_own_accumulators_are_found_again(accumulator, inputs, output):
+    found = sf.reveal(black_box(accumulator, inputs, output), 29, inputs=inputs)
+    assert (found.accumulator, found.output) == (accumulator, output), found
+    assert_gives_bits(found, black_box(accumulator, inputs, output), 29)
+
+
+UNITS = [
+    (sf.tensor_core("volta", sf.FP16), sf.FP16),
+    (sf.tensor_core("ada", sf.FP16, sf.FP16), sf.FP16),
+    (sf.tensor_core("ampere", sf.BF16), sf.BF16),
+    (sf.tensor_core("hopper", sf.TF32), sf.FP32),
+    (sf.tensor_core("hopper", sf.E4M3), sf.E4M3),
+    (sf.tensor_core("hopper", sf.E4M3, instruction="mma"), sf.E4M3),
+    (sf.tensor_core("blackwell", (sf.E5M2, sf.E4M3)), (sf.E5M2, sf.E4M3)),
+    (sf.matrix_core("cdna1", sf.FP16), sf.FP16),
+    (sf.matrix_core("cdna2", sf.BF16), sf.BF16),
+    (sf.matrix_core("cdna3", sf.FP16), sf.FP16),
+]
+
+
+@pytest.mark.parametrize(("unit", "inputs"), UNITS, ids=str)
+def test_an_accumulator_with_the_bits_of_a_matrix_unit_is_found(unit, inputs):
+    found = sf.reveal(black_box(unit, inputs), 37, inputs=inputs)
+    assert found.accumulator is not None, found
+    assert_gives_bits(found, black_box(unit, inputs), 37)
+
+
+def test_a_generation_that_no_other_equals_is_named():
+    for unit in (sf.tensor_core("volta", sf.FP16), sf.tensor_core("hopper", sf.E4M3, instruction="mma")):
+        assert sf.reveal(black_box(unit, unit.inputs), 37, inputs=unit.inputs).accumulator == unit
+
+
+def test_promoted_sums_of_a_unit_are_found():
+    accumulator = sf.blocked(16, sf.tensor_core("ampere", sf.FP16, sf.FP16), sf.FP32)
+    found = sf.reveal(black_box(accumulator, sf.FP16), 53, inputs=sf.FP16)
+    assert_gives_bits(found, black_box(accumulator, sf.FP16), 53)
+    assert (found.accumulator.size, found.accumulator.outer) == (16, sf.sequential(sf.FP32))
+
+
+def test_sums_that_are_exact_in_any_order_are_said_to_be():
+    found = sf.reveal(black_box(sf.tensor_core("blackwell", sf.E2M1), sf.E2M1), 37, inputs=sf.E2M1)
+    assert found.accumulator == sf.exact
+    assert_gives_bits(found, black_box(sf.tensor_core("blackwell", sf.E2M1), sf.E2M1), 37)
+
+
+LIBRARIES = {
+    "numpy.dot": (np.dot, sf.FP32),
+    "numpy.sum": (lambda a, b: (a * b).sum(), sf.FP32),
+    "numpy.sum in float64": (lambda a, b: (a.astype(np.float64) * b).sum(), sf.FP32),
+    "numpy.matmul": (lambda a, b: (np.stack([a, a]) @ np.stack([b, b], 1))[1, 1], sf.FP32),
+    "numpy.sum of float16": (lambda a, b: (a.astype(np.float16) * b.astype(np.float16)).sum(), sf.FP16),
+}
+
+
+@pytest.mark.parametrize("k", [2, 7, 8, 45])
+@pytest.mark.parametrize("name", LIBRARIES)
+def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
+    f, inputs = LIBRARIES[name]
+    _assert_consistent(f, k, inputs)
+
+
+@pytest.mark.parametrize("k", [7, 45])
+@pytest.mark.parametrize("name", ["sum", "float32 matmul", "bfloat16 matmul"])
+def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
+    torch = pytest.importorskip("torch")
+    array = torch.from_numpy
+    f, inputs = {
+        "sum": (lambda a, b: (array(a) * array(b)).sum(), sf.FP32),
+        "float32 matmul": (lambda a, b: (array(a)[None] @ array(b)[:, None])[0, 0], sf.FP32),
+        "bfloat16 matmul": (lambda a, b: (array(a).bfloat16()[None] @ array(b).bfloat16()[:, None])[0, 0], sf.BF16),
+    }[name]
+    _assert_consistent(f, k, inputs)
+
+
+def _assert_consistent(f, k, inputs):
+    found = sf.reveal(f, k, inputs=inputs)
+    if found.accumulator is None:
+        assert "other bits" in found.reason or "No accumulator" in found.reason
+    else:
+        assert_gives_bits(found, f, k)
+
+
+def test_numpy_sums_of_few_numbers_are_found():
+    f = LIBRARIES["numpy.sum"][0]
+    assert sf.reveal(f, 7).accumulator == sf.sequential(sf.FP32, products=sf.FP32)
+    assert sf.reveal(f, 8).accumulator == sf.pairwise(sf.FP32)
+
+
+def test_an_order_that_no_accumulator_has_is_shown():
+    def lanes(a, b):
+        p = a * b
+        return (p[0::2].cumsum()[-1] + p[1::2].cumsum()[-1]).astype(np.float32)
+
+    found = sf.reveal(lanes, 10)
+    assert found.accumulator is None
+    assert str(found.tree) == "0 + 2 + 4 + 6 + 8 + (1 + 3 + 5 + 7 + 9)"
+    assert str(found).startswith("no accumulator\n  order: 0 + 2 + 4") and "No probe" not in found.reason
+
+
+def test_a_sum_from_the_right_takes_few_calls():
+    calls = []
+
+    def f(a, b):
+        calls.append(0)
+        return sf.dot(a[::-1], b[::-1], accumulate=sf.FP32)
+
+    found = sf.reveal(f, 100)
+    assert str(found.tree) == "99 + 98 + ... + 0" or str(found.tree) == "98 + 99 + 97 + 96 + ... + 0"
+    assert len(calls) < 3000 and found.accumulator is None
+
+
+def test_what_was_found_prints():
+    found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
+    assert str(found) == (
+        "sequential(FP32), rounded to BF16\n"
+        "  order: 0 + 1 + ... + 20\n"
+        "  The accumulator gives the bits of 264 random sums of 21 products."
+    )
+    assert repr(found) == f"<Revealed {found}>"
+
+
+def raises(a, b):
+    raise TypeError("no such thing")
+
+
+REFUSED = [
+    (raises, "must take two float32 and float32 vectors of length 5; it raised TypeError: no such thing"),
+    (lambda a, b: a * b, r"must return one number, as result\[0, 0\] .* got shape \(5,\)"),
+    (lambda a, b: "one", "must hold real numbers"),
+    (lambda a, b: np.float32("nan"), "for the single product 1.0 \\* 1.0 at place 0 it returned nan"),
+    (lambda a, b: a.sum(), "for the single product 1.0 \\* -2.0 at place 0 it returned 1.0"),
+    (lambda a, b: np.random.default_rng().normal(), "must return the sum of the products"),
+    (lambda a, b: np.dot(a, b) if np.count_nonzero(a) < 5 else np.float32("nan"), "NaN for finite operands"),
+    (lambda a, b: a @ b + np.count_nonzero(a) // 5 * np.random.default_rng().random(), "must be deterministic"),
+]
+
+
+@pytest.mark.parametrize(("f", "message"), REFUSED)
+def test_functions_that_are_no_sums_of_products_are_refused(f, message):
+    with pytest.raises(ValueError, match=message):
+        sf.reveal(f, 5)
+
+
+@pytest.mark.parametrize("k", [1, 0, 2049, 2.0, True])
+def test_other_lengths_are_refused(k):
+    with pytest.raises(ValueError, match="must be an integer from 2 to 2048"):
+        sf.reveal(np.dot, k)
+
+
+@pytest.mark.parametrize("inputs", [sf.E8M0, (sf.FP32, sf.Format(5, 2, signed=False))])
+def test_operands_without_a_sign_are_refused(inputs):
+    with pytest.raises(ValueError, match="formats with a sign"):
+        sf.reveal(np.dot, 5, inputs=inputs)
