@@ -63,7 +63,7 @@ def reveal(
     that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
     others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
     mode of some additions are probed, and every accumulator of that order, those bits and that mode is compared with f
-    on 264 random sums: wide exponents, cancellations, ties, subnormals, zeros and overflows among them. The first with
+    on 264 random sums, drawn by `seed`: wide exponents, cancellations, ties, subnormals, zeros and overflows among them. The first with
     equal results is returned. Others may give the same bits, as several generations of tensor cores do; signs of zero
     results are not compared, nor are infinite operands and NaN. What lies beyond the first k products is not seen:
     choose k of several of f's blocks and no power of two, to see how a short last one is added.
