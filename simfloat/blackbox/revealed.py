@@ -63,10 +63,10 @@ def reveal(
     that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
     others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
     mode of some additions are probed, and every accumulator of that order, those bits and that mode is compared with f
-    on 264 random sums, drawn by `seed`: wide exponents, cancellations, ties, subnormals, zeros and overflows among them. The first with
-    equal results is returned. Others may give the same bits, as several generations of tensor cores do; signs of zero
-    results are not compared, nor are infinite operands and NaN. What lies beyond the first k products is not seen:
-    choose k of several of f's blocks and no power of two, to see how a short last one is added.
+    on 264 random sums, which `seed` draws: wide exponents, cancellations, ties, subnormals, zeros and overflows among
+    them. The first with equal results is returned. Others may give the same bits, as several generations of tensor
+    cores do; signs of zero results are not compared, nor are infinite operands and NaN. What lies beyond the first k
+    products is not seen: choose k of several of f's blocks and no power of two, to see how a last short one is added.
 
     Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
     but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
