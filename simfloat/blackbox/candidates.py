@@ -20,6 +20,7 @@ from simfloat.accumulate import (
     sequential,
     tensor_core,
 )
+from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.nvidia import INSTRUCTIONS
 from simfloat.accumulate.nvidia import UNITS as TENSOR_CORES
@@ -184,11 +185,11 @@ def _distance(format: Format, span: Span) -> int:
 def _units(inputs: tuple[Format, Format]) -> Iterator[Accumulator]:
     """The matrix units that take operands of these formats; those of TF32 take float32 numbers."""
     pairs = [inputs, (TF32, TF32)] if inputs == (FP32, FP32) else [inputs]
-    for pair, architecture, output in product(pairs, TENSOR_CORES, (FP32, FP16)):
-        for instruction in (None, *INSTRUCTIONS.get(architecture, ())[1:]):
-            yield from _unit(partial(tensor_core, architecture, pair, output, instruction=instruction))
-    for pair, architecture, variant in product(pairs, ("cdna1", "cdna2", "cdna3"), (None, "1k")):
-        yield from _unit(partial(matrix_core, architecture, pair, variant=variant))
+    for pair, nvidia, output in product(pairs, TENSOR_CORES, (FP32, FP16)):
+        for instruction in (None, *INSTRUCTIONS.get(nvidia, ())[1:]):
+            yield from _unit(partial(tensor_core, nvidia, pair, output, instruction=instruction))
+    for pair, amd, variant in product(pairs, MATRIX_CORES, (None, "1k")):
+        yield from _unit(partial(matrix_core, amd, pair, variant=variant))
 
 
 def _unit(maker: Callable[[], Accumulator]) -> Iterator[Accumulator]:
