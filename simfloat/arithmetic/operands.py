@@ -83,7 +83,8 @@ def _from_torch(x: Any, name: str) -> NDArray:
         raise ValueError(f"{name} is a tensor on {x.device}; pass {name}.cpu().")
     try:
         narrow = x.is_floating_point() and str(x.dtype) != "torch.float32"
-        return (x.detach().double() if narrow else x.detach()).numpy()
+        plain = x.detach().resolve_neg()  # imaginary parts of conjugates are views with another sign
+        return (plain.double() if narrow else plain).numpy()
     except (TypeError, RuntimeError) as error:
         raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {error}.") from None
 

@@ -27,6 +27,13 @@ def test_tensors_of_pytorch_are_read_exactly(dtype):
     assert_bits(got, x.double().numpy())
 
 
+def test_a_tensor_that_views_another_with_the_sign_turned_is_read_as_its_own_numbers():
+    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
+    for dtype in (torch.complex64, torch.complex128):
+        got = sf.round(torch.tensor([1 + 2j, 3 - 0.5j], dtype=dtype).conj().imag, sf.BF16)
+        assert got.tolist() == [-2.0, 0.5]
+
+
 def test_a_tensor_that_requires_a_gradient_is_read_as_its_numbers():
     torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
     assert_bits(sf.round(torch.tensor([0.1], requires_grad=True), sf.BF16), [0.10009765625])
