@@ -1,11 +1,23 @@
 """The command line: python -m experiments list | run NAME [options]."""
 
+from __future__ import annotations
+
+import sys
+
 from experiments import interrupts
+from experiments.requirements import missing
+
+
+def main() -> int:
+    """Run a command; it ends the program with its exit code. Returns 2 where packages are missing that it needs."""
+    interrupts.end_at_once()  # the imports take a second, in which Ctrl-C must work
+    if packages := missing():
+        print(f"The experiments need {', '.join(packages)}: pip install 'simfloat[experiments]'", file=sys.stderr)
+        return 2
+    from experiments import command_line
+
+    return command_line.main(prog_name="python -m experiments")
+
 
 if __name__ == "__main__":
-    interrupts.end_at_once()
-
-from experiments.command_line import main  # noqa: E402 (imports take a second, in which Ctrl-C must work)
-
-if __name__ == "__main__":
-    main(prog_name="python -m experiments")
+    raise SystemExit(main())

@@ -13,8 +13,9 @@ HUGE, TINY = 1.5 * 2.0**1000, 1.5 * 2.0**-1000
 def _sigmoid(x):
     if x == 0 or not gmpy2.is_finite(x):
         return 1 / (1 + gmpy2.exp(-x))
-    with gmpy2.context(gmpy2.get_context(), precision=300):
-        # In a form that never rounds to 1; beyond 2^20 the result only has to stay close to 0 or 1.
+    with gmpy2.context(gmpy2.get_context(), precision=1300):
+        # In a form that never rounds to 1, and with bits enough to tell the sigmoid of the smallest float64 from 1/2;
+        # beyond 2^20 the result only has to stay close to 0 or 1.
         x = max(min(x, gmpy2.mpfr(2**20)), gmpy2.mpfr(-(2**20)))
         logarithm = -gmpy2.log1p(gmpy2.exp(-x))
     return gmpy2.exp(logarithm)

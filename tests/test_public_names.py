@@ -1,5 +1,7 @@
 """The names of the package: those that exist are found, those that do not are errors, to type checkers too."""
 
+import importlib
+import pkgutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,6 +33,16 @@ def test_completion_offers_what_is_ours():
     assert offered == sorted(sf.__all__)
 
 
+INNER = ("commands", "kernels")
+
+
+@pytest.mark.parametrize("room", [m.name for m in pkgutil.iter_modules(sf.__path__) if m.ispkg and m.name not in INNER])
+def test_completion_of_a_room_offers_its_names_and_modules_alone(room):
+    package = importlib.import_module(f"simfloat.{room}")
+    modules = {module.name for module in pkgutil.iter_modules(package.__path__)}
+    assert {name for name in dir(package) if not name.startswith("_")} <= modules.union(package.__all__)
+
+
 @pytest.mark.parametrize("name", ["nn", "optim", "plots", "telemetry", "Tensor", "Recorder"])
 def test_what_needs_more_is_imported_when_it_is_first_used(name):
     code = f"import sys, simfloat; print('simfloat.telemetry' in sys.modules); print(simfloat.{name} is not None)"
@@ -46,6 +58,9 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     snippet = tmp_path / "snippet.py"
     snippet.write_text(
         "import simfloat as sf\n"
+        "from simfloat import exp\n"
+        "reveal_type(exp)\n"
+        "reveal_type(sf.fma)\n"
         "reveal_type(sf.BF16)\n"
         "reveal_type(sf.Recorder())\n"
         "reveal_type(sf.nn.Linear(1, 1))\n"
@@ -58,7 +73,7 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     command = [sys.executable, "-m", "mypy", str(snippet)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
     lines = [line.split(": ", 2)[1:] for line in done.stdout.splitlines()[:-1]]
-    assert [kind for kind, _ in lines] == ["note"] * 4 + ["error"] * 4, done.stdout
+    assert [kind for kind, _ in lines] == ["note"] * 6 + ["error"] * 4, done.stdout
     assert not any('"Any"' in text for _, text in lines)
-    assert 'has no attribute "FP61"' in lines[4][1] and 'has no attribute "Adagard"' in lines[5][1]
-    assert "Literal['volta', " in lines[6][1] and "Literal['cdna1', " in lines[7][1]
+    assert 'has no attribute "FP61"' in lines[6][1] and 'has no attribute "Adagard"' in lines[7][1]
+    assert "Literal['volta', " in lines[8][1] and "Literal['cdna1', " in lines[9][1]

@@ -16,7 +16,7 @@ from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.accumulate.known import Known, Problem, known_of
 from simfloat.accumulate.scales import Scales, scaled
 from simfloat.accumulate.start import start_for
-from simfloat.arithmetic.cast import Cast, as_cast
+from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.operations import compute_drawn

@@ -1,11 +1,20 @@
 """Every operation that has a name, once: what is derived from it are functions, classes, methods, tests and documents.
 
 A row is what a policy can name and an observer hears of. Rows with an accuracy are computed by a kernel of their own
-(`kernels/elementwise.py`), and are public functions of the package.
+(`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
 
-A new function has its kernels in `kernels/functions/`, and a row here and in each of these, whose tests miss it if it
-is left out: `kernels/elementwise.py`; `arithmetic/functions.py` and the two `__init__` that export it; its derivative
-in `autodiff/pointwise.py`; its oracles in `selftest/functions.py` and `tests/mpfr.py`.
+To add a function of one operand: write its pair of kernels, quick and wide, in a file of `kernels/functions/`; add one
+row each
+
+* here, with its operands, meaning and accuracy;
+* to the table of `kernels/elementwise.py`, with the pair;
+* to the list in `arithmetic/functions.py`, from which type checkers know the name;
+* to the table of `autodiff/pointwise.py`, with its derivative, which makes it a method of tensors;
+* to the table of `selftest/functions.py`, with its value by decimals and its specials;
+* to the table of `tests/mpfr.py`, with MPFR's function.
+
+One new file and six rows. Tests fail for a row that is missing; names, documentation, classes of policies, benchmarks
+and the tests of specials, of every 16-bit operand and of derivatives follow.
 """
 
 from __future__ import annotations

@@ -4,16 +4,12 @@ A check is a function `check(quick)` that yields batches of results beside what 
 and the first line of its docstring say what it checks. To add one, write the function and name it here.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-
 from simfloat.selftest import functions, operations, randomness, rounding, sums
-from simfloat.selftest.batch import Batch
+from simfloat.selftest.batch import Batch, Check
 from simfloat.selftest.runner import run
 
 #: Every check by the name under which it is reported, in the order in which they run.
-CHECKS: dict[str, Callable[[bool], Iterator[Batch]]] = {
+CHECKS: dict[str, Check] = {
     "golden vectors": rounding.golden_vectors,
     "codes round trip": rounding.codes_round_trip,
     "numbers are fixed points": rounding.fixed_points,
@@ -42,4 +38,4 @@ CHECKS: dict[str, Callable[[bool], Iterator[Batch]]] = {
     "streams": randomness.streams,
 }
 
-__all__ = ["CHECKS", "Batch", "run"]
+__all__ = ["CHECKS", "Batch", "Check", "run"]

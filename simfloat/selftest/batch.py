@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -39,6 +40,10 @@ class Batch(NamedTuple):
         shape = np.shape(self.want)
         shown = [] if place is None else [_text(np.broadcast_to(x, shape)[place]) for x in self.operands]
         return f"{self.function}({', '.join([*shown, *map(str, self.options)])})"
+
+
+#: Yields batches, fewer of them if its argument is true.
+Check: TypeAlias = Callable[[bool], Iterator[Batch]]
 
 
 def call(

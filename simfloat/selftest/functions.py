@@ -6,9 +6,11 @@ these functions at a 16-bit operand, nor a root of a float64, comes that near to
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from typing import NamedTuple
 
 import numpy as np
 
@@ -57,37 +59,35 @@ def _erf(x: Decimal) -> Decimal:
     return terms * 2 / Decimal("1.7724538509055160272981674833411451827975494561223871282138077898529")
 
 
-FUNCTIONS: dict[str, Callable[[Decimal], Decimal]] = {
-    "exp": Decimal.exp,
-    "log": Decimal.ln,
-    "tanh": _tanh,
-    "sigmoid": lambda x: 1 / (1 + (-x).exp()),
-    "log2": _log2,
-    "sin": _sin,
-    "cos": _cos,
-    "erf": _erf,
-    "gelu": lambda x: x / 2 * (1 + _erf(x / Decimal(2).sqrt())),
-    "reciprocal": lambda x: 1 / x,
-    "rsqrt": lambda x: 1 / x.sqrt(),
-}
+class Oracle(NamedTuple):
+    """What a function of one operand is, and which operands it is tried with."""
 
-#: Functions of numbers that are not negative.
-POSITIVE = ("log", "log2", "rsqrt")
+    exact: Callable[[Decimal], Decimal]
+    specials: tuple[float, float, float, float, float]  # its values at 0, -0, inf, -inf and NaN
+    positive: bool = False  # tried with positive operands only
+    below: float = math.inf  # tried with smaller operands only
 
-#: IEEE 754-2019, section 9.2: the values at 0, -0, inf, -inf and NaN.
-SPECIALS = {
-    "exp": (1.0, 1.0, np.inf, 0.0, np.nan),
-    "log": (-np.inf, -np.inf, np.inf, np.nan, np.nan),
-    "tanh": (0.0, -0.0, 1.0, -1.0, np.nan),
-    "sigmoid": (0.5, 0.5, 1.0, 0.0, np.nan),
-    "sqrt": (0.0, -0.0, np.inf, np.nan, np.nan),
-    "log2": (-np.inf, -np.inf, np.inf, np.nan, np.nan),
-    "sin": (0.0, -0.0, np.nan, np.nan, np.nan),
-    "cos": (1.0, 1.0, np.nan, np.nan, np.nan),
-    "erf": (0.0, -0.0, 1.0, -1.0, np.nan),
-    "gelu": (0.0, -0.0, np.inf, -0.0, np.nan),
-    "reciprocal": (np.inf, -np.inf, 0.0, -0.0, np.nan),
-    "rsqrt": (np.inf, -np.inf, 0.0, np.nan, np.nan),
+
+#: The operands of the specials.
+SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
+
+_INF, _NAN = math.inf, math.nan
+
+#: Every function of one operand. Specials: IEEE 754-2019, section 9.2.1, and limits.
+FUNCTIONS = {
+    "exp": Oracle(Decimal.exp, (1.0, 1.0, _INF, 0.0, _NAN)),
+    "log": Oracle(Decimal.ln, (-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
+    "tanh": Oracle(_tanh, (0.0, -0.0, 1.0, -1.0, _NAN)),
+    "sigmoid": Oracle(lambda x: 1 / (1 + (-x).exp()), (0.5, 0.5, 1.0, 0.0, _NAN)),
+    "log2": Oracle(_log2, (-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
+    "sin": Oracle(_sin, (0.0, -0.0, _NAN, _NAN, _NAN)),
+    "cos": Oracle(_cos, (1.0, 1.0, _NAN, _NAN, _NAN)),
+    # Beyond 10 the digits do not show by how much erf misses one.
+    "erf": Oracle(_erf, (0.0, -0.0, 1.0, -1.0, _NAN), below=10),
+    "gelu": Oracle(lambda x: x / 2 * (1 + _erf(x / Decimal(2).sqrt())), (0.0, -0.0, _INF, -0.0, _NAN), below=10),
+    "reciprocal": Oracle(lambda x: 1 / x, (_INF, -_INF, 0.0, -0.0, _NAN)),
+    "rsqrt": Oracle(lambda x: 1 / x.sqrt(), (_INF, -_INF, 0.0, _NAN, _NAN), positive=True),
+    "sqrt": Oracle(Decimal.sqrt, (0.0, -0.0, _INF, _NAN, _NAN), positive=True),
 }
 
 
@@ -101,19 +101,17 @@ def square_roots(quick: bool) -> Iterator[Batch]:
         squares = (ties * 2.0**-format.precision) ** 2 * 4.0 ** rng.integers(format.emin // 2, format.emax // 2, count)
         wide = np.abs(rng.standard_normal(count)) * 2.0 ** rng.integers(-1000, 1000, count)
         x = np.concatenate([squares, np.nextafter(squares, 0), np.nextafter(squares, np.inf), wide])
-        yield from _by_decimals("sqrt", Decimal.sqrt, x, format)
+        yield from _by_decimals("sqrt", x, format)
 
 
 def elementary_functions(quick: bool) -> Iterator[Batch]:
     """Functions of 16-bit numbers, rounded to 16 bits in every deterministic mode."""
     rng = np.random.default_rng(6)
-    for name, function in FUNCTIONS.items():
+    for name, oracle in FUNCTIONS.items():
         for format in (sf.FP16, sf.BF16):
             x = rng.standard_normal(30 if quick else 150) * 2.0 ** rng.integers(-30, 6, 30 if quick else 150)
-            x = sf.round(np.abs(x) if name in POSITIVE else x, format)
-            # Beyond 10 the digits do not show by how much erf misses one.
-            x = x[(x != 0) & ((np.abs(x) < 10) | (name not in ("erf", "gelu")))]
-            yield from _by_decimals(name, function, x, format)
+            x = sf.round(np.abs(x) if oracle.positive else x, format)
+            yield from _by_decimals(name, x[(x != 0) & (np.abs(x) < oracle.below)], format)
 
 
 def powers(quick: bool) -> Iterator[Batch]:
@@ -133,14 +131,14 @@ def powers(quick: bool) -> Iterator[Batch]:
 
 def special_operands(quick: bool) -> Iterator[Batch]:
     """Functions at zeros, infinities and NaN."""
-    for name, want in SPECIALS.items():
+    for name, oracle in FUNCTIONS.items():
         for format in (sf.FP16, sf.BF16, sf.FP32, sf.FP64):
-            yield call(name, (np.array([0.0, -0.0, np.inf, -np.inf, np.nan]),), format, sf.nearest_even, want)
+            yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, oracle.specials)
 
 
-def _by_decimals(name: str, function: Callable[[Decimal], Decimal], x: Array, format: sf.Format) -> Iterator[Batch]:
+def _by_decimals(name: str, x: Array, format: sf.Format) -> Iterator[Batch]:
     with localcontext(_MANY_DIGITS):
-        exact = [Fraction(function(Decimal(float(v)))) for v in x]
+        exact = [Fraction(FUNCTIONS[name].exact(Decimal(float(v)))) for v in x]
     yield from _rounded(name, (x,), exact, format)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from simfloat.selftest.batch import Batch
+from simfloat.selftest.batch import Batch, Check
 
 
 class Outcome(NamedTuple):
@@ -16,7 +16,7 @@ class Outcome(NamedTuple):
     failure: str | None
 
 
-def run(checks: Mapping[str, Callable[[bool], Iterator[Batch]]], quick: bool = False) -> bool:
+def run(checks: Mapping[str, Check], quick: bool = False) -> bool:
     """Run the checks, print a line for each and one for all; true if every check passed."""
     start = time.perf_counter()
     outcomes = []

@@ -2,16 +2,18 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
-from experiments import command_line, display
-from experiments.__main__ import main
+from experiments import command_line, display, requirements
 from experiments.catalog import EXPERIMENTS
+from experiments.command_line import main
 from experiments.executors import one_by_one
 from experiments.experiment import FIRST_SEED
 from tests.experiments.toy import toy
@@ -22,6 +24,22 @@ ROOT = Path(__file__).parents[2]
 
 def invoke(*arguments, executor=one_by_one, **settings):
     return CliRunner(**settings).invoke(main, list(map(str, arguments)), obj=executor)
+
+
+def test_packages_that_are_missing_are_one_line_that_says_how_to_get_them():
+    code = (
+        "import runpy, sys\n"
+        "sys.modules['click'] = sys.modules['rich'] = None\n"
+        "runpy.run_module('experiments', run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    want = "The experiments need click, rich: pip install 'simfloat[experiments]'\n"
+    assert (done.returncode, done.stdout, done.stderr) == (2, "", want)
+
+
+def test_what_is_looked_for_is_the_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert {re.match(r"[\w-]+", line)[0] for line in extras["experiments"]} == set(requirements.IMPORTED)
 
 
 @pytest.fixture
@@ -195,7 +213,7 @@ def test_numbers_that_are_none_are_null(with_toy, tmp_path, monkeypatch):
 def test_output_that_nobody_takes_costs_no_results(redirect, code, tmp_path):
     script = (
         "import tests.experiments.toy as t, experiments.catalog as c, experiments.executors as e\n"
-        "from experiments.__main__ import main\n"
+        "from experiments.command_line import main\n"
         "import os; c.EXPERIMENTS['toy'] = t.toy()\n"
         "main(['run', 'toy', '--out', os.environ['OUT']], obj=e.one_by_one)\n"
     )

@@ -10,8 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import simfloat as sf
-from experiments.__main__ import main
 from experiments.catalog import EXPERIMENTS
+from experiments.command_line import main
 from experiments.executors import one_by_one
 from experiments.training import check_policy
 from experiments.update_cancellation.problems import synthetic
