@@ -16,6 +16,7 @@ from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format, FormatLike, Rounding, nearest_even
+from simfloat.formats.integers import is_integer
 
 #: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
 KEPT = 1 << 20
@@ -33,7 +34,7 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
 
     Raises ValueError unless `size` is a positive integer, and for exact sums, which have no format.
     """
-    if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 1:
+    if not is_integer(size, 1):
         raise ValueError(f"size must be a positive integer, the products of a run; got {size!r}.")
     return Blocked(int(size), inner=as_accumulator(inner), outer=as_accumulator(outer))
 

@@ -18,6 +18,7 @@ from simfloat.accumulate.units import cut_to_tf32, powers
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP16, FP32, Format, FormatLike, as_format, nearest_even
+from simfloat.formats.integers import is_integer
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)
@@ -105,7 +106,7 @@ class Fused(Accumulator):
 
 
 def _check_integer(name: str, value: object, least: int, most: int) -> None:
-    if not isinstance(value, int | np.integer) or isinstance(value, bool) or not least <= value <= most:
+    if not is_integer(value, least, most):
         raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")
 
 

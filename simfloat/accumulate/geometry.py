@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.formats.integers import is_integer
+
 Pair = tuple[int, int]
 
 
@@ -48,7 +50,7 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
         raise ValueError(
             f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w), got shapes {x.shape} and {w.shape}."
         )
-    if not _is_integer(groups, 1):
+    if not is_integer(groups, 1):
         raise ValueError(f"groups must be a positive integer, got {groups!r}.")
     if x.shape[1] != w.shape[1] * groups or len(w) % groups:
         raise ValueError(
@@ -70,13 +72,9 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
 
 def _pair(name: str, value: Any, least: int) -> Pair:
     """(rows, columns) of an option, which may be one integer for both."""
-    pair = (value, value) if _is_integer(value, least) else value
-    if isinstance(pair, tuple | list) and len(pair) == 2 and all(_is_integer(number, least) for number in pair):
+    pair = (value, value) if is_integer(value, least) else value
+    if isinstance(pair, tuple | list) and len(pair) == 2 and all(is_integer(number, least) for number in pair):
         return int(pair[0]), int(pair[1])
     raise ValueError(
         f"{name} must be an integer of at least {least}, or a pair (rows, columns) of them; got {value!r}."
     )
-
-
-def _is_integer(value: Any, least: int) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(value >= least)

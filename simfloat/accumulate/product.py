@@ -17,6 +17,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream
 from simfloat.formats import FormatLike, Rounding
+from simfloat.formats.integers import is_integer
 
 
 def matmul(
@@ -127,7 +128,7 @@ def sum(
     if axis is None:
         rows = x.reshape(1, -1)
         shape: tuple[int, ...] = ()
-    elif isinstance(axis, int | np.integer) and not isinstance(axis, bool) and -x.ndim <= axis < x.ndim:
+    elif is_integer(axis, -x.ndim, x.ndim - 1):
         rows = np.moveaxis(x, axis, -1)
         shape = rows.shape[:-1]
         rows = rows.reshape(math.prod(shape), x.shape[axis])

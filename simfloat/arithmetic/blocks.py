@@ -14,6 +14,7 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream, check_stream
 from simfloat.arithmetic.target import Target, check_rounding, result_dtype
 from simfloat.formats import E4M3, E8M0, FP32, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats.integers import is_integer
 
 LARGEST = np.float32(FP32.max)
 
@@ -111,11 +112,11 @@ def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule:
         raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")
     if block is None:
         block = 16 if scale == E4M3 else 32
-    if not isinstance(block, int | np.integer) or isinstance(block, bool) or block < 1:
+    if not is_integer(block, 1):
         raise ValueError(f"block must be a positive integer, the number of elements that share a scale; got {block!r}.")
     if x.ndim == 0:
         raise ValueError("block_quantize needs an array with an axis to cut into blocks, got a single number.")
-    if not isinstance(axis, int | np.integer) or not -x.ndim <= axis < x.ndim:
+    if not is_integer(axis, -x.ndim, x.ndim - 1):
         raise ValueError(f"axis must be an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     return int(block), int(axis) % x.ndim
 

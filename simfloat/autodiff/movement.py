@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
+from simfloat.formats.integers import is_integer
 from simfloat.simulation import Arithmetic
 
 
@@ -80,8 +81,7 @@ def index(a: Variable, key: Any) -> Made:
 
 
 def _is_index(part: Any) -> bool:
-    integer = isinstance(part, int | np.integer) and not isinstance(part, bool)
-    return integer or isinstance(part, slice) or part is None or part is Ellipsis
+    return is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis
 
 
 def pick(a: Variable, labels: NDArray[np.integer]) -> Made:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
+from simfloat.formats.integers import is_integer
 from simfloat.simulation import Arithmetic
 
 Axes = int | Sequence[int] | None
@@ -63,7 +64,7 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     Raises ValueError for an axis that is not there or comes twice.
     """
     given: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
-    integers = all(isinstance(a, int | np.integer) and not isinstance(a, bool) for a in given)
+    integers = all(is_integer(a) for a in given)
     axes = sorted(int(a) + ndim if a < 0 else int(a) for a in given) if integers else [ndim]
     if any(not 0 <= a < ndim for a in axes) or len(set(axes)) < len(axes):
         raise ValueError(f"axis {axis!r} does not name distinct axes of a tensor that has {ndim}.")

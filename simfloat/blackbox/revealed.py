@@ -6,8 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from simfloat.accumulate import Accumulator
 from simfloat.accumulate.units import UnitInputs, as_formats
 from simfloat.blackbox.candidates import candidates, evidence_of
@@ -16,6 +14,7 @@ from simfloat.blackbox.order import NothingLost, find_order
 from simfloat.blackbox.probe import BlackBox, NoOrder, Span, span_of
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import FP32, Format
+from simfloat.formats.integers import is_integer
 
 #: The most products of a sum that is to be revealed.
 MOST_TERMS = 2048
@@ -98,7 +97,7 @@ def _order(box: BlackBox, span: Span) -> tuple[Tree | None, str]:
 
 
 def _checked_terms(k: Any) -> int:
-    if not isinstance(k, int | np.integer) or isinstance(k, bool) or not 2 <= k <= MOST_TERMS:
+    if not is_integer(k, 2, MOST_TERMS):
         raise ValueError(f"k, the products of a sum, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
     return int(k)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
+from simfloat.formats.integers import is_integer
+
 if TYPE_CHECKING:  # numpy.random is imported when it is first used
     Seed: TypeAlias = np.random.Generator | int | None
 
@@ -38,6 +40,6 @@ def generator_of(rng: Seed) -> np.random.Generator:
             return _shared
     if isinstance(rng, np.random.Generator):
         return rng
-    if isinstance(rng, bool) or not isinstance(rng, int | np.integer) or rng < 0:
+    if not is_integer(rng, 0):
         raise ValueError(f"Initial values come from a NumPy generator or a seed, an integer from 0; got {rng!r}.")
     return np.random.default_rng(int(rng))

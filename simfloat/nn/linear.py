@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from simfloat.autodiff import Operand, Parameter, Tensor, linear
+from simfloat.formats.integers import is_integer
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 
@@ -27,7 +26,7 @@ class Linear(Module):
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:
         super().__init__()
         for name, size in (("in_features", in_features), ("out_features", out_features)):
-            if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
+            if not is_integer(size, 1):
                 raise ValueError(f"{name} must be a positive integer, got {size!r}.")
         generator = generator_of(rng)
         bound = 1 / math.sqrt(in_features)

@@ -285,6 +285,7 @@ def test_floor_agrees_with_gfloat(format, rng):
         (dict(scale="e8m1"), "numbers of E8M0 .* got e8m1"),
         (dict(axis=1), "axis must be an integer from -1 to 0, got 1"),
         (dict(axis=None), "axis must be .* got None"),
+        (dict(axis=True), "axis must be .* got True"),
         (dict(x=1.0), "an array with an axis"),
         (dict(format=sf.FP64), "Elements scaled by E8M0 are float32 numbers .* FP64 has others"),
         (dict(format=sf.BF16, scale=sf.E4M3), "Elements scaled by E4M3 are float32 numbers of at most 7.59"),
