@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any, NoReturn
 
-#: What a shell reports for a program ended by Ctrl-C; not taken from simfloat.terminal, whose package takes long to import.
+#: What a shell reports for a program ended by Ctrl-C; simfloat.terminal has it too, but is slow to import.
 INTERRUPTED = 130
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
