@@ -27,6 +27,9 @@ def guarded(command: Callable[[], int]) -> int:
         return code
     except KeyboardInterrupt:
         print("Interrupted.", file=sys.stderr)
+        # An interrupt that passed through an exec, of Numba or a dataclass, stays noted in CPython, which would then
+        # end by a signal in spite of the exit code; the next exec takes the note back.
+        exec("")
         return INTERRUPTED
     except OSError as error:
         if error.filename is not None:  # faults of files name them, those of standard output name nothing

@@ -66,3 +66,13 @@ def test_no_command_line_ends_in_a_traceback(arguments):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(selftest, "run", lambda options: 0)
         assert main(arguments) in (0, 2)
+
+
+def test_an_interrupt_that_passes_through_an_exec_ends_with_130(tmp_path):
+    body = """exec("raise KeyboardInterrupt")"""
+    lines = ("from simfloat.terminal import guarded", f"raise SystemExit(guarded(lambda: exec({body!r})))")
+    (tmp_path / "interrupted.py").write_text("\n".join(lines))
+    variables = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    run = [sys.executable, "-m", "interrupted"]
+    done = subprocess.run(run, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (130, "Interrupted.\n")
