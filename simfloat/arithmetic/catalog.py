@@ -71,6 +71,7 @@ _POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
     ("negative", "x", "-x.", ""),
     ("abs", "x", "|x|.", ""),
     ("relu", "x", "The larger of x and 0.", ""),
+    ("leaky_relu", "x slope", "x where it is positive, else slope * x.", ""),
 )
 
 _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
@@ -83,6 +84,7 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("reshape", "x", "movement", "The same elements in another shape."),
     ("transpose", "x", "movement", "The same elements with the axes in another order."),
     ("index", "x", "movement", "Some of the elements."),
+    ("pad", "x", "movement", "The same elements with a constant around them."),
     ("softmax", "x", "composite", "exp(d) / sum(exp(d)) with d = x - max(x)."),
     ("log_softmax", "x", "composite", "d - log(sum(exp(d))) with d = x - max(x)."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),

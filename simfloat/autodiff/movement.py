@@ -5,14 +5,18 @@ Their results are not rounded, and keep their format; gradients are rounded, to 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate.known import first_stranger
+from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
+from simfloat.formats import FP32, FP64, Format
 from simfloat.formats.integers import is_integer
 from simfloat.simulation import Arithmetic
 
@@ -41,6 +45,51 @@ def reshape(a: Variable, *shape: Any) -> Made:
             f"got {', '.join(map(repr, sizes))}."
         ) from None
     return finish(started, numbers, a.format, lambda u, g: u.round(g.reshape(before)))
+
+
+def flatten(a: Variable, start_dim: int = 0, end_dim: int = -1) -> Made:
+    """The axes from `start_dim` to `end_dim` as one; what has no axes gets one.
+
+    Raises ValueError unless both are axes and the first is not behind the last.
+    """
+    ndim = max(a.ndim, 1)
+    if not (is_integer(start_dim, -ndim, ndim - 1) and is_integer(end_dim, -ndim, ndim - 1)):
+        raise ValueError(f"flatten needs axes from {-ndim} to {ndim - 1}, got {start_dim!r} to {end_dim!r}.")
+    first, last = start_dim % ndim, end_dim % ndim
+    if first > last:
+        raise ValueError(f"flatten joins axes from the first to the last, got {start_dim} to {end_dim} of {ndim}.")
+    sizes = a.shape or (1,)
+    return reshape(a, (*sizes[:first], math.prod(sizes[first : last + 1]), *sizes[last + 1 :]))
+
+
+def pad(a: Variable, pad: Sequence[int], value: float = 0.0) -> Made:
+    """The same numbers with a constant around them, as in torch.nn.functional.pad.
+
+    pad is (before, after) of the last axis, then of the one before it, and so on.
+
+    Raises ValueError for widths that are no integers from 0, more of them than there are axes, and for a `value` that
+    is no number of the tensor's format: movement rounds nothing.
+    """
+    widths = tuple(pad) if isinstance(pad, tuple | list) else (pad,)
+    if len(widths) % 2 or len(widths) > 2 * a.ndim or not all(is_integer(width, 0) for width in widths):
+        raise ValueError(
+            f"pad takes a pair of integers from 0 for each of the last axes, the last one first; a tensor of shape "
+            f"{a.shape} got {pad!r}."
+        )
+    constant = as_operand(value, "value")
+    if constant.ndim or not _is_number_of(a.format, constant):
+        raise ValueError(f"pad takes one number of the tensor's format, {a.format or FP64}, got {value!r}.")
+    started, before = begin("pad", a), [(0, 0)] * (a.ndim - len(widths) // 2)
+    around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
+    inside = tuple(slice(first, first + size) for (first, _), size in zip(around, a.shape, strict=True))
+    dtype = a.numbers.dtype if _is_number_of(FP32, constant) else np.float64
+    numbers = np.full([first + size + last for (first, last), size in zip(around, a.shape, strict=True)], value, dtype)
+    numbers[inside] = a.numbers
+    return finish(started, numbers, a.format, lambda u, g: u.round(g[inside]))
+
+
+def _is_number_of(format: Format | None, constant: NDArray) -> bool:
+    return format is None or first_stranger(constant, format) is None
 
 
 def transpose(a: Variable, *axes: Any) -> Made:

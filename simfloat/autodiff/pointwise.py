@@ -17,7 +17,7 @@ from simfloat.simulation import Arithmetic
 
 T = TypeVar("T")
 
-ONE = np.ones((), np.float32)
+ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
 LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
 HALF, MINUS_HALF = np.array(0.5), np.array(-0.5)
@@ -104,6 +104,11 @@ class Pointwise(Operations[T]):
     relu = Unary(
         lambda u, g, y, a: u.round(where_above(a, g)),
         forward=lambda u, a: u.round(where_above(a, a)),
+    )
+    leaky_relu = Binary(
+        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ONE, b)),
+        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO, a)),
+        forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE, b)),
     )
     square = Unary(
         lambda u, g, y, a: u.multiply(*doubled(a, g, 2.0)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -162,6 +163,17 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
     def transpose(self, *axes: Any) -> Tensor:
         """The axes in another order, given one by one or as a tuple; reversed if none is given."""
         return tensor_of(movement.transpose(self, *axes))
+
+    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
+        """The axes from `start_dim` to `end_dim` as one."""
+        return tensor_of(movement.flatten(self, start_dim, end_dim))
+
+    def pad(self, pad: Sequence[int], value: float = 0.0) -> Tensor:
+        """The same numbers with `value` around them: pad is (before, after) of the last axis, then of that before it.
+
+        As torch.nn.functional.pad. Raises ValueError for a `value` that is no number of the tensor's format.
+        """
+        return tensor_of(movement.pad(self, pad, value))
 
     @property
     def T(self) -> Tensor:

@@ -1,10 +1,25 @@
 """Layers and losses, written with the operations of tensors: a policy reaches all of them."""
 
 from simfloat.autodiff import Parameter
+from simfloat.nn.activations import LeakyReLU, ReLU
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
+from simfloat.nn.flatten import Flatten
 from simfloat.nn.initial import seed
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import cross_entropy, mse_loss
 from simfloat.nn.module import Module
 
-__all__ = ["MLP", "Linear", "Module", "Parameter", "ReLULinear", "Sequential", "cross_entropy", "mse_loss", "seed"]
+__all__ = [
+    "MLP",
+    "Flatten",
+    "LeakyReLU",
+    "Linear",
+    "Module",
+    "Parameter",
+    "ReLU",
+    "ReLULinear",
+    "Sequential",
+    "cross_entropy",
+    "mse_loss",
+    "seed",
+]

@@ -1,16 +1,16 @@
-"""Modules: trees of parameters with names."""
+"""Modules: trees of parameters and buffers with names."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
-from simfloat.nn.state import fitting_arrays
+from simfloat.nn.state import Held, as_buffer, fitting_arrays
 from simfloat.nn.text import tree
 from simfloat.simulation import Names, module_running
 
@@ -18,6 +18,7 @@ from simfloat.simulation import Names, module_running
 class Module(Owned):
     """A part of a model: the parameters and modules among its attributes belong to it, in the order of assignment.
 
+    So do buffers, arrays that are part of its state though nothing learns them, which `register_buffer` adds.
     Names, shapes and `state_dict` keys are torch.nn's. A path such as ``hidden.0.weight`` names the same thing in
     policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
     first of its paths. What runs inside the call of another module runs under its path there; a module that is called
@@ -25,11 +26,15 @@ class Module(Owned):
     """
 
     training = True
+    _persistent: Mapping[str, bool] = {}  # its buffers' names, and whether they are part of the state
 
     def __init__(self) -> None:
         self.training = True
 
     def __setattr__(self, name: str, value: Any) -> None:
+        if name in self._persistent:
+            object.__setattr__(self, name, self._checked_buffer(name, value))
+            return
         if isinstance(value, Owned):
             self._check_part(name, value)
         elif value is not None and isinstance(vars(self).get(name), Owned):
@@ -47,7 +52,35 @@ class Module(Owned):
 
     def __delattr__(self, name: str) -> None:
         object.__delattr__(self, name)
+        self._persistent = {other: kept for other, kept in self._persistent.items() if other != name}
         parts_changed()
+
+    def register_buffer(self, name: str, array: ArrayLike | None, persistent: bool = True) -> None:
+        """Make an array a part of the module that nothing learns, as the attribute `name`, which may be assigned.
+
+        Integers and truth values keep their type; other numbers are held as float32 or float64. None takes the place of
+        an array that is absent, or comes later. Buffers are part of `state_dict` unless `persistent` is False.
+
+        Raises ValueError for a name that is taken or no name of a part, and for what holds no numbers.
+        """
+        if not isinstance(name, str) or not name or "." in name or hasattr(Module, name):
+            raise ValueError(
+                f"A buffer's name is text without dots that no attribute of every module has; got {name!r}."
+            )
+        if name in vars(self) and name not in self._persistent:
+            raise ValueError(f"{type(self).__name__} has an attribute {name!r} already; choose another name.")
+        checked = self._checked_buffer(name, array)
+        self._persistent = {**self._persistent, name: bool(persistent)}
+        object.__setattr__(self, name, checked)
+
+    def _checked_buffer(self, name: str, value: Any) -> NDArray | None:
+        """What the buffer `name` holds when it is given `value`."""
+        if isinstance(value, Owned | Tensor):
+            raise ValueError(
+                f"{name!r} is a buffer of {type(self).__name__}; assign an array or None to it, not a "
+                f"{type(value).__name__}."
+            )
+        return None if value is None else as_buffer(value, name)
 
     def _check_part(self, name: str, part: Owned) -> None:
         """Raise ValueError unless `part` may be the attribute `name`."""
@@ -87,6 +120,11 @@ class Module(Owned):
     def _parameters(self) -> dict[str, Parameter]:
         """Its own parameters by name."""
         return {name: value for name, value in vars(self).items() if isinstance(value, Parameter)}
+
+    @property
+    def _buffers(self) -> dict[str, NDArray]:
+        """Its own buffers by name, without those that are None."""
+        return {name: array for name in self._persistent if (array := vars(self)[name]) is not None}
 
     @property
     def _modules(self) -> dict[str, Module]:
@@ -132,10 +170,34 @@ class Module(Owned):
                     seen.add(id(parameter))
                     yield _below(where, name), parameter
 
-    def _occurrences(self, path: str = "") -> Iterator[tuple[str, Parameter]]:
-        """Pairs of path and parameter, a parameter that occurs several times under each of its paths."""
-        for name, parameter in self._parameters.items():
-            yield _below(path, name), parameter
+    def named_buffers(self, path: str = "") -> Iterator[tuple[str, NDArray]]:
+        """Pairs of path and buffer, those of each module once."""
+        for where, module in self.named_modules(path):
+            for name, array in module._buffers.items():
+                yield _below(where, name), array
+
+    def buffers(self) -> Iterator[NDArray]:
+        """The buffers of this module and of those inside."""
+        for _, array in self.named_buffers():
+            yield array
+
+    def _held(self, path: str) -> Iterator[tuple[str, Held]]:
+        """What of the module's own is part of a state: parameters, then buffers, as in torch."""
+        buffers = [name for name in self._buffers if self._persistent[name]]
+        for name in (*self._parameters, *buffers):
+            yield _below(path, name), Held(self, name)
+
+    def _state(self) -> dict[str, Held]:
+        """All that is part of the state, each once, in torch's order."""
+        found: dict[tuple[int, str], tuple[str, Held]] = {}
+        for where, module in self.named_modules():
+            for path, held in module._held(where):
+                found.setdefault(held.identity, (path, held))
+        return dict(found.values())
+
+    def _occurrences(self, path: str = "") -> Iterator[tuple[str, Held]]:
+        """The same with what occurs several times under each of its paths."""
+        yield from self._held(path)
         for name, module in self._modules.items():
             yield from module._occurrences(_below(path, name))
 
@@ -162,20 +224,20 @@ class Module(Owned):
         return self.train(False)
 
     def state_dict(self) -> dict[str, NDArray]:
-        """Copies of the parameters' numbers by path, each parameter once."""
-        return {path: parameter.numbers.copy() for path, parameter in self.named_parameters()}
+        """Copies of the numbers of parameters and persistent buffers by path, each once, in torch's order."""
+        return {path: held.numbers.copy() for path, held in self._state().items()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the parameters' numbers from `state`, arrays by path: all of them, or none if one does not fit.
+        """Take the numbers of parameters and buffers from `state`, arrays by path: all of them, or none if one does not
+        fit.
 
-        A parameter that occurs under several paths may be given under each of them, as in torch's state of a model with
-        tied parameters, if the numbers are the same.
+        What occurs under several paths may be given under each of them, as in torch's state of a model with tied
+        parameters, if the numbers are the same.
 
         Raises ValueError naming the keys that are missing or unknown, shapes that differ, and what holds no numbers.
         """
-        listed, names = dict(self.named_parameters()), dict(self._occurrences())
-        for parameter, array in fitting_arrays(listed, names, state):
-            parameter.data = array
+        for held, array in fitting_arrays(self._state(), dict(self._occurrences()), state):
+            held.take(array)
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of its repr: the arguments that made it."""

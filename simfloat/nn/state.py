@@ -1,9 +1,9 @@
-"""A model's numbers as arrays by path: what a state must be to be loaded."""
+"""A model's numbers as arrays by path: where they are held, and what a state must be to be loaded."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,29 +12,76 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 
 
-def fitting_arrays(
-    listed: Mapping[str, Parameter], names: Mapping[str, Parameter], state: Mapping[str, Any]
-) -> list[tuple[Parameter, NDArray]]:
-    """Every parameter of a model with a copy of its new numbers; ValueError unless all of the state fits.
+class Held(NamedTuple):
+    """A parameter or a buffer: the module that holds it, and its name there."""
 
-    listed holds each parameter once, under its path; names holds it under every path where it occurs.
+    module: Any
+    name: str
+
+    @property
+    def value(self) -> Parameter | NDArray:
+        """The parameter itself, or the buffer's array."""
+        return vars(self.module)[self.name]
+
+    @property
+    def identity(self) -> tuple[int, str]:
+        """What is equal for two that are one: a tied parameter, or a buffer of a module that occurs twice."""
+        value = self.value
+        return (id(value), "") if isinstance(value, Parameter) else (id(self.module), self.name)
+
+    @property
+    def numbers(self) -> NDArray:
+        """Its numbers."""
+        value = self.value
+        return value.numbers if isinstance(value, Parameter) else value
+
+    def take(self, array: NDArray) -> None:
+        """Hold these numbers from now on."""
+        value = self.value
+        if isinstance(value, Parameter):
+            value.data = array
+        else:
+            setattr(self.module, self.name, array)
+
+
+def as_buffer(value: Any, what: str) -> NDArray:
+    """An array that a buffer can hold: integers and truth values as they are, other numbers as float32 or float64."""
+    if isinstance(value, np.ndarray | np.generic | int) and (array := np.asarray(value)).dtype.kind in "biu":
+        return array
+    return as_operand(value, what)
+
+
+def fitting_arrays(
+    listed: Mapping[str, Held], names: Mapping[str, Held], state: Mapping[str, Any]
+) -> list[tuple[Held, NDArray]]:
+    """All that a model holds, each with a copy of its new numbers; ValueError unless all of the state fits.
+
+    listed has each parameter and buffer once, under its path; names has it under every path where it occurs.
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
     missing, unknown = [path for path in listed if path not in state], [key for key in state if key not in names]
     if missing or unknown:
         raise ValueError(f"The state does not fit the model: missing {missing}, unknown {unknown}.")
-    arrays = {path: _array(path, names[path], state[path]) for path in state}
-    first = {id(parameter): path for path, parameter in listed.items()}
-    for path, parameter in names.items():
-        name = first[id(parameter)]
-        if path in arrays and not np.array_equal(arrays[path], arrays[name], equal_nan=True):
-            raise ValueError(f"{name} and {path} are one parameter; the state gives it different numbers.")
-    return [(parameter, arrays[path]) for path, parameter in listed.items()]
+    arrays = {path: _array(path, names[path].numbers, state[path]) for path in state}
+    first = {held.identity: path for path, held in listed.items()}
+    for path, held in names.items():
+        name = first[held.identity]
+        if path in arrays and not np.array_equal(arrays[path], arrays[name], equal_nan=arrays[path].dtype.kind == "f"):
+            kind = "parameter" if isinstance(held.value, Parameter) else "buffer"
+            raise ValueError(f"{name} and {path} are one {kind}; the state gives it different numbers.")
+    return [(held, arrays[path]) for path, held in listed.items()]
 
 
-def _array(path: str, parameter: Parameter, value: Any) -> NDArray:
+def _array(path: str, before: NDArray, value: Any) -> NDArray:
+    """A copy of the new numbers: of the old ones' shape, and of their type where they are no floats."""
     array = np.array(as_operand(value, path))
-    if array.shape != parameter.shape:
-        raise ValueError(f"{path} has shape {parameter.shape}, the state {array.shape}.")
-    return array
+    if array.shape != before.shape:
+        raise ValueError(f"{path} has shape {before.shape}, the state {array.shape}.")
+    if before.dtype.kind == "f":
+        return array
+    with np.errstate(invalid="ignore"):  # numbers that the type lacks
+        whole = array.astype(before.dtype)
+    if not (whole == array).all():
+        raise ValueError(f"{path} holds {before.dtype} numbers, the state others.")
+    return whole

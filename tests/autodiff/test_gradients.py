@@ -22,6 +22,18 @@ def of_one(name):
     return lambda a: theirs(a) if isinstance(a, torch.Tensor) else getattr(a, name)()
 
 
+def leaky_relu(a, slope):
+    if isinstance(a, sf.Tensor):
+        return a.leaky_relu(slope)
+    if isinstance(slope, float):
+        return torch.nn.functional.leaky_relu(a, slope)
+    return torch.nn.functional.prelu(a, slope)
+
+
+def padded(a, widths, value=0.0):
+    return a.pad(widths, value) if isinstance(a, sf.Tensor) else torch.nn.functional.pad(a, widths, value=value)
+
+
 CASES = {
     **{name: (of_one(name), (POSITIVE if oracle.positive else A,)) for name, oracle in FUNCTIONS.items()},
     "add": (lambda a, b: a + b, (A, B)),
@@ -40,6 +52,8 @@ CASES = {
     "power of a scalar": (lambda a: 2.5**a, (A,)),
     "power at zero": (lambda a, b: a**b, (np.array([0.0, 0.0, 2.0, 0.0]), np.array([0.0, 2.0, 0.0, 1.0]))),
     "relu": (lambda a: a.relu(), (A,)),
+    "leaky_relu": (lambda a: leaky_relu(a, 0.1), (A,)),
+    "leaky_relu of a learned slope": (lambda a, b: leaky_relu(a, b), (CUBE[:, :, 0], np.array([0.25]))),
     "abs": (lambda a: a.abs(), (A,)),
     "square": (lambda a: a.square(), (A,)),
     "same operand twice": (lambda a: a * a + a, (A,)),
@@ -57,6 +71,9 @@ CASES = {
     "dot": (lambda a, b: a @ b, (ROW, ROW + 1)),
     "reshape": (lambda a: (a.reshape(2, 10) * a.reshape(2, 10)).reshape(20), (A,)),
     "transpose": (lambda a, b: a.T @ b, (A, B)),
+    "flatten": (lambda a, b: a.flatten(1) @ b, (CUBE, RNG.standard_normal((20, 2)))),
+    "flatten everything": (lambda a, b: a.flatten() * b.flatten(0, 1), (A, B)),
+    "pad": (lambda a: padded(padded(a, (1, 0, 0, 2)), (2, 1), 3.0).square(), (A,)),
     "index": (lambda a: a[1:, ::2] * a[0, 1], (A,)),
     "softmax": (lambda a: a.softmax(-1) * 3.0, (A,)),
     "softmax of axis 0": (lambda a: a.softmax(0).square(), (A,)),

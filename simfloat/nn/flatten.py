@@ -1,0 +1,22 @@
+"""The step from images to vectors."""
+
+from __future__ import annotations
+
+from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.nn.module import Module
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples."""
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C * H * W), as an example."""
+        return as_tensor(x).flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """Its axes."""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"
