@@ -72,6 +72,9 @@ _POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
     ("abs", "x", "|x|.", ""),
     ("relu", "x", "The larger of x and 0.", ""),
     ("leaky_relu", "x slope", "x where it is positive, else slope * x.", ""),
+    ("maximum", "a b", "The larger of a and b: NaN if one is; +0 is above -0.", ""),
+    ("minimum", "a b", "The smaller of a and b: NaN if one is; -0 is below +0.", ""),
+    ("clip", "x min max", "x, but min where it is below, and max where that is above max: NaN if one is.", ""),
 )
 
 _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
@@ -81,10 +84,17 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("sum", "x", "reduction", "The sum of elements."),
     ("mean", "x", "reduction", "The sum of elements, divided by their number."),
     ("max", "x", "reduction", "The largest of elements."),
+    ("min", "x", "reduction", "The smallest of elements."),
     ("reshape", "x", "movement", "The same elements in another shape."),
     ("transpose", "x", "movement", "The same elements with the axes in another order."),
+    ("broadcast_to", "x", "movement", "The same elements, repeated to fill a shape."),
     ("index", "x", "movement", "Some of the elements."),
     ("pad", "x", "movement", "The same elements with a constant around them."),
+    ("split", "x", "movement", "The parts along an axis."),
+    ("concatenate", "a b", "movement", "Elements of several, one after the other along an axis."),
+    ("stack", "a b", "movement", "Elements of several, along a new axis."),
+    ("where", "a b", "movement", "Elements of a where a condition holds, else of b."),
+    ("var", "x", "composite", "The mean of (x - mean(x))^2."),
     ("softmax", "x", "composite", "exp(d) / sum(exp(d)) with d = x - max(x)."),
     ("log_softmax", "x", "composite", "d - log(sum(exp(d))) with d = x - max(x)."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),

@@ -1,6 +1,6 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
-from simfloat.autodiff.functions import linear, pick
+from simfloat.autodiff.functions import concatenate, linear, pick, stack, where
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import Tensor, as_tensor
@@ -11,6 +11,9 @@ __all__ = [
     "Tensor",
     "as_tensor",
     "begin_update",
+    "concatenate",
     "linear",
     "pick",
+    "stack",
+    "where",
 ]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
 
-from simfloat.autodiff import contractions, movement
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.autodiff import contractions, indexing, joining
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import Tensor, tensor_of
 
@@ -17,4 +19,33 @@ def linear(x: Operand, weight: Operand) -> Tensor:
 
 def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:
     """For every row of `a` (..., classes) the element that `labels` (...) names."""
-    return tensor_of(movement.pick(a, labels))
+    return tensor_of(indexing.pick(a, labels))
+
+
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+    """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
+
+    As in every movement no number is rounded. The result's `format` is the one that all have in common; of several it
+    is the narrowest of them that holds the numbers of all, or else of the catalog (FP32 for BF16 and FP16); it is None
+    if one of them is data, of which nothing is known.
+
+    Raises ValueError for no tensors, for shapes that do not fit, and for an axis that is not there.
+    """
+    return tensor_of(joining.concatenate(tensors, axis))
+
+
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+    """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`."""
+    return tensor_of(joining.stack(tensors, axis))
+
+
+def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
+    """The elements of `a` where `condition` holds, else those of `b`; the three shapes are broadcast.
+
+    condition holds truth values, as comparisons of tensors do. The `format` is that of `concatenate`; a number such
+    as 0.0 or -inf counts only where the other operand's format does not have it. Gradients of an operand that was
+    broadcast are added through the policy's `reduce`.
+
+    Raises ValueError for shapes that do not fit, and for a condition that holds no truth values.
+    """
+    return tensor_of(joining.where(condition, a, b))

@@ -1,4 +1,4 @@
-"""Operations that move numbers.
+"""Operations that give numbers another shape.
 
 Their results are not rounded, and keep their format; gradients are rounded, to the role of what they reach.
 """
@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.known import first_stranger
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.record import Made, begin, finish, passed_to
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import FP32, FP64, Format
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import Arithmetic
 
 
-def _seen(a: Variable) -> NDArray:
+def seen(a: Variable) -> NDArray:
     """The numbers to be moved. Views of a parameter's are read-only: what is written to it, it must know of."""
     if not a.is_weight:
         return a.numbers
@@ -38,7 +37,7 @@ def reshape(a: Variable, *shape: Any) -> Made:
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     started, before = begin("reshape", a), a.shape
     try:
-        numbers = _seen(a).reshape(sizes)
+        numbers = seen(a).reshape(sizes)
     except (TypeError, ValueError):
         raise ValueError(
             f"reshape needs integers whose product is {a.size}, the size of shape {before}, one of them may be -1; "
@@ -100,7 +99,7 @@ def transpose(a: Variable, *axes: Any) -> Made:
     order = _order(axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes, a.ndim)
     inverse = tuple(int(i) for i in np.argsort(order))
     started = begin("transpose", a)
-    return finish(started, _seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
+    return finish(started, seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
 
 
 def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
@@ -114,32 +113,43 @@ def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
     return order
 
 
-def index(a: Variable, key: Any) -> Made:
-    """Elements or slices, by integers, slices, None and `...`."""
-    parts = key if isinstance(key, tuple) else (key,)
-    if not all(_is_index(part) for part in parts):
-        raise ValueError(f"Tensors are indexed by integers, slices, None and ...; got {key!r}.")
-    started, before = begin("index", a), a.shape
-
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype)
-        full[key] = g
-        return u.round(full)
-
-    return finish(started, np.asarray(_seen(a)[key]), a.format, derivative)
+def swapaxes(a: Variable, first: int, second: int) -> Made:
+    """Two axes exchanged."""
+    i, j = (place_of(axis, a.ndim, "swapaxes") for axis in (first, second))
+    order = list(range(a.ndim))
+    order[i], order[j] = j, i
+    return transpose(a, order)
 
 
-def _is_index(part: Any) -> bool:
-    return is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis
+def squeeze(a: Variable, axis: int | Sequence[int] | None = None) -> Made:
+    """Without axes of size one: all of them, or those named. Raises ValueError for a named axis of another size."""
+    named: Sequence[int] = axis if isinstance(axis, tuple | list) else () if axis is None else (axis,)
+    dropped = [place_of(one, a.ndim, "squeeze") for one in named]
+    if axis is None:
+        dropped = [i for i, size in enumerate(a.shape) if size == 1]
+    if any(a.shape[i] != 1 for i in dropped):
+        raise ValueError(f"squeeze drops axes of size one; axis {axis!r} of shape {a.shape} is none.")
+    return reshape(a, [size for i, size in enumerate(a.shape) if i not in dropped])
 
 
-def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
-    """For every row of `a` (..., classes) the element that `labels` (...) names."""
-    started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
+def unsqueeze(a: Variable, axis: int) -> Made:
+    """With a new axis of size one, at the place `axis` of the result."""
+    place = place_of(axis, a.ndim + 1, "unsqueeze")
+    return reshape(a, [*a.shape[:place], 1, *a.shape[place:]])
 
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype)
-        np.put_along_axis(full, places, g[..., np.newaxis], -1)
-        return u.round(full)
 
-    return finish(started, np.take_along_axis(a.numbers, places, -1)[..., 0], a.format, derivative)
+def place_of(axis: Any, ndim: int, operation: str) -> int:
+    """An axis as a number from 0; ValueError naming the operation where there is none."""
+    if not is_integer(axis, -ndim, ndim - 1):
+        raise ValueError(f"{operation} needs an axis from {-ndim} to {ndim - 1}, got {axis!r}.")
+    return int(axis) % ndim
+
+
+def broadcast_to(a: Variable, shape: Sequence[int]) -> Made:
+    """The numbers repeated to fill `shape`, by NumPy's rules; their gradients are added through `reduce`."""
+    started, before = begin("broadcast_to", a), a.shape
+    try:
+        numbers = np.broadcast_to(a.numbers, tuple(shape))
+    except (TypeError, ValueError):
+        raise ValueError(f"Shape {before} does not broadcast to {shape!r}.") from None
+    return finish(started, numbers, a.format, lambda u, g: passed_to(u, g, before))

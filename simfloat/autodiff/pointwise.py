@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.rule import Binary, Operations, Rule, Ternary, Unary
+from simfloat.autodiff.rule import Binary, Bounded, Operations, Rule, Ternary, Unary
 from simfloat.simulation import Arithmetic
 
 T = TypeVar("T")
@@ -86,6 +86,32 @@ def where_above(a: NDArray, x: NDArray) -> NDArray:
     return np.asarray(image * ~(a <= 0)).view(x.dtype)
 
 
+def larger(a: NDArray, b: NDArray) -> NDArray:
+    """The larger of two numbers: NaN if one is, and +0 of two zeros of unlike signs."""
+    return -smaller(-a, -b)
+
+
+def smaller(a: NDArray, b: NDArray) -> NDArray:
+    """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
+    return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
+
+
+def share(u: Arithmetic, g: NDArray, own: NDArray, other: NDArray) -> NDArray:
+    """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
+    number = g.dtype.type
+    return u.multiply(np.where(own < other, number(0), g), np.where(own == other, number(0.5), number(1)))
+
+
+def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """a, but `low` where it is below, and `high` where that is above `high`."""
+    return smaller(larger(a, low), high)
+
+
+def chosen(u: Arithmetic, g: NDArray, where: NDArray) -> NDArray:
+    """g where it is chosen, else 0."""
+    return u.round(np.where(where, g, g.dtype.type(0)))
+
+
 class Pointwise(Operations[T]):
     """The pointwise operations of a tensor."""
 
@@ -109,6 +135,22 @@ class Pointwise(Operations[T]):
         lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ONE, b)),
         lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO, a)),
         forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE, b)),
+    )
+    maximum = Binary(
+        lambda u, g, y, a, b: share(u, g, a, b),
+        lambda u, g, y, a, b: share(u, g, b, a),
+        forward=lambda u, a, b: u.round(larger(a, b)),
+    )
+    minimum = Binary(
+        lambda u, g, y, a, b: share(u, g, -a, -b),
+        lambda u, g, y, a, b: share(u, g, -b, -a),
+        forward=lambda u, a, b: u.round(smaller(a, b)),
+    )
+    clip = Bounded(
+        lambda u, g, y, a, low, high: chosen(u, g, (a >= low) & (a <= high)),
+        lambda u, g, y, a, low, high: chosen(u, g, (a < low) & (low < high)),
+        lambda u, g, y, a, low, high: chosen(u, g, (a > high) | (high < low)),
+        forward=lambda u, a, low, high: u.round(between(a, low, high)),
     )
     square = Unary(
         lambda u, g, y, a: u.multiply(*doubled(a, g, 2.0)),

@@ -36,16 +36,16 @@ def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
 
 
-def maximum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
-    """The largest element along `axis`; the gradient goes to the first one that is."""
-    started = begin("max", a)
+def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
+    """The largest element along `axis`, or for "min" the smallest; the gradient goes to the first one that is."""
+    started = begin(operation, a)
     axes, shape = normalized_axes(axis, a.ndim), a.shape
     last = range(-len(axes), 0)
     moved = np.moveaxis(a.numbers, axes, last)
     rows = moved.reshape(*moved.shape[: a.ndim - len(axes)], math.prod(shape[i] for i in axes))
     if not rows.shape[-1]:
-        raise ValueError(f"max needs at least one element along axis {axis!r} of a tensor of shape {shape}.")
-    first = rows.argmax(-1)[..., np.newaxis]
+        raise ValueError(f"{operation} needs at least one element along axis {axis!r} of a tensor of shape {shape}.")
+    first = (rows.argmax(-1) if operation == "max" else rows.argmin(-1))[..., np.newaxis]
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(rows.shape, g.dtype)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import MethodType
 from typing import Any, Generic, Self, TypeVar, overload
@@ -104,3 +105,22 @@ class Ternary(Rule):
     def __get__(self, tensor: Operations[T], owner: type) -> Callable[[Operand, Operand], T]: ...
     def __get__(self, tensor: Operations[T] | None, owner: type) -> Self | Callable[[Operand, Operand], T]:
         return self if tensor is None else MethodType(self, tensor)
+
+
+class Bounded(Rule):
+    """A rule of an operand and two bounds: a method that takes `min`, `max`, or both."""
+
+    @overload
+    def __get__(self, tensor: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, tensor: Operations[T], owner: type) -> Callable[..., T]: ...
+    def __get__(self, tensor: Operations[T] | None, owner: type) -> Self | Callable[..., T]:
+        return self if tensor is None else MethodType(self, tensor)
+
+    def __call__(  # type: ignore[override]
+        self, tensor: Any, min: Operand | None = None, max: Operand | None = None
+    ) -> Any:
+        """The operation as a method of a tensor."""
+        if min is None and max is None:
+            raise ValueError(f"{self.__name__} needs min, max or both, got neither.")
+        return super().__call__(tensor, -math.inf if min is None else min, math.inf if max is None else max)

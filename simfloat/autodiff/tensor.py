@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import contractions, movement, reductions
+from simfloat.autodiff import contractions, indexing, joining, movement, reductions
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.record import Made, Operand
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.variable import Variable
+from simfloat.formats.integers import is_integer
 from simfloat.simulation import composite, current
 
 
@@ -115,7 +117,10 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
         return self.abs()
 
     def __getitem__(self, key: Any) -> Tensor:
-        return tensor_of(movement.index(self, key))
+        return tensor_of(indexing.index(self, key))
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
 
     #: NumPy arrays on the left leave an operation to the tensor.
     __array_ufunc__ = None
@@ -136,7 +141,25 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
 
     def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """The largest element along `axis`; the gradient goes to the first one that is."""
-        return tensor_of(reductions.maximum(self, axis, keepdims))
+        return tensor_of(reductions.extreme("max", self, axis, keepdims))
+
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """The smallest element along `axis`; the gradient goes to the first one that is."""
+        return tensor_of(reductions.extreme("min", self, axis, keepdims))
+
+    def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Tensor:
+        """The sum of (x - mean(x))^2 over `axis`, divided by the number of terms less `correction`; steps are rounded.
+
+        Raises ValueError unless correction is an integer from 0.
+        """
+        if not is_integer(correction, 0):
+            raise ValueError(f"correction is an integer from 0, got {correction!r}.")
+        with composite("var"):
+            squares = (self - self.mean(axis, keepdims=True)).square()
+            if not correction:
+                return squares.mean(axis, keepdims)
+            count = math.prod(self.shape[i] for i in normalized_axes(axis, self.ndim))
+            return squares.sum(axis, keepdims) / float(count - correction)
 
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded."""
@@ -179,6 +202,30 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
     def T(self) -> Tensor:
         """The axes in reversed order."""
         return self.transpose()
+
+    def swapaxes(self, first: int, second: int) -> Tensor:
+        """Two axes exchanged."""
+        return tensor_of(movement.swapaxes(self, first, second))
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
+        """Without axes of size one: all of them, or those named."""
+        return tensor_of(movement.squeeze(self, axis))
+
+    def unsqueeze(self, axis: int) -> Tensor:
+        """With a new axis of size one, at the place `axis` of the result."""
+        return tensor_of(movement.unsqueeze(self, axis))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
+        """The numbers repeated to fill `shape`; their gradients are added through the policy's `reduce`."""
+        return tensor_of(movement.broadcast_to(self, shape))
+
+    def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
+        """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
+        return tuple([tensor_of(part) for part in joining.split(self, sizes, axis)])
+
+    def masked_fill(self, mask: ArrayLike, value: Operand) -> Tensor:
+        """`value` where the mask holds, else the numbers themselves; see `where`."""
+        return tensor_of(joining.where(mask, value, self))
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.numbers!r}{', requires_grad=True' if self.requires_grad else ''})"

@@ -159,7 +159,7 @@ class Roles:
     )
     reduce: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
-        (*ROUNDED, PARAMETER), without_matrix_unit,
+        (*ROUNDED, MOVEMENT, PARAMETER), without_matrix_unit,
     )  # fmt: skip
     rounding: Role[Rounding, Rounding] = Role(
         MODE, "the mode of every rounding but that of operands and stored weights",

@@ -1,0 +1,117 @@
+"""Elements of tensors by their places: integers, slices, arrays of integers, masks.
+
+Results are not rounded, and keep their format. Elements that are named several times have the sum of their gradients,
+through the policy's `reduce`, in the row-major order of the result; other gradients are rounded, to their role.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic import Observer
+from simfloat.autodiff.movement import seen
+from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.variable import Variable
+from simfloat.formats.integers import is_integer
+from simfloat.simulation import Arithmetic
+
+
+def index(a: Variable, key: Any) -> Made:
+    """Elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy has it.
+
+    Raises ValueError for other keys, and for places that the tensor does not have.
+    """
+    parts = tuple(_part(part, key) for part in (key if isinstance(key, tuple) else (key,)))
+    started, before = begin("index", a), a.shape
+    try:
+        numbers = np.asarray(seen(a)[parts])
+    except IndexError as error:
+        raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        full = np.zeros(before, g.dtype)
+        full[parts] = g
+        return u.round(full)
+
+    def derivative_of_rows(u: Arithmetic, g: NDArray) -> NDArray:
+        named = parts[0].astype(np.intp)
+        places = np.where(named < 0, named + before[0], named).reshape(-1)
+        return added_rows(u, g, places, (before[0], math.prod(before[1:]))).reshape(before)
+
+    def derivative_of_elements(u: Arithmetic, g: NDArray) -> NDArray:
+        count = math.prod(before)
+        places = np.arange(count).reshape(before)[parts]
+        return added_rows(u, g, places.reshape(-1), (count, 1)).reshape(before)
+
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    if len(parts) == 1 and arrays and arrays[0].dtype != bool:
+        return finish(started, numbers, a.format, derivative_of_rows)
+    return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative)
+
+
+def _part(part: Any, key: Any) -> Any:
+    """A part of a key: as it is, or as an array of integers or truth values."""
+    if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
+        return part
+    if isinstance(part, list | np.ndarray):
+        array = np.asarray(part)
+        if array.dtype.kind in "iub":
+            return array
+        if not array.size:
+            return array.astype(np.intp)
+    raise ValueError(
+        f"Tensors are indexed by integers, slices, None, ..., and arrays of integers or truth values; got {key!r}."
+    )
+
+
+def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
+    """For every row of `a` (..., classes) the element that `labels` (...) names."""
+    started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        full = np.zeros(before, g.dtype)
+        np.put_along_axis(full, places, g[..., np.newaxis], -1)
+        return u.round(full)
+
+    return finish(started, np.take_along_axis(a.numbers, places, -1)[..., 0], a.format, derivative)
+
+
+def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
+    """The rows of g, one for each of `places`, added into an array of `shape`; rows that none names are zero.
+
+    Rows of one place are added in their order; there is nothing to add where a place is named once.
+    """
+    count, width = shape
+    rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype)
+    uses = np.bincount(places, minlength=count)
+    if uses.max(initial=0) < 2:
+        full[places] = rows
+        return u.round(full)
+    observer = u.target.observer
+    heard = _Together()
+    told = u.heard_by(heard) if observer is not None else u
+    order, times = np.argsort(places, kind="stable"), uses[places]
+    full[places[times == 1]] = rows[times == 1]
+    result = np.empty(shape, u.target.dtype)
+    result[uses < 2] = told.round(full[uses < 2])
+    for number in np.unique(times[times > 1]):
+        named = uses == number
+        together = rows[order[times[order] == number]].reshape(np.count_nonzero(named), number, width)
+        result[named] = told.sum(together, (1,))
+    if observer is not None:
+        observer.observe(heard.events, u.target.operation)
+    return result
+
+
+class _Together(Observer):
+    """An observer that adds up what it hears: several roundings that are those of one result."""
+
+    events: Any = 0
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Add the events of one call."""
+        self.events = self.events + events

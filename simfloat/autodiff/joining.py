@@ -1,0 +1,138 @@
+"""Operations that join tensors, choose between them, and part them.
+
+Numbers are not rounded. The result's format is the one that its parts have in common; of several the narrowest of them
+that holds the numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant
+without axes counts only if that format does not have it. Gradients are rounded, to the role of what they reach.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.autodiff.movement import place_of, seen
+from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to
+from simfloat.autodiff.variable import Derivative, Variable, as_variable
+from simfloat.formats import Format, nearest_even
+from simfloat.formats.integers import is_integer
+from simfloat.simulation import widest
+
+
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
+    """Tensors one after the other along an axis that they have."""
+    parts = _parts(tensors, "concatenate")
+    place = place_of(axis, parts[0].ndim, "concatenate")
+    shapes = [part.shape for part in parts]
+    if len({(*shape[:place], -1, *shape[place + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
+        raise ValueError(f"concatenate needs one shape but for axis {axis}, got {', '.join(map(str, shapes))}.")
+    started = begin("concatenate", *parts)
+    ends = np.cumsum([shape[place] for shape in shapes]).tolist()
+    before = (slice(None),) * place
+    derivatives = [_taking((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
+    numbers = np.concatenate([part.numbers for part in parts], place)
+    return finish(started, numbers, common_format(parts), *derivatives)
+
+
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
+    """Tensors of one shape along a new axis."""
+    parts = _parts(tensors, "stack")
+    place = place_of(axis, parts[0].ndim + 1, "stack")
+    if len({part.shape for part in parts}) > 1:
+        raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(part.shape) for part in parts)}.")
+    started = begin("stack", *parts)
+    before = (slice(None),) * place
+    numbers = np.stack([part.numbers for part in parts], place)
+    return finish(started, numbers, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
+
+
+def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
+    """The elements of `a` where the condition holds, else those of `b`; all three broadcast."""
+    chosen = np.asarray(condition)
+    if chosen.dtype != bool:
+        raise ValueError(f"The condition of where holds truth values, as comparisons do; got dtype {chosen.dtype}.")
+    a, b = as_variable(a), as_variable(b)
+    try:
+        np.broadcast_shapes(chosen.shape, a.shape, b.shape)
+    except ValueError:
+        raise ValueError(f"Shapes {chosen.shape}, {a.shape} and {b.shape} of where do not broadcast.") from None
+    started, zero = begin("where", a, b), np.float32(0)
+    format = common_format([a, b])
+    x, y = _light(a, format), _light(b, format)
+    a_shape, b_shape = a.shape, b.shape
+    return finish(
+        started,
+        np.where(chosen, x, y),
+        format,
+        lambda u, g: passed_to(u, np.where(chosen, g, zero), a_shape),
+        lambda u, g: passed_to(u, np.where(chosen, zero, g), b_shape),
+    )
+
+
+def split(a: Variable, sizes: int | Sequence[int], axis: int = 0) -> list[Made]:
+    """The parts of a tensor along an axis: of the sizes given, or all of one size but a shorter last one."""
+    place = place_of(axis, a.ndim, "split")
+    length = a.shape[place]
+    lengths = list(sizes) if isinstance(sizes, tuple | list) else [-1]
+    if isinstance(sizes, int | np.integer) and is_integer(sizes, 1):
+        lengths = [min(int(sizes), length - start) for start in range(0, length, int(sizes))]
+    if not all(is_integer(size, 0) for size in lengths) or sum(lengths) != length:
+        raise ValueError(f"split needs a size from 1, or sizes that add up to {length} on axis {axis}, got {sizes!r}.")
+    started = begin("split", a)
+    ends = np.cumsum(lengths).tolist()
+    before = (slice(None),) * place
+    keys = [(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
+    return [finish(started, seen(a)[key], a.format, _placing(key, a.shape)) for key in keys]
+
+
+def common_format(parts: Sequence[Variable]) -> Format | None:
+    """The format of numbers that come from all of these; None if there is none that is known to hold them."""
+    formats = {part.format: None for part in parts}
+    if len(formats) == 1:
+        return parts[0].format
+    found = widest(format for format in formats if format is not None)
+    others = (part for part in parts if part.format is None)
+    return found if all(not part.ndim and _has(found, part.numbers) for part in others) else None
+
+
+def _has(format: Format, number: NDArray) -> bool:
+    """Whether a number is one of the format's."""
+    try:
+        rounded = round_array(number, Target(format, nearest_even, np.float64))
+    except ValueError:  # a NaN where there is none
+        return False
+    return bool(np.array_equal(rounded, number, equal_nan=True))
+
+
+def _light(x: Variable, format: Format | None) -> NDArray:
+    """The numbers of an operand, in the array type that the result's take: a constant alone makes none float64."""
+    if format is not None:
+        return x.numbers.astype(carrier_of(format), copy=False)
+    if not x.ndim and _has(Format(8, 23), x.numbers):
+        return x.numbers.astype(np.float32)
+    return x.numbers
+
+
+def _taking(key: tuple[Any, ...]) -> Derivative:
+    return lambda u, g: u.round(g[key])
+
+
+def _placing(key: tuple[Any, ...], shape: tuple[int, ...]) -> Derivative:
+    def derivative(u: Any, g: NDArray) -> NDArray:
+        full = np.zeros(shape, g.dtype)
+        full[key] = g
+        return u.round(full)
+
+    return derivative
+
+
+def _parts(tensors: Sequence[Operand], operation: str) -> list[Variable]:
+    """What is joined, as variables."""
+    if not isinstance(tensors, list | tuple) or not tensors:
+        got = repr(tensors) if isinstance(tensors, list | tuple) else f"a {type(tensors).__name__}"
+        raise ValueError(f"{operation} takes a list or a tuple of at least one tensor, got {got}.")
+    return [as_variable(tensor) for tensor in tensors]

@@ -1,0 +1,236 @@
+"""Operations that move numbers: what they choose, what their results' format is, and how gradients come back."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+RNG = np.random.default_rng(9)
+A, B = RNG.standard_normal((4, 5)), RNG.standard_normal((4, 5))
+ROW, CUBE = RNG.standard_normal(5), RNG.standard_normal((3, 4, 5))
+MASK = A > 0
+ROWS = np.array([[2, 0, 2], [-1, 2, 1]])
+
+
+class Torch:
+    """torch's functions under the names that ours have."""
+
+    def __init__(self, torch):
+        self.torch = torch
+        self.concatenate, self.stack = torch.cat, torch.stack
+
+    def where(self, condition, a, b):
+        return self.torch.where(self.torch.as_tensor(condition), a, b)
+
+
+CASES = {
+    "concatenate": (lambda m, a, b: m.concatenate([a, b * 2.0, a]), (A, B)),
+    "concatenate the last axis": (lambda m, a, b: m.concatenate((a[:, :2], b), -1), (A, B)),
+    "stack": (lambda m, a, b: m.stack([a, b, a]), (A, B)),
+    "stack on a new last axis": (lambda m, a, b: m.stack([a, b], -1), (A, B)),
+    "where": (lambda m, a, b: m.where(MASK, a, b), (A, B)),
+    "where with a row": (lambda m, a, b: m.where(MASK, a, b), (A, ROW)),
+    "where with a number": (lambda m, a: m.where(MASK, a, -np.inf).softmax(-1), (A,)),
+    "where with a row of truths": (lambda m, a: m.where(MASK[0], a * a, a), (CUBE,)),
+    "masked_fill": (lambda m, a: a.masked_fill(m.torch.tensor(MASK) if isinstance(m, Torch) else MASK, 0.5), (A,)),
+    "split by sizes": (lambda m, a: [x * x for x in a.split([1, 0, 4], 1)][2] + a.split([1, 4], 1)[1], (A,)),
+    "split by size": (lambda m, a: m.concatenate([x * (i + 1) for i, x in enumerate(a.split(3, -1))], -1), (A,)),
+    "rows by integers": (lambda m, a: a[ROWS], (A,)),
+    "rows of a cube": (lambda m, a: a[ROWS] * a[[0, 0, 1]], (CUBE,)),
+    "rows by short integers": (lambda m, a: a[np.array([[2, 0], [2, 0]], np.uint8) if m is sf else [[2, 0], [2, 0]]], (A,)),
+    "pairs of integers": (lambda m, a: a[[0, 1, 0, 3], [4, 4, 4, -1]], (A,)),
+    "an axis in the middle": (lambda m, a: a[:, [3, 0, 3, 3], 1:], (CUBE,)),
+    "integers and slices": (lambda m, a: a[[[1], [2]], :, [0, 0, 4]], (CUBE,)),
+    "a mask": (lambda m, a: a[MASK], (A,)),
+    "a mask of rows": (lambda m, a: a[MASK[:, 0]], (A,)),
+    "no rows": (lambda m, a: a[np.array([], int)], (A,)),
+    "swapaxes": (lambda m, a: a.swapaxes(0, -1) * 2.0, (CUBE,)),
+    "squeeze": (lambda m, a: a[:, None, :1].squeeze() * a[:, :1].squeeze(1), (A,)),
+    "unsqueeze": (lambda m, a: a.unsqueeze(-1) * a.unsqueeze(0)[:, :, :, None], (A,)),
+    "broadcast_to": (lambda m, a: a.broadcast_to((4, 3, 5)) * 2.0, (ROW,)),
+    "maximum": (lambda m, a, b: a.maximum(b), (A, ROW)),
+    "minimum": (lambda m, a, b: a.minimum(b), (A, ROW)),
+    "ties of maximum": (lambda m, a, b: a.maximum(b) * b.minimum(a), (np.array([1.0, 2.0, 0.0]), np.ones(3))),
+    "clip": (lambda m, a: a.clip(-0.5, 0.5), (np.array([-1.0, -0.5, 0.0, 0.5, 1.0]),)),
+    "clip with one bound": (lambda m, a: a.clip(min=0) + a.clip(max=0.25) * 3.0, (A,)),
+    "clip by tensors": (lambda m, a, b: a.clip(b, b * b), (A, B)),
+    "var": (lambda m, a: a.var(-1, correction=0), (CUBE,)),
+    "var of a sample": (lambda m, a: a.var((0, 2), True, correction=1) if m is sf else
+                        a.var((0, 2), correction=1, keepdim=True), (CUBE,)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_equal_torch_in_double_precision(name):
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    function, arrays = CASES[name]
+    theirs = [torch.tensor(x, requires_grad=True) for x in arrays]
+    result = function(Torch(torch), *theirs)
+    weights = np.random.default_rng(1).standard_normal(tuple(result.shape))
+    (result * torch.tensor(weights)).sum().backward()
+    with sf.simulate("fp64"):
+        ours = [sf.Tensor(x, requires_grad=True) for x in arrays]
+        mine = function(sf, *ours)
+        (mine * weights).sum().backward()
+    np.testing.assert_allclose(mine.data, result.detach().numpy(), rtol=1e-13)
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a.grad, b.grad.numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_min_gives_its_gradient_to_the_first_of_the_smallest():
+    with sf.simulate("fp32"):
+        t = sf.Tensor([[3.0, 1.0, 1.0], [0.0, -0.0, np.inf]], requires_grad=True)
+        y = t.min(1)
+        y.backward([2.0, 3.0])
+    assert_bits(y.data, [1.0, 0.0])
+    assert t.grad.tolist() == [[0, 2, 0], [3, 0, 0]]
+
+
+def test_maximum_and_minimum_know_signed_zeros_and_nan():
+    a, b = [0.0, -0.0, -0.0, np.nan, 1.0, -np.inf], [-0.0, 0.0, -0.0, 1.0, np.nan, np.inf]
+    with sf.simulate("fp32"):
+        assert_bits(sf.Tensor(a).maximum(b).data, [0.0, 0.0, -0.0, np.nan, np.nan, np.inf])
+        assert_bits(sf.Tensor(a).minimum(b).data, [-0.0, -0.0, -0.0, np.nan, np.nan, -np.inf])
+        t = sf.Tensor([1.0, 1.0, 2.0], requires_grad=True)
+        t.maximum([2.0, 1.0, 1.0]).backward([np.inf, 3.0, np.nan])
+    assert_bits(t.grad, [0.0, 1.5, np.nan])
+
+
+def test_clip_passes_nan_and_follows_torch_where_the_bounds_are_reversed():
+    with sf.simulate("fp32"):
+        t = sf.Tensor([np.nan, 0.0, 5.0], requires_grad=True)
+        y = t.clip(2.0, 1.0)
+        y.backward([1.0, 1.0, 1.0])
+    assert_bits(y.data, [np.nan, 1.0, 1.0])
+    assert t.grad.tolist() == [0, 0, 0]
+    with sf.simulate("bf16-standard"):
+        assert sf.Tensor([1.0]).clip(max=0.1).item() == sf.round(0.1, sf.BF16), "a bound is rounded as a result"
+
+
+def test_gradients_of_repeated_indices_are_added_through_reduce_in_row_major_order():
+    policy = sf.Policy(compute=sf.BF16, reduce=sf.Format(8, 9), gradients=sf.FP16)
+    places = np.array([[3, 1, 3], [3, 0, 1], [4, 3, 3]])
+    g = np.random.default_rng(2).standard_normal((3, 3, 2)) * 2.0 ** np.arange(-4, 5).reshape(3, 3, 1)
+    t = sf.Tensor(np.zeros((6, 2)), requires_grad=True)
+    with sf.simulate(policy):
+        t[places].backward(g)
+    rows, names = g.reshape(9, 2), places.reshape(9)
+    for place in range(6):
+        mine = rows[names == place]
+        if len(mine) > 1:
+            want = sf.sum(mine, 0, accumulate=sf.Format(8, 9), output=sf.FP16)
+        else:
+            want = sf.round(mine[0], sf.FP16) if len(mine) else np.zeros(2)
+        assert_bits(t.grad[place], want)
+
+
+def test_stochastic_gradients_of_repeated_indices_follow_from_the_seed():
+    policy = sf.Policy(
+        compute=sf.BF16, rounding=sf.stochastic(), reduce=sf.sequential(sf.FP16, rounding=sf.stochastic())
+    )
+    g = np.random.default_rng(2).standard_normal((5, 3))
+    grads = []
+    for seed in (1, 1, 2):
+        t = sf.Tensor(np.zeros((3, 3)), requires_grad=True)
+        with sf.simulate(policy, seed=seed):
+            t[[0, 2, 2, 0, 2]].backward(g)
+        grads.append(t.grad)
+    assert_bits(grads[0], grads[1])
+    assert (grads[0] != grads[2]).any()
+
+
+def test_an_observer_hears_of_each_element_of_a_gathered_gradient_once():
+    recorder, table = sf.Recorder(), sf.Parameter(np.zeros((7, 2)))
+    table.name = "table"
+    with sf.simulate(sf.Policy(compute=sf.BF16, gradients=sf.E4M3), observer=recorder):
+        table[[5, 1, 5, 5, 1, 0]].backward(np.full((6, 2), 400.0))
+    counts = recorder.counts("table", "backward")
+    assert counts["total"] == 14 and counts["overflow"] == 4
+    assert recorder.histogram("table", "backward") == {8: 2, "zero": 8}
+
+
+def test_movement_keeps_the_format_that_its_operands_have_in_common():
+    x, data = [1.0, 2.0], sf.Tensor([1.0, 2.0])
+    with sf.simulate("bf16-standard"):
+        b = sf.Tensor(x) * 1.0
+    with sf.simulate("fp16-standard"):
+        h = sf.Tensor(x) * 1.0
+    with sf.simulate(sf.Policy(compute=sf.E4M3)):
+        e = sf.Tensor(x) * 1.0
+    truth = np.array([True, False])
+    with sf.simulate("fp32"):
+        for join in (sf.concatenate, sf.stack, lambda pair: sf.where(truth, *pair)):
+            assert join([b, b]).format == sf.BF16 and join([b, b]).data.dtype == np.float32
+            assert join([b, e]).format == join([e, b]).format == sf.BF16, "the narrowest that holds both"
+            assert join([b, h]).format == sf.FP32, "neither holds the other"
+            assert join([b, data]).format is None and join([data, data]).format is None
+        for number in (0.0, -np.inf, np.nan, 0.5):
+            filled = b.masked_fill(truth, number)
+            assert filled.format == sf.BF16 and filled.data.dtype == np.float32
+        assert b.masked_fill(truth, 0.1).format is None, "0.1 is no number of BF16"
+        assert e.masked_fill(truth, np.inf).format is None, "E4M3 has no infinity"
+        assert sf.where(truth, np.float32([1, 2]), 0.0).data.dtype == np.float32
+        for moved in (b.swapaxes(0, 0), b.squeeze(), b.unsqueeze(0), b.broadcast_to((3, 2)), b[[1, 0]], b[truth],
+                      *b.split(1)):  # fmt: skip
+            assert moved.format == sf.BF16
+        assert [float(row) for row in b] == x
+
+
+def test_parameters_are_brought_into_their_format_before_they_are_moved():
+    w = sf.Parameter([0.1, 0.2])
+    with sf.simulate("bf16-standard"):
+        joined = sf.concatenate([w, w])
+        assert joined.format == sf.BF16
+        joined.sum().backward()
+    assert_bits(joined.data, sf.round([0.1, 0.2, 0.1, 0.2], sf.BF16))
+    assert w.grad.tolist() == [2, 2]
+
+
+def test_empty_parts_are_parts():
+    with sf.simulate("fp32"):
+        t = sf.Tensor(np.zeros((0, 3)), requires_grad=True)
+        joined = sf.concatenate([t, np.ones((2, 3))])
+        joined.sum().backward()
+        assert joined.shape == (2, 3) and t.grad.shape == (0, 3)
+        assert sf.Tensor(np.zeros((5, 0)))[[1, 1]].shape == (2, 0)
+        u = sf.Tensor(np.zeros((5, 0)), requires_grad=True)
+        u[[1, 1]].backward(np.zeros((2, 0)))
+        assert u.grad.shape == (5, 0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda t: sf.concatenate([]), r"concatenate takes a list or a tuple of at least one tensor, got \[\]"),
+        (lambda t: sf.stack(t), "stack takes a list or a tuple of at least one tensor, got a Tensor"),
+        (lambda t: sf.concatenate([t, t[0]]), r"one shape but for axis 0, got \(3, 4\), \(4,\)"),
+        (lambda t: sf.concatenate([t, t], 2), "concatenate needs an axis from -2 to 1, got 2"),
+        (lambda t: sf.stack([t, t.T]), r"tensors of one shape, got \(3, 4\), \(4, 3\)"),
+        (lambda t: sf.stack([t], True), "stack needs an axis from -3 to 2, got True"),
+        (lambda t: sf.where([1, 0, 1, 0], t, t), "holds truth values, as comparisons do; got dtype int64"),
+        (lambda t: sf.where(t > 0, t, [1.0, 2.0]), r"Shapes \(3, 4\), \(3, 4\) and \(2,\) of where do not broadcast"),
+        (lambda t: t.split(0), "sizes that add up to 3 on axis 0, got 0"),
+        (lambda t: t.split([1, 1]), r"sizes that add up to 3 on axis 0, got \[1, 1\]"),
+        (lambda t: t.split([4, -1]), "sizes that add up to 3"),
+        (lambda t: t.split(2.0), "sizes that add up to 3"),
+        (lambda t: t[3], r"A tensor of shape \(3, 4\) has nothing at 3: index 3 is out of bounds"),
+        (lambda t: t[[0, 3]], r"has nothing at \[0, 3\]"),
+        (lambda t: t[np.array([True, False])], "has nothing at array"),
+        (lambda t: t[0, 0, 0], "too many indices"),
+        (lambda t: t[[0, 1], [0, 1, 2]], "shape mismatch"),
+        (lambda t: t[1.0], "indexed by integers, slices, None, ..., and arrays of integers or truth values; got 1.0"),
+        (lambda t: t[np.array([1.0])], "indexed by integers"),
+        (lambda t: t[t], "indexed by integers"),
+        (lambda t: t.swapaxes(0, 2), "swapaxes needs an axis from -2 to 1, got 2"),
+        (lambda t: t.squeeze(0), r"axis 0 of shape \(3, 4\) is none"),
+        (lambda t: t.unsqueeze(4), "unsqueeze needs an axis from -3 to 2, got 4"),
+        (lambda t: t.broadcast_to((3, 5)), r"Shape \(3, 4\) does not broadcast to \(3, 5\)"),
+        (lambda t: t.clip(), "clip needs min, max or both, got neither"),
+        (lambda t: t.var(correction=0.5), "correction is an integer from 0, got 0.5"),
+        (lambda t: t[:0].min(0), "min needs at least one element"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call(sf.Tensor(np.zeros((3, 4))))
