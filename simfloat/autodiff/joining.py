@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.autodiff.movement import place_of, seen
+from simfloat.arithmetic.target import carrier_of
+from simfloat.autodiff.movement import is_number_of, place_of, seen
 from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to
 from simfloat.autodiff.variable import Derivative, Variable, as_variable
-from simfloat.formats import Format, nearest_even
+from simfloat.formats import FP32, Format
 from simfloat.formats.integers import is_integer
 from simfloat.simulation import widest
 
@@ -96,23 +95,14 @@ def common_format(parts: Sequence[Variable]) -> Format | None:
         return parts[0].format
     found = widest(format for format in formats if format is not None)
     others = (part for part in parts if part.format is None)
-    return found if all(not part.ndim and _has(found, part.numbers) for part in others) else None
-
-
-def _has(format: Format, number: NDArray) -> bool:
-    """Whether a number is one of the format's."""
-    try:
-        rounded = round_array(number, Target(format, nearest_even, np.float64))
-    except ValueError:  # a NaN where there is none
-        return False
-    return bool(np.array_equal(rounded, number, equal_nan=True))
+    return found if all(not part.ndim and is_number_of(found, part.numbers) for part in others) else None
 
 
 def _light(x: Variable, format: Format | None) -> NDArray:
     """The numbers of an operand, in the array type that the result's take: a constant alone makes none float64."""
     if format is not None:
         return x.numbers.astype(carrier_of(format), copy=False)
-    if not x.ndim and _has(Format(8, 23), x.numbers):
+    if not x.ndim and is_number_of(FP32, x.numbers):
         return x.numbers.astype(np.float32)
     return x.numbers
 

@@ -76,18 +76,19 @@ def pad(a: Variable, pad: Sequence[int], value: float = 0.0) -> Made:
             f"{a.shape} got {pad!r}."
         )
     constant = as_operand(value, "value")
-    if constant.ndim or not _is_number_of(a.format, constant):
+    if constant.ndim or not is_number_of(a.format, constant):
         raise ValueError(f"pad takes one number of the tensor's format, {a.format or FP64}, got {value!r}.")
     started, before = begin("pad", a), [(0, 0)] * (a.ndim - len(widths) // 2)
     around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
     inside = tuple(slice(first, first + size) for (first, _), size in zip(around, a.shape, strict=True))
-    dtype = a.numbers.dtype if _is_number_of(FP32, constant) else np.float64
+    dtype = a.numbers.dtype if is_number_of(FP32, constant) else np.float64
     numbers = np.full([first + size + last for (first, last), size in zip(around, a.shape, strict=True)], value, dtype)
     numbers[inside] = a.numbers
     return finish(started, numbers, a.format, lambda u, g: u.round(g[inside]))
 
 
-def _is_number_of(format: Format | None, constant: NDArray) -> bool:
+def is_number_of(format: Format | None, constant: NDArray) -> bool:
+    """Whether a constant is a number of the format; every one is where nothing is known."""
     return format is None or first_stranger(constant, format) is None
 
 
