@@ -3,6 +3,7 @@
 from simfloat.autodiff.functions import concatenate, linear, pick, stack, where
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
+from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.tensor import Tensor, as_tensor
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "concatenate",
     "linear",
     "pick",
+    "scaled",
     "stack",
     "where",
 ]

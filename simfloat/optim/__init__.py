@@ -1,6 +1,9 @@
-"""Optimizers whose every operation is rounded as the policy says."""
+"""Optimizers whose every operation is rounded as the policy says, and the scaling of losses."""
 
+from simfloat.optim.dynamic_loss_scale import DynamicLossScale
+from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
+from simfloat.optim.loss_scale import LossScale, StaticLossScale
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.sgd import SGD
 
-__all__ = ["SGD", "Optimizer"]
+__all__ = ["SGD", "DynamicLossScale", "LogNormalLossScale", "LossScale", "Optimizer", "StaticLossScale"]

@@ -87,6 +87,11 @@ class Place:
         return self._arithmetic("optimizer_state", self.recipe, "update", below=".moment")
 
     @cached_property
+    def to_unscaled(self) -> Arithmetic:
+        """The arithmetic by which the scale of the loss is taken out of a parameter's gradient."""
+        return self._arithmetic("weights", self.recipe, "update", below=".unscale")
+
+    @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u."""
         rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even

@@ -1,0 +1,195 @@
+"""Loss scaling: what all scalers share, and the scale that never changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, NamedTuple, Self, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Parameter, Tensor, begin_update, scaled
+from simfloat.formats.integers import is_integer
+from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.options import number
+
+#: No scale is smaller: the reciprocal of the smallest normal number of FP32 is still a number of FP32.
+SMALLEST = 2.0**-126
+
+#: Tensors, or lists and tuples of them.
+Losses = TypeVar("Losses")
+
+
+class Stage(Enum):
+    """How far an optimizer has come since the last `update`."""
+
+    UNSCALED = "unscale_"
+    STEPPED = "step"
+
+
+class Looked(NamedTuple):
+    """What was found in the gradients of an optimizer."""
+
+    stage: Stage
+    is_finite: bool  # whether all of them are finite numbers
+    largest: float  # of their absolute values, unscaled
+
+
+class LossScale:
+    """A factor S by which the loss is multiplied, so that gradients do not underflow; see torch.amp.GradScaler.
+
+    A step is ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``, with ``unscale_(optimizer)``
+    before the step where gradients are clipped or looked at. S is a float32 number, at least 2^-126 and never infinite.
+    A step with a gradient that is not finite is skipped. Several optimizers may share one scaler: each is stepped,
+    then `update` is called once. Each kind defines how `update` changes S.
+    """
+
+    #: What `state_dict` holds beside the scale, and whether it may be missing in a state that is loaded.
+    state_names: Mapping[str, bool] = {}
+
+    def __init__(self, scale: float) -> None:
+        self._scale = as_scale("scale", scale)
+        self._looked: dict[int, tuple[Optimizer, Looked]] = {}
+
+    def get_scale(self) -> float:
+        """S."""
+        return self._scale
+
+    def scale(self, loss: Losses) -> Losses:
+        """The loss times S, or each of a list or tuple of losses; in FP32, or wider if the loss is.
+
+        The gradient of the loss is S itself, whatever the policy.
+        """
+        if isinstance(loss, list | tuple):
+            return type(loss)(map(self.scale, loss))
+        if not isinstance(loss, Tensor):
+            raise ValueError(f"scale takes the loss, a Tensor or a list of them, got a {type(loss).__name__}.")
+        return scaled(loss, self._scale)  # type: ignore[return-value]
+
+    def unscale_(self, optimizer: Optimizer) -> None:
+        """Take S out of the gradients: g becomes g * (1/S), rounded to the parameter's `weights`.
+
+        1/S is rounded to FP32 first, as in torch, unless the parameter is stored in a format with more digits. What is
+        not finite stays as it is. Once for each optimizer before its step; inside a `simulate` block.
+
+        Raises ValueError if it was called, or the optimizer was stepped, since the last `update`.
+        """
+        if (before := self._looked_at(optimizer)) is not None:
+            raise ValueError(
+                f"{before.stage.value} was called for this optimizer since the last update(); unscale_ comes once, "
+                "before the step."
+            )
+        found = [self._unscaled(p, p.grad) for p in optimizer.params if p.grad is not None]
+        finite = all(is_finite for is_finite, _ in found)
+        largest = max((largest for _, largest in found), default=0.0)
+        if found:
+            self._looked[id(optimizer)] = optimizer, Looked(Stage.UNSCALED, finite, largest)
+
+    def step(self, optimizer: Optimizer) -> None:
+        """Step the optimizer, with gradients unscaled first if they are not, unless one of them is not finite.
+
+        Raises ValueError if it was stepped since the last `update`, and if no parameter has a gradient.
+        """
+        if (looked := self._looked_at(optimizer)) is None:
+            self.unscale_(optimizer)
+            looked = self._looked_at(optimizer)
+        elif looked.stage is Stage.STEPPED:
+            raise ValueError("step was called for this optimizer since the last update(); call update() first.")
+        if looked is None:
+            raise ValueError("step needs gradients; no parameter of the optimizer has one. Call backward first.")
+        if looked.is_finite:
+            optimizer.step()
+        self._looked[id(optimizer)] = optimizer, looked._replace(stage=Stage.STEPPED)
+
+    def update(self, new_scale: float | None = None) -> None:
+        """Choose the next S by what was found since the last update, or take `new_scale`.
+
+        Raises ValueError if no optimizer was stepped or unscaled since the last update.
+        """
+        if new_scale is not None:
+            self._scale = as_scale("new_scale", new_scale)
+        elif not self._looked:
+            raise ValueError("update needs a step(optimizer) or unscale_(optimizer) since the last update(); got none.")
+        else:
+            seen = [looked for _, looked in self._looked.values()]
+            self.adapt(all(looked.is_finite for looked in seen), max(looked.largest for looked in seen))
+        self._looked = {}
+
+    def adapt(self, is_finite: bool, largest: float) -> None:
+        """Change S after a step whose gradients were all finite or not, and at most `largest` when unscaled."""
+
+    def is_skipping(self, optimizer: Optimizer) -> bool:
+        """Whether a gradient of this optimizer that is not finite was found since the last `update`."""
+        looked = self._looked_at(optimizer)
+        return looked is not None and not looked.is_finite
+
+    def state_dict(self) -> dict[str, Any]:
+        """The scale, the options and the counters; JSON-able. Taken after `update`."""
+        return {"scale": self._scale, **{name: getattr(self, name) for name in self.state_names}}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave: all of it is taken, or nothing if a part does not fit."""
+        kind = type(self).__name__
+        if not isinstance(state, Mapping):
+            raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
+        needed = ["scale", *(name for name, is_optional in self.state_names.items() if not is_optional)]
+        missing = [name for name in needed if name not in state]
+        unknown = [name for name in state if name != "scale" and name not in self.state_names]
+        if missing or unknown:
+            raise ValueError(f"The state is not {kind}'s: missing {missing}, unknown {unknown}.")
+        vars(self).update(vars(self.restored({**self.state_dict(), **state})))
+
+    def restored(self, state: Mapping[str, Any]) -> Self:
+        """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
+        return type(self)(state["scale"])
+
+    def _looked_at(self, optimizer: Optimizer) -> Looked | None:
+        if not isinstance(optimizer, Optimizer):
+            raise ValueError(f"A loss scale takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
+        return self._looked.get(id(optimizer), (None, None))[1]
+
+    def _unscaled(self, parameter: Parameter, g: NDArray) -> tuple[bool, float]:
+        """Take the scale out of a gradient; whether all of it is finite, and the largest absolute value then."""
+        place = begin_update(parameter)
+        wide = place.recipe.weights.precision > 24
+        inverse = np.array(1 / self._scale) if wide else np.array(np.float32(1 / self._scale))
+        parameter.grad = unscaled = finite_product(place.to_unscaled.multiply, g, inverse)
+        return bool(np.isfinite(unscaled).all()), float(np.abs(unscaled).max(initial=0.0))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._scale!r})"
+
+
+class StaticLossScale(LossScale):
+    """A scale that never changes. Micikevicius et al. 2018, section 3.2: such that S * max|g| stays below the overflow.
+
+    Raises ValueError unless `scale`, rounded to float32, is a positive finite number of at least 2^-126.
+    """
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(scale)
+
+
+def finite_product(multiply: Callable[[NDArray, NDArray], NDArray], g: NDArray, by: NDArray) -> NDArray:
+    """g * by, where g is not finite g itself: formats without infinities or NaN would turn it into something else."""
+    finite = np.isfinite(g)
+    if finite.all():
+        return multiply(g, by)
+    return np.where(finite, multiply(np.where(finite, g, g.dtype.type(0)), by), g)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError unless the value is an integer of at least this."""
+    if not is_integer(value, least):
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+
+
+def as_scale(name: str, value: Any) -> float:
+    """A scale, rounded to float32; ValueError unless it can be one."""
+    number(name, value)
+    with np.errstate(over="ignore"):
+        scale = float(np.float32(value))
+    if not SMALLEST <= scale < np.inf:
+        raise ValueError(f"{name} must be a positive number of float32, at least 2**-126, got {value!r}.")
+    return scale
