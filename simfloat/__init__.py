@@ -81,7 +81,15 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from simfloat import nn, optim, plots, telemetry
-    from simfloat.autodiff import Parameter, Tensor, concatenate, stack, where
+    from simfloat.autodiff import (
+        Parameter,
+        Tensor,
+        concatenate,
+        gradcheck,
+        operation,
+        stack,
+        where,
+    )
     from simfloat.blackbox import reveal
     from simfloat.simulation import Simulation, no_grad, simulate
     from simfloat.telemetry import Recorder
@@ -90,7 +98,18 @@ else:
     # the imports above instead, and know which names there are.
     _LATER = {
         **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry")},
-        **{name: ("simfloat.autodiff", name) for name in ("Parameter", "Tensor", "concatenate", "stack", "where")},
+        **{
+            name: ("simfloat.autodiff", name)
+            for name in (
+                "Parameter",
+                "Tensor",
+                "concatenate",
+                "gradcheck",
+                "operation",
+                "stack",
+                "where",
+            )
+        },
         **{name: ("simfloat.simulation", name) for name in ("Simulation", "no_grad", "simulate")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
         "reveal": ("simfloat.blackbox", "reveal"),
@@ -114,9 +133,10 @@ __all__ = [
     "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format",
     "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "TF32",
     "Tensor", "as_format", "block_quantize", "blocked", "cast", "concatenate", "conv2d", "decode", "dot", "encode",
-    "exact", "finfo", "fused", "get_threads", "kahan", "matmul", "matrix_core", "nearest_away", "nearest_even",
-    "nextafter", "nn", "no_grad", "optim", "p3109", "pairwise", "partial_sums", "plots", "policies", "readmemh",
-    "reveal", "round", "sequential", "set_threads", "simulate", "stack", "stochastic", "sum", "telemetry",
-    "tensor_core", "to_hex", "to_odd", "toward_negative", "toward_positive", "toward_zero", "ulp", "where", "writememh",
+    "exact", "finfo", "fused", "get_threads", "gradcheck", "kahan", "matmul", "matrix_core", "nearest_away",
+    "nearest_even", "nextafter", "nn", "no_grad", "operation", "optim", "p3109", "pairwise", "partial_sums",
+    "plots", "policies", "readmemh", "reveal", "round", "sequential", "set_threads", "simulate", "stack",
+    "stochastic", "sum", "telemetry", "tensor_core", "to_hex", "to_odd", "toward_negative", "toward_positive",
+    "toward_zero", "ulp", "where", "writememh",
     *_FUNCTIONS,
 ]  # fmt: skip

@@ -19,7 +19,7 @@ and the tests of specials, of every 16-bit operand and of derivatives follow.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 Kind = Literal["pointwise", "contraction", "reduction", "movement", "composite"]
 
@@ -122,3 +122,40 @@ CLASS_OF: dict[str, Kind] = {row.name: row.kind for row in _ROWS}
 
 #: Those that are public functions: the exact result, rounded once.
 FUNCTIONS: dict[str, Operation] = {row.name: row for row in _ROWS if row.is_function}
+
+#: The operations of users, and the modules that define them, by name: see `simfloat.operation`.
+_USERS: dict[str, tuple[Operation, str]] = {}
+
+
+def register(operation: Operation, module: str) -> None:
+    """Add an operation of a user's, or put it in the place of the same module's old one.
+
+    Raises ValueError for what is no name, for one that is taken, and for an operation that changes its kind: recipes
+    that were found for it would be another kind's.
+    """
+    name = operation.name
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"The name of an operation is an identifier, such as 'swish'; got {name!r}.")
+    if name in OPERATIONS or name in get_args(Kind):
+        what = (
+            f"an operation of simfloat: {OPERATIONS[name].meaning}" if name in OPERATIONS else "a kind of operations."
+        )
+        raise ValueError(f"{name!r} is {what} Choose another name, by name=.")
+    old, owner = _USERS.get(name, (operation, module))
+    if owner != module:
+        raise ValueError(f"{name!r} is an operation of the module {owner} already; choose another name, by name=.")
+    if old.kind != operation.kind:
+        raise ValueError(
+            f"{name!r} was a {old.kind} before, and cannot become a {operation.kind}; choose another name."
+        )
+    _USERS[name] = operation, module
+
+
+def names() -> list[str]:
+    """The names of all operations, those of users too."""
+    return [*OPERATIONS, *_USERS]
+
+
+def kind_of(name: str) -> Kind | None:
+    """The kind of the operation of that name, a user's too; None if there is none."""
+    return _USERS[name][0].kind if name in _USERS else CLASS_OF.get(name)

@@ -1,10 +1,12 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
+from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.functions import concatenate, linear, pick, stack, where
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.tensor import Tensor, as_tensor
+from simfloat.autodiff.users import operation
 
 __all__ = [
     "Operand",
@@ -13,7 +15,9 @@ __all__ = [
     "as_tensor",
     "begin_update",
     "concatenate",
+    "gradcheck",
     "linear",
+    "operation",
     "pick",
     "scaled",
     "stack",

@@ -22,7 +22,7 @@ def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     started = begin("sum", a)
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     total = arithmetic.sum(a.numbers, axes)
-    numbers = total.reshape(_kept(shape, axes)) if keepdims else total
+    numbers = total.reshape(kept(shape, axes)) if keepdims else total
     return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.round(g), shape, axes))
 
 
@@ -32,7 +32,7 @@ def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     count = np.array(float(math.prod(shape[i] for i in axes)))
     average = arithmetic.divide(arithmetic.sum(a.numbers, axes), count)
-    numbers = average.reshape(_kept(shape, axes)) if keepdims else average
+    numbers = average.reshape(kept(shape, axes)) if keepdims else average
     return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
 
 
@@ -54,7 +54,7 @@ def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = Fal
 
     arithmetic = started.forward
     largest = arithmetic.round(np.take_along_axis(rows, first, -1)[..., 0])
-    numbers = largest.reshape(_kept(shape, axes)) if keepdims else largest
+    numbers = largest.reshape(kept(shape, axes)) if keepdims else largest
     return finish(started, numbers, arithmetic.format, derivative)
 
 
@@ -71,10 +71,11 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     return tuple(axes)
 
 
-def _kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape with axes of one element in the place of those that were reduced."""
     return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
 def _spread(g: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:
     """A reduction's gradient, repeated for every element that was reduced."""
-    return np.broadcast_to(g.reshape(_kept(shape, axes)), shape)
+    return np.broadcast_to(g.reshape(kept(shape, axes)), shape)

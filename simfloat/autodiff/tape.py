@@ -75,7 +75,7 @@ def _contribution(node: Node, number: int, incoming: NDArray, before: NDArray | 
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete)
-    collected = _Collected()
+    collected = Collected()
     gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete)
     collected.tell(place, path if complete and parent.node is None else place.path)
     return gradient
@@ -93,7 +93,7 @@ def _gradient(
     return gradient
 
 
-class _Collected(Observer):
+class Collected(Observer):
     """An observer that keeps what it hears, to be passed on later."""
 
     def __init__(self) -> None:

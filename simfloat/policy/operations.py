@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from simfloat.arithmetic.catalog import CLASS_OF, OPERATIONS
+from simfloat.arithmetic.catalog import kind_of, names
 from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
 
 #: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.
@@ -17,20 +17,20 @@ INSIDE = (REDUCTION, POINTWISE, MOVEMENT)
 
 def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
-    known = [*OPERATIONS, *CLASSES]
+    known = [*names(), *CLASSES]
     if name not in known:
         raise ValueError(f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{nearest(name, known)}")
 
 
 def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
     """The names of operations, and of the classes that they are of; an optimizer's update is of none."""
-    names = tuple(operations)
-    return (*names, *(CLASS_OF[name] for name in names if name in CLASS_OF and name != UPDATE))
+    given = tuple(operations)
+    return (*given, *(kind for name in given if name != UPDATE and (kind := kind_of(name))))
 
 
 def roles_of(operation: str) -> tuple[str, ...]:
     """The roles that matter to an operation, or to those of a class or inside a composite."""
-    kind = UPDATE if operation == UPDATE else CLASS_OF.get(operation, operation)
+    kind = UPDATE if operation == UPDATE else kind_of(operation) or operation
     kinds = INSIDE if kind == "composite" else (kind,)
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
 
