@@ -80,7 +80,7 @@ from simfloat.policy import Policy, Recipe, policies
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from simfloat import nn, optim, plots, telemetry
+    from simfloat import nn, optim, plots, telemetry, train
     from simfloat.autodiff import (
         Parameter,
         Tensor,
@@ -93,11 +93,12 @@ if TYPE_CHECKING:
     from simfloat.blackbox import reveal
     from simfloat.simulation import Simulation, no_grad, simulate
     from simfloat.telemetry import Recorder
+    from simfloat.train import load, save
 else:
     # What training and figures need is imported when it is first used: numbers and sums do without. Type checkers read
     # the imports above instead, and know which names there are.
     _LATER = {
-        **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry")},
+        **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry", "train")},
         **{
             name: ("simfloat.autodiff", name)
             for name in (
@@ -111,6 +112,7 @@ else:
             )
         },
         **{name: ("simfloat.simulation", name) for name in ("Simulation", "no_grad", "simulate")},
+        **{name: ("simfloat.train", name) for name in ("load", "save")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
         "reveal": ("simfloat.blackbox", "reveal"),
     }
@@ -133,10 +135,10 @@ __all__ = [
     "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format",
     "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "TF32",
     "Tensor", "as_format", "block_quantize", "blocked", "cast", "concatenate", "conv2d", "decode", "dot", "encode",
-    "exact", "finfo", "fused", "get_threads", "gradcheck", "kahan", "matmul", "matrix_core", "nearest_away",
+    "exact", "finfo", "fused", "get_threads", "gradcheck", "kahan", "load", "matmul", "matrix_core", "nearest_away",
     "nearest_even", "nextafter", "nn", "no_grad", "operation", "optim", "p3109", "pairwise", "partial_sums",
-    "plots", "policies", "readmemh", "reveal", "round", "sequential", "set_threads", "simulate", "stack",
+    "plots", "policies", "readmemh", "reveal", "round", "save", "sequential", "set_threads", "simulate", "stack",
     "stochastic", "sum", "telemetry", "tensor_core", "to_hex", "to_odd", "toward_negative", "toward_positive",
-    "toward_zero", "ulp", "where", "writememh",
+    "toward_zero", "train", "ulp", "where", "writememh",
     *_FUNCTIONS,
 ]  # fmt: skip

@@ -1,0 +1,97 @@
+"""Saving and restoring what takes part in a training: models, optimizers, scalers, schedules, simulations."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from simfloat.simulation import Simulation
+from simfloat.train import file
+
+
+def save(path: str | os.PathLike[str], **parts: Any) -> None:
+    """Write the states of models, optimizers, loss scales, schedules and simulations to a file, by the names given.
+
+        sf.save("run.states", model=model, optimizer=optimizer, simulation=sim, epoch=3)
+
+    A part has `state_dict`, or is a simulation; numbers, text, arrays, and lists, tuples and dicts of them are kept as
+    they are. The file is complete or not there at all: what stood at `path` before is replaced once all has reached the
+    disk, and `load` knows from a checksum whether it is what was written.
+
+    Raises ValueError for a part that cannot be kept, and OSError where the file cannot be written.
+    """
+    target = checked_path(path)
+    if not parts:
+        raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
+    file.write(target, states_of(parts))
+
+
+def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
+    """Restore what `save` wrote into models, optimizers, loss scales, schedules and simulations, by the names given.
+
+        epoch = sf.load("run.states", model=model, optimizer=optimizer, simulation=sim)["epoch"]
+
+    Gives the states of all parts that the file holds by name, those that are not restored too. Training that goes on
+    from there gives the same bits as if it had not been interrupted.
+
+    Raises OSError where the file cannot be read, and ValueError, naming the file, if it is damaged, or if a part is not
+    in it or does not fit; then nothing is restored.
+    """
+    source = checked_path(path)
+    states = file.read(source)
+    restore(source, states, parts)
+    return states
+
+
+def states_of(parts: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of each part by its name."""
+    return {name: _state(part) for name, part in parts.items()}
+
+
+def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -> None:
+    """Bring the parts into these states: all of them, or none if one does not fit."""
+    for name, part in parts.items():
+        if name not in states:
+            raise ValueError(f"{source} holds no {name!r}; it holds {', '.join(states)}.")
+        if not _is_part(part):
+            raise ValueError(f"{name} is restored into a model, optimizer or other part, not a {type(part).__name__}.")
+    before = states_of(parts)
+    begun: list[str] = []
+    try:
+        for name, part in parts.items():
+            begun.append(name)
+            _load(part, states[name])
+    except Exception as error:
+        for name in begun[:-1]:
+            _load(parts[name], before[name])
+        # What another state is refused with, by parts of others too.
+        if isinstance(error, ValueError | TypeError | KeyError):
+            raise ValueError(f"{begun[-1]} in {source} does not fit: {error}") from error
+        raise
+
+
+def checked_path(path: Any) -> Path:
+    """The path; ValueError for what is none."""
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
+        raise ValueError(f"A path is text or a pathlib.Path, got {path!r}.")
+    return Path(path)
+
+
+def _is_part(part: Any) -> bool:
+    """Whether it has a state that can be restored."""
+    return isinstance(part, Simulation) or hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+
+
+def _state(part: Any) -> Any:
+    if isinstance(part, Simulation):
+        return part.state
+    return part.state_dict() if _is_part(part) else part
+
+
+def _load(part: Any, state: Any) -> None:
+    if isinstance(part, Simulation):
+        part.load_state(state)
+    else:
+        part.load_state_dict(state)

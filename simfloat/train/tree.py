@@ -1,0 +1,52 @@
+"""States as text and arrays: trees of dicts, lists, tuples, numbers, text and arrays, and their way to JSON and back.
+
+A number, text, True, False and None stand for themselves; of everything else there is an object with one key that says
+what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
+KINDS = "biufc"
+
+
+def encode(value: Any, arrays: list[NDArray], where: str) -> Any:
+    """The tree as JSON takes it, its arrays added to `arrays`; ValueError, saying where, for what cannot be kept."""
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        array = np.asarray(value)
+        if array.dtype.kind not in KINDS or not array.dtype.isnative:
+            raise ValueError(f"{where} is an array of {array.dtype}; a file holds numbers in the machine's byte order.")
+        arrays.append(array)
+        return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
+    if isinstance(value, Mapping):
+        pairs = [[encode(key, arrays, where), encode(x, arrays, f"{where}[{key!r}]")] for key, x in value.items()]
+        return {"dict": pairs}
+    if isinstance(value, list | tuple):
+        items = [encode(x, arrays, f"{where}[{number}]") for number, x in enumerate(value)]
+        return {"tuple" if isinstance(value, tuple) else "list": items}
+    raise ValueError(
+        f"{where} is a {type(value).__name__}; a file holds dicts, lists, tuples, arrays, numbers, text and None."
+    )
+
+
+def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
+    """The value that `encode` made a tree of."""
+    if not isinstance(tree, dict):
+        return tree
+    ((kind, content),) = tree.items()
+    if kind == "array":
+        return arrays[content]
+    if kind == "scalar":
+        return arrays[content][()]
+    if kind == "dict":
+        return {decode(key, arrays): decode(x, arrays) for key, x in content}
+    items = [decode(x, arrays) for x in content]
+    return tuple(items) if kind == "tuple" else items
