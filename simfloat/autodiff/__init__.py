@@ -5,7 +5,7 @@ from simfloat.autodiff.functions import concatenate, linear, pick, stack, where
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
-from simfloat.autodiff.tensor import Tensor, as_tensor
+from simfloat.autodiff.tensor import Tensor, as_tensor, compose
 from simfloat.autodiff.users import operation
 
 __all__ = [
@@ -14,6 +14,7 @@ __all__ = [
     "Tensor",
     "as_tensor",
     "begin_update",
+    "compose",
     "concatenate",
     "gradcheck",
     "linear",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import contractions, indexing, joining, movement, reductions
+from simfloat.autodiff.fusing import enter, leave
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.record import Made, Operand
 from simfloat.autodiff.reductions import Axes, normalized_axes
@@ -148,36 +149,21 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
         return tensor_of(reductions.extreme("min", self, axis, keepdims))
 
     def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Tensor:
-        """The sum of (x - mean(x))^2 over `axis`, divided by the number of terms less `correction`; steps are rounded.
+        """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
 
         Raises ValueError unless correction is an integer from 0.
         """
         if not is_integer(correction, 0):
             raise ValueError(f"correction is an integer from 0, got {correction!r}.")
-        with composite("var"):
-            squares = (self - self.mean(axis, keepdims=True)).square()
-            if not correction:
-                return squares.mean(axis, keepdims)
-            count = math.prod(self.shape[i] for i in normalized_axes(axis, self.ndim))
-            return squares.sum(axis, keepdims) / float(count - correction)
+        return compose("var", lambda x: _variance(x, axis, keepdims, correction), self)
 
     def softmax(self, axis: int = -1) -> Tensor:
-        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded."""
-        with composite("softmax"):
-            powers = (self - self._largest(axis)).exp()
-            return powers / powers.sum(axis, keepdims=True)
+        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        return compose("softmax", lambda x: _softmax(x, axis), self)
 
     def log_softmax(self, axis: int = -1) -> Tensor:
-        """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded."""
-        with composite("log_softmax"):
-            below = self - self._largest(axis)
-            return below - below.exp().sum(axis, keepdims=True).log()
-
-    def _largest(self, axis: int) -> Tensor:
-        """The maximum along an axis as a constant: its gradient would cancel."""
-        self.conform_in(current())  # it is the first to use the numbers
-        numbers = self.numbers.max(axis=normalized_axes(axis, self.ndim), keepdims=True)
-        return tensor_of(Made(numbers, self.format, None))
+        """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        return compose("log_softmax", lambda x: _log_softmax(x, axis), self)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same numbers in another shape."""
@@ -243,3 +229,45 @@ def tensor_of(made: Made) -> Tensor:
     tensor = Tensor.__new__(Tensor)
     Variable.__init__(tensor, made.numbers, made.node is not None, made.format, made.node)
     return tensor
+
+
+def compose(name: str, body: Callable[..., Tensor], *operands: Operand) -> Tensor:
+    """The composite `name` of the catalog: `body` of the operands as tensors, in whose place its operations run.
+
+    Every step is rounded as the policy says for it. Where the policy fuses the composite, each is rounded to the format
+    of `reduce`, forward and backward, and the result once, to `activations`; gradients once where they leave, to their
+    roles. What `body` needs gradients of, it is to take from its arguments.
+    """
+    tensors = [as_tensor(x) for x in operands]
+    is_fused = current().place(name).recipe.fused
+    inside = [tensor_of(enter(name, x)) for x in tensors] if is_fused else tensors
+    with composite(name):
+        result = body(*inside)
+    return tensor_of(leave(name, result, tensors)) if is_fused else result
+
+
+def _softmax(x: Tensor, axis: int) -> Tensor:
+    powers = (x - _largest(x, axis)).exp()
+    return powers / powers.sum(axis, keepdims=True)
+
+
+def _log_softmax(x: Tensor, axis: int) -> Tensor:
+    below = x - _largest(x, axis)
+    return below - below.exp().sum(axis, keepdims=True).log()
+
+
+def _largest(x: Tensor, axis: int) -> Tensor:
+    """The maximum along an axis as a constant: its gradient would cancel."""
+    x.conform_in(current())  # it is the first to use the numbers
+    axes = normalized_axes(axis, x.ndim)
+    if not all(x.shape[i] for i in axes):
+        raise ValueError(f"A softmax needs at least one element along axis {axis}, got shape {x.shape}.")
+    return tensor_of(Made(x.numbers.max(axis=axes, keepdims=True), x.format, None))
+
+
+def _variance(x: Tensor, axis: Axes, keepdims: bool, correction: int) -> Tensor:
+    squares = (x - x.mean(axis, keepdims=True)).square()
+    if not correction:
+        return squares.mean(axis, keepdims)
+    count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
+    return squares.sum(axis, keepdims) / float(count - correction)

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike
 
-from simfloat.autodiff import Operand, Tensor, as_tensor, pick
-from simfloat.simulation import composite
+from simfloat.autodiff import Operand, Tensor, as_tensor, compose, pick
 
 
 def mse_loss(input: Operand, target: Operand) -> Tensor:
@@ -17,8 +16,7 @@ def mse_loss(input: Operand, target: Operand) -> Tensor:
     input, target = as_tensor(input), as_tensor(target)
     if input.shape != target.shape:
         raise ValueError(f"mse_loss needs input and target of one shape, got {input.shape} and {target.shape}.")
-    with composite("mse_loss"):
-        return (input - target).square().mean()
+    return compose("mse_loss", lambda x, y: (x - y).square().mean(), input, target)
 
 
 def cross_entropy(input: Operand, target: ArrayLike) -> Tensor:
@@ -35,5 +33,4 @@ def cross_entropy(input: Operand, target: ArrayLike) -> Tensor:
         raise ValueError(f"cross_entropy needs a target of shape {input.shape[:-1]}, got {labels.shape}.")
     if labels.size and not 0 <= labels.min() <= labels.max() < input.shape[-1]:
         raise ValueError(f"Class numbers go from 0 to {input.shape[-1] - 1}; {labels.min()} to {labels.max()} came.")
-    with composite("cross_entropy"):
-        return (-pick(input.log_softmax(), labels)).mean()
+    return compose("cross_entropy", lambda x: (-pick(x.log_softmax(), labels)).mean(), input)

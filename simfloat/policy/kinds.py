@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple
 
+import numpy as np
+
 from simfloat.accumulate import Accumulator, as_accumulator, sequential
 from simfloat.arithmetic import Cast, as_cast
 from simfloat.arithmetic.target import check_rounding
@@ -48,6 +50,12 @@ def _as_update(value: Any) -> str:
     raise ValueError(f"update must be one of {', '.join(UPDATES)}; got {value!r}.")
 
 
+def _as_flag(value: Any) -> bool:
+    if isinstance(value, bool | np.bool):
+        return bool(value)
+    raise ValueError(f"True or False is expected, got {value!r}.")
+
+
 OPERAND = Kind("operand format", "Format | Cast | str", _as_operand)
 RESULT = Kind("result format", "Format | str", as_format)
 FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDEST,))
@@ -55,6 +63,7 @@ STORAGE = Kind("storage format", "Format | str", as_format)
 SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = Kind("rounding", "Rounding", _as_rounding)
 ADDITION = Kind("update", "str", _as_update, UPDATES)
+FLAG = Kind("flag", "bool", _as_flag)
 
 
 def itself(value: Any) -> Any:

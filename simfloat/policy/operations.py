@@ -6,13 +6,13 @@ from collections.abc import Iterable
 from difflib import get_close_matches
 
 from simfloat.arithmetic.catalog import kind_of, names
-from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
+from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
 
 #: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.
 CLASSES = (CONTRACTION, REDUCTION, POINTWISE, MOVEMENT)
 
-#: What composites are made of.
-INSIDE = (REDUCTION, POINTWISE, MOVEMENT)
+#: What composites are made of, and what concerns them as such.
+INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 
 
 def check_operation(name: str) -> None:
@@ -31,7 +31,7 @@ def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
 def roles_of(operation: str) -> tuple[str, ...]:
     """The roles that matter to an operation, or to those of a class or inside a composite."""
     kind = UPDATE if operation == UPDATE else kind_of(operation) or operation
-    kinds = INSIDE if kind == "composite" else (kind,)
+    kinds = INSIDE if kind == COMPOSITE else (kind,)
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
 
 

@@ -11,7 +11,7 @@ from simfloat.policy import text
 from simfloat.policy.explain import Layered, table
 from simfloat.policy.operations import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text
-from simfloat.policy.roles import ROLES, Recipe, Roles
+from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
 from simfloat.table import table as aligned
 
@@ -60,13 +60,25 @@ class Policy(Roles):
         return replace(self, overrides=(*self.overrides, Override(path, operation, tuple(roles.items()))))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
-        """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it."""
+        """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
+
+        Inside a composite that is `fused`, results have the format of `reduce`. Raises ValueError for one whose sums
+        are exact: they have no format.
+        """
         names = with_classes(operations)
         roles = {role: getattr(self, role) for role in ROLES}
         for override in self.overrides:
             if override.matches(path, names):
                 roles.update(override.roles)
-        return Recipe(**roles)
+        recipe = Recipe(**roles)
+        if len(operations) < 2 or not self.recipe(path, *operations[:-1]).fused:
+            return recipe
+        if recipe.reduce.result is None:
+            raise ValueError(
+                f"A fused {operations[-2]} computes in the format of reduce, and exact sums have none; give reduce=, "
+                "for example reduce=simfloat.FP32."
+            )
+        return Recipe(**roles | dict.fromkeys(RESULTS, recipe.reduce.result))
 
     def check_matched(self, paths: Iterable[str], operations: Iterable[str] = ()) -> None:
         """Raise ValueError naming the first override that met nothing, with the nearest name.

@@ -11,6 +11,7 @@ from simfloat.arithmetic import Cast
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.policy.kinds import (
     ADDITION,
+    FLAG,
     FORWARD_RESULT,
     MODE,
     OPERAND,
@@ -29,7 +30,7 @@ Value = TypeVar("Value")
 
 # What a role can concern: operations of a kind, those of an optimizer, and parameters, in whatever operation they are.
 CONTRACTION, POINTWISE, REDUCTION, MOVEMENT = "contraction", "pointwise", "reduction", "movement"
-UPDATE, PARAMETER = "update", "parameter"
+COMPOSITE, UPDATE, PARAMETER = "composite", "update", "parameter"
 ROUNDED = (CONTRACTION, POINTWISE, REDUCTION)
 
 
@@ -49,7 +50,7 @@ class _Row:
         self.name = name
 
     def __str__(self) -> str:
-        default = f" (default {self.follows or self.default})" if self.follows or self.default else ""
+        default = "" if self.follows is self.default is None else f" (default {self.follows or self.default})"
         return self.meaning + default
 
     @property
@@ -172,6 +173,10 @@ class Roles:
     optimizer_state: Following[Format | str, Format] = Following(
         "weights", STORAGE, "the moments of an optimizer", (PARAMETER,)
     )
+    fused: Role[bool, bool] = Role(
+        FLAG, "whether composites such as softmax compute in the format of `reduce`, and round their result once",
+        (COMPOSITE,), False,
+    )  # fmt: skip
 
 
 #: Every role by its name, in the order of the table.
@@ -190,6 +195,10 @@ class Recipe(Roles):
         """The value of a role: as given, or as it follows from another."""
         role, value = ROLES[name], self.__dict__[name]
         return role.derive(self._filled(role.follows)) if value is None and isinstance(role, Following) else value
+
+
+#: The roles of results: inside a fused composite they have the format of `reduce`.
+RESULTS = ("activations", "gradients", "activation_gradients", "weight_gradients")
 
 
 def led_by(name: str, given: Collection[str] = ()) -> set[str]:

@@ -12,6 +12,7 @@ from simfloat import accumulate, arithmetic, formats
 from simfloat.accumulate import Accumulator
 from simfloat.formats import CATALOG, Rounding
 from simfloat.formats.rounding import MODES
+from simfloat.policy.kinds import FLAG
 from simfloat.policy.roles import ROLES
 
 
@@ -45,9 +46,9 @@ BACK = "default"
 LONGEST, LARGEST = 20_000, 2**62
 
 
-def to_texts(roles: Iterable[tuple[str, Any]]) -> dict[str, str]:
-    """The texts of the values of roles. Raises ValueError for a value that no text stands for."""
-    return {role: text_of(role, value) for role, value in roles}
+def to_texts(roles: Iterable[tuple[str, Any]]) -> dict[str, str | bool]:
+    """The texts of the values of roles, truth values as they are. Raises ValueError for what no text stands for."""
+    return {role: value if isinstance(value, bool) else text_of(role, value) for role, value in roles}
 
 
 def from_texts(texts: dict[str, Any]) -> dict[str, Any]:
@@ -71,7 +72,9 @@ def text_of(role: str, value: Any) -> str:
 
 
 def value_of(role: str, text: Any) -> Any:
-    """The value of a role that a text stands for; ValueError where there is none."""
+    """The value of a role that a text, or a truth value, stands for; ValueError where there is none."""
+    if ROLES[role].kind is FLAG:
+        return ROLES[role].read(text)
     if not isinstance(text, str):
         raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")
     if text == BACK and ROLES[role].follows:
@@ -123,17 +126,17 @@ def _value(node: ast.expr) -> Any:
 
 
 def to_toml(data: dict[str, Any]) -> str:
-    """A dictionary of strings, with lists of such dictionaries, as TOML."""
-    lines = [f"{key} = {_quoted(value)}" for key, value in data.items() if isinstance(value, str)]
+    """A dictionary of strings and truth values, with lists of such dictionaries, as TOML."""
+    lines = [f"{key} = {_quoted(value)}" for key, value in data.items() if not isinstance(value, list)]
     for key, tables in data.items():
         for table in tables if isinstance(tables, list) else ():
             lines += ["", f"[[{key}]]", *(f"{k} = {_quoted(v)}" for k, v in table.items())]
     return "\n".join(lines) + "\n"
 
 
-def _quoted(text: str) -> str:
-    """A TOML string: a JSON string that is written in UTF-8 is one, but for the delete character."""
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")
+def _quoted(value: str | bool) -> str:
+    """A TOML value: JSON that is written in UTF-8 is one, but for the delete character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def from_toml(text: str) -> dict[str, Any]:

@@ -75,6 +75,7 @@ VALUES = {
     "accumulator": accumulators,
     "rounding": roundings,
     "update": st.sampled_from(UPDATES),
+    "flag": st.booleans(),
 }
 
 

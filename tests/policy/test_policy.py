@@ -122,7 +122,7 @@ def test_the_signature_says_what_a_policy_takes():
         "Format | Cast | str",
         "Format | str | None",
     )
-    defaults = {"accumulate": sf.FP32, "rounding": sf.nearest_even, "update": "nearest"}
+    defaults = {"accumulate": sf.FP32, "rounding": sf.nearest_even, "update": "nearest", "fused": False}
     assert {
         key: p.default for key, p in parameters.items() if p.default not in (None, inspect.Parameter.empty, ())
     } == defaults
