@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from html import escape
+from itertools import zip_longest
 
 Row = Sequence[str]
 
@@ -25,22 +26,30 @@ class Table(str):
     def _line(self, row: Row, cell: str) -> str:
         sides = ["left"] * (len(row) - self.numbers) + ["right"] * self.numbers
         cells = zip(row, sides, strict=True)
-        drawn = (f'<{cell} style="text-align: {side}">{escape(text)}</{cell}>' for text, side in cells)
+        drawn = (f'<{cell} style="text-align: {side}">{_drawn(text)}</{cell}>' for text, side in cells)
         return f"<tr>{''.join(drawn)}</tr>"
 
 
+def _drawn(text: str) -> str:
+    return escape(text).replace("\n", "<br>")
+
+
 def table(rows: Iterable[Row], *, numbers: int = 0, headed: bool = True) -> Table:
-    """Rows of as many cells each, in columns as wide as their widest cell; the last `numbers` stand on the right."""
+    """Rows of as many cells each, in columns as wide as their widest cell; the last `numbers` stand on the right.
+
+    A cell may have several lines.
+    """
     known = tuple(map(tuple, rows))
-    widths = [max(map(len, column)) for column in zip(*known, strict=True)]
+    lines = [line for row in known for line in zip_longest(*(cell.split("\n") for cell in row), fillvalue="")]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     names = len(widths) - numbers
     text = Table(
         "\n".join(
             "  ".join(
                 cell.ljust(width) if column < names else cell.rjust(width)
-                for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+                for column, (cell, width) in enumerate(zip(line, widths, strict=True))
             ).rstrip()
-            for row in known
+            for line in lines
         )
     )
     text.rows, text.numbers, text.headed = known, numbers, headed

@@ -16,6 +16,12 @@ def test_a_table_is_its_text_with_numbers_on_the_right():
     assert isinstance(shown, str) and table([]) == ""
 
 
+def test_a_cell_may_have_several_lines():
+    shown = table([("a", "b", "1"), ("c\nlonger", "d", "23\n4")], numbers=1)
+    assert shown == "a       b   1\nc       d  23\nlonger      4"
+    assert "c<br>longer" in shown._repr_html_() and shown._repr_html_().count("<tr>") == 2
+
+
 def test_notebooks_draw_it_and_text_is_text():
     drawn = table([("<b>", "&")], headed=False)._repr_html_()
     assert "&lt;b&gt;" in drawn and "&amp;" in drawn and "<th" not in drawn

@@ -1,7 +1,7 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
 from simfloat.autodiff.checking import gradcheck
-from simfloat.autodiff.functions import concatenate, linear, pick, stack, where
+from simfloat.autodiff.functions import add_bias, concatenate, linear, pick, stack, where
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
@@ -12,6 +12,7 @@ __all__ = [
     "Operand",
     "Parameter",
     "Tensor",
+    "add_bias",
     "as_tensor",
     "begin_update",
     "compose",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.autodiff import bias as biases
 from simfloat.autodiff import contractions, indexing, joining
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import Tensor, tensor_of
@@ -15,6 +16,11 @@ from simfloat.autodiff.tensor import Tensor, tensor_of
 def linear(x: Operand, weight: Operand) -> Tensor:
     """x (..., inputs) times the transpose of weight (outputs, inputs)."""
     return tensor_of(contractions.linear(x, weight))
+
+
+def add_bias(product: Tensor, bias: Tensor) -> Tensor:
+    """product + bias, the second operation of a layer; where results are ``widest``, in the format of the product."""
+    return tensor_of(biases.add_bias(product, bias))
 
 
 def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:

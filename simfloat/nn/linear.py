@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from simfloat.autodiff import Operand, Parameter, Tensor, linear
+from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, linear
 from simfloat.formats.integers import is_integer
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
@@ -46,7 +46,7 @@ class Linear(Module):
     def forward(self, x: Operand) -> Tensor:
         """x (..., in_features) -> (..., out_features)."""
         product = linear(x, self.weight)
-        return product if self.bias is None else product + self.bias
+        return product if self.bias is None else add_bias(product, self.bias)
 
     def extra_repr(self) -> str:
         """Its sizes, and whether it lacks a bias."""

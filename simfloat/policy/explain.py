@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from textwrap import fill
 from typing import Any, Protocol
 
 from simfloat.policy.operations import roles_of
@@ -13,6 +14,9 @@ from simfloat.table import table as aligned
 #: The recipe in the layer, or of the parameter, at a path; for the operations that are named, if any.
 Recipes = Callable[..., Recipe]
 Row = tuple[str, ...]
+
+#: Names of operations that share a row are broken into lines of so many characters.
+WIDTH = 28
 
 #: The cell of a role that the row has no use for.
 UNUSED = "-"
@@ -28,28 +32,34 @@ class Layered(Protocol):
         """Pairs of path and parameter."""
 
 
-def table(model: Layered, recipes: Recipes, operations: Iterable[str]) -> Table:
+def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Iterable[str]) -> Table:
     """A row for each layer, and one for what runs in none of them; what differs there for parameters and operations.
 
-    An operation's row stands below the layer where it differs from it, or at the end where it does so everywhere.
+    The row of a single operation stands below the layers where it differs from them, or at the end where it does so
+    everywhere alike. Operations of lists share rows: at the end, and below the layers where they are not as there.
     """
     layers = {path: type(module).__name__ for path, module in model.named_modules() if module.is_layer}
     parameters: dict[str, list[str]] = {path: [] for path in layers}
     for path, _ in model.named_parameters():
         parameters.setdefault(path.rpartition(".")[0], []).append(path)
     places = layers if "" in layers else layers | {"": UNUSED}
-    named = list(dict.fromkeys(operations))
-    everywhere = [name for name in named if len({_operation_cells(path, name, recipes) for path in places}) == 1]
+    named = list(dict.fromkeys(single))
+    lists = [name for name in dict.fromkeys(listed) if name not in named]
+    everywhere = {
+        name for name in (*named, *lists) if len({_operation_cells(path, name, recipes) for path in places}) == 1
+    }
+    varied = [name for name in lists if name not in everywhere]
     rows: list[Row] = [("layer", "kind", *ROLES)]
     for path, kind in places.items():
         own = parameters.get(path, [])
         where = path or ("(model)" if "" in layers else "elsewhere")
         rows.append((where, kind, *_layer_cells(recipes(path), bool(own))))
         rows += [row for parameter in own for row in _parameter_row(parameter, path, recipes)]
-        rows += [
-            (where, *row) for name in named if name not in everywhere for row in _operation_row(path, name, recipes)
-        ]
-    rows += [("everywhere", *row) for name in everywhere for row in _operation_row("", name, recipes)]
+        other = [n for n in varied if _operation_cells(path, n, recipes) != _operation_cells("", n, recipes)]
+        rows += _rows(where, path, [*([name] for name in named if name not in everywhere), other], recipes)
+    rows += _rows("everywhere", "", [[name] for name in named if name in everywhere], recipes)
+    rows += _rows("everywhere", "", [[name for name in lists if name in everywhere]], recipes)
+    rows += _rows("elsewhere", "", [varied], recipes)
     return aligned(rows)
 
 
@@ -66,11 +76,16 @@ def _parameter_row(parameter: str, layer: str, recipes: Recipes) -> Iterator[Row
         yield parameter, "parameter", *cells
 
 
-def _operation_row(layer: str, operation: str, recipes: Recipes) -> Iterator[Row]:
-    """The row of an operation but for its first cell, if its recipe differs from its layer's."""
-    cells = _operation_cells(layer, operation, recipes)
-    if cells != _cells(recipes(layer), roles_of(operation)):
-        yield operation, *cells
+def _rows(where: str, layer: str, groups: Iterable[Sequence[str]], recipes: Recipes) -> Iterator[Row]:
+    """The rows of operations whose recipes differ from their layer's; those of a group that are alike share one."""
+    for group in groups:
+        alike: dict[Row, list[str]] = {}
+        for name in group:
+            cells = _operation_cells(layer, name, recipes)
+            if cells != _cells(recipes(layer), roles_of(name)):
+                alike.setdefault(cells, []).append(name)
+        for cells, names in alike.items():
+            yield where, fill(" ".join(names), WIDTH, break_long_words=False), *cells
 
 
 def _operation_cells(layer: str, operation: str, recipes: Recipes) -> Row:

@@ -16,14 +16,15 @@ LISTED = 12
 
 @dataclass(frozen=True)
 class Override:
-    """Roles that differ where a path matches a shell pattern, for an operation, or for both.
+    """Roles that differ where a path matches a shell pattern, for an operation or a list of them, or for both.
 
-    A role that is None goes back to the one that it follows. Raises ValueError for what is no pattern, no operation
-    or no role, and for a role's value that it cannot have.
+    A role that is None goes back to the one that it follows. An operation that is named alone has to occur; a list, a
+    tuple, names operations that a model may have. Raises ValueError for what is no pattern, no operation or no role,
+    and for a role's value that it cannot have.
     """
 
     path: str | None
-    operation: str | None
+    operation: str | tuple[str, ...] | None
     roles: tuple[tuple[str, Any], ...]
 
     def __post_init__(self) -> None:
@@ -31,31 +32,50 @@ class Override:
             raise ValueError("An override is for a path, an operation, or both; got neither.")
         if self.path is not None:
             check_text("The path of an override", self.path)
-        if self.operation is not None:
-            check_operation(self.operation)
+        if isinstance(self.operation, list):
+            object.__setattr__(self, "operation", tuple(self.operation))
+        if self.operation == ():
+            raise ValueError("A list of operations in an override names at least one; got none.")
+        for name in self.operations:
+            check_operation(name)
         unknown = [role for role, _ in self.roles if role not in ROLES]
         if unknown or not self.roles:
             got = f"unknown role {unknown[0]!r}" if unknown else "no role"
             raise ValueError(f"An override changes roles; got {got}. Roles: {', '.join(ROLES)}.")
         object.__setattr__(self, "roles", tuple((role, ROLES[role].read(value)) for role, value in self.roles))
 
+    @property
+    def operations(self) -> tuple[str, ...]:
+        """The operations that it names."""
+        if self.operation is None:
+            return ()
+        return self.operation if isinstance(self.operation, tuple) else (self.operation,)
+
+    @property
+    def is_list(self) -> bool:
+        """Whether it names operations that a model may have or not."""
+        return isinstance(self.operation, tuple)
+
     def matches(self, path: str, operations: Collection[str]) -> bool:
         """Whether it holds for an operation (with its class and the composites around it) in the layer at `path`."""
         return (self.path is None or path_matches(self.path, path)) and (
-            self.operation is None or self.operation in operations
+            self.operation is None or any(name in operations for name in self.operations)
         )
 
     def check_effect(self, given: Collection[str]) -> None:
-        """Raise ValueError for a role that its operation has no use for, in a policy in which roles are `given`."""
+        """Raise ValueError for a role that its operations have no use for, in a policy in which roles are `given`."""
         if self.operation is None:
             return
-        used, own = roles_of(self.operation), dict(self.roles)
+        used = [role for role in ROLES if any(role in roles_of(name) for name in self.operations)]
+        own = dict(self.roles)
         fixed = {role for role in {*given, *own} if own.get(role, role) is not None}
         for role in own:
             if led_by(role, fixed).isdisjoint(used):
                 hint = f" Parameters are told apart by path: override('*.weight', {role}=...)."
+                what = "operations" if self.is_list else "operation"
+                uses = "which use" if self.is_list else "which uses"
                 raise ValueError(
-                    f"{role} has no effect on the operation {self.operation!r}, which uses {', '.join(used)}."
+                    f"{role} has no effect on the {what} {self.operation!r}, {uses} {', '.join(used)}."
                     f"{hint if ROLES[role].concerns == (PARAMETER,) else ''}"
                 )
 
@@ -91,7 +111,7 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
         if path is not None and places and not any(path_matches(path, place) for place in places):
             what = f"Override {path!r} matches no layer and no parameter."
             raise ValueError(f"{what} {_listed('Paths', places)}{nearest(path, places)}")
-        if operation not in (None, UPDATE) and seen and operation not in seen:
+        if isinstance(operation, str) and operation != UPDATE and seen and operation not in seen:
             what = f"The override for the operation {operation!r} met none."
             raise ValueError(f"{what} {_listed('Operations', names)}{nearest(operation, seen)}")
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any
 
-from simfloat.policy import text
+from simfloat.arithmetic import Cast
+from simfloat.formats import FP32, Format
+from simfloat.policy import lists, text
 from simfloat.policy.explain import Layered, table
 from simfloat.policy.operations import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text
@@ -46,18 +48,48 @@ class Policy(Roles):
         for override in self.overrides:
             override.check_effect(given)
 
-    def override(self, path: str | None = None, *, operation: str | None = None, **roles: Any) -> Policy:
+    def override(
+        self, path: str | None = None, *, operation: str | Sequence[str] | None = None, **roles: Any
+    ) -> Policy:
         """The same policy with other `roles` where a path matches, for an operation, or for both.
 
         path is a shell pattern such as ``"hidden.*"`` for modules, or ``"*.weight"`` for parameters; it holds for
         everything inside a matching module. operation is the name of an operation (``"softmax"``) or a class
-        (``"contraction"``, ``"reduction"``, ``"pointwise"``). A role that is None goes back to its default, the role
-        that it follows. Later overrides win. What matches nothing is refused where the model is known: a path in
-        `explain`, a path or an operation at the end of a `simulate` block.
+        (``"contraction"``, ``"reduction"``, ``"pointwise"``), or a list of them, ``("exp", "log")``. A role that is
+        None goes back to its default, the role that it follows. Later overrides win. What matches nothing is refused
+        where the model is known: a path in `explain`, a path or an operation at the end of a `simulate` block. Of a
+        list no operation needs to occur.
 
         Raises ValueError for unknown roles and operations, and for roles that the operation has no use for.
         """
-        return replace(self, overrides=(*self.overrides, Override(path, operation, tuple(roles.items()))))
+        target: Any = operation  # what it is not, Override refuses
+        return replace(self, overrides=(*self.overrides, Override(path, target, tuple(roles.items()))))
+
+    def allow(self, *operations: str, format: Format | Cast | str | None = None) -> Policy:
+        """The same policy with these operations on its allow list: they run in its own formats, or in `format`.
+
+        Operands of contractions are rounded to `compute`; results to `activations`, or to the format of `compute` where
+        these are ``"widest"``. Like `deny` and `infer` it is an override of a list, which `print` shows; later ones
+        win. A model need not have the operations.
+
+        Raises ValueError for an unknown operation, with the nearest names.
+        """
+        return self.override(operation=operations, **lists.allowed(self, operations, format))
+
+    def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
+        """The same policy with these operations on its deny list: they run in `format` throughout.
+
+        Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
+        are exact. Raises ValueError for an unknown operation, with the nearest names.
+        """
+        return self.override(operation=operations, **lists.denied(self, operations, format))
+
+    def infer(self, *operations: str) -> Policy:
+        """The same policy with these operations in the widest of their operands' formats, and gradients in theirs.
+
+        Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
+        """
+        return self.override(operation=operations, **lists.inferred(self, operations))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
@@ -92,14 +124,17 @@ class Policy(Roles):
     def explain(self, model: Layered) -> Table:
         """The table of what runs where: a row for each layer of the model, and rows for what differs there.
 
-        Parameters and operations that an override changes have rows of their own; a dash stands for a role that the
-        row has no use for. The table is a str, which notebooks draw.
+        Parameters and operations that an override changes have rows of their own; operations of lists share a row where
+        they are alike, once for the model and again below a layer that differs. A dash stands for a role that the row
+        has no use for. The table is a str, which notebooks draw.
 
         Raises ValueError if an override's path matches no layer and no parameter.
         """
         paths = [path for path, _ in (*model.named_modules(), *model.named_parameters())]
         self.check_matched(paths)
-        return table(model, self.recipe, [entry.operation for entry in self.overrides if entry.operation])
+        single = [name for entry in self.overrides if not entry.is_list for name in entry.operations]
+        listed = [name for entry in self.overrides if entry.is_list for name in entry.operations]
+        return table(model, self.recipe, single, listed)
 
     def to_dict(self) -> dict[str, Any]:
         """The policy as text in plain dictionaries and lists, without what is left at its default.
@@ -109,7 +144,7 @@ class Policy(Roles):
         labels = {key: getattr(self, key) for key in LABELS if getattr(self, key) is not None}
         data = labels | text.to_texts(self._given())
         overrides = [
-            {key: value for key in ("path", "operation") if (value := getattr(entry, key)) is not None}
+            {key: list(value) if isinstance(value, tuple) else value for key, value in _target(entry)}
             | text.to_texts(entry.roles)
             for entry in self.overrides
         ]
@@ -154,6 +189,11 @@ class Policy(Roles):
         rows = [("role", "value"), *((role, str(getattr(recipe, role))) for role in ROLES)]
         rows += [("override", repr(override)) for override in self.overrides]
         return f"<b>{escape(self.name or 'Policy')}</b>{aligned(rows)._repr_html_()}"
+
+
+def _target(override: Override) -> list[tuple[str, Any]]:
+    """What an override is for: its path and its operation, as far as it has them."""
+    return [(key, value) for key in ("path", "operation") if (value := getattr(override, key)) is not None]
 
 
 def _roles_in(data: dict[str, Any]) -> dict[str, Any]:

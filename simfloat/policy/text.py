@@ -126,7 +126,7 @@ def _value(node: ast.expr) -> Any:
 
 
 def to_toml(data: dict[str, Any]) -> str:
-    """A dictionary of strings and truth values, with lists of such dictionaries, as TOML."""
+    """A dictionary of strings, truth values and lists of strings, with lists of such dictionaries, as TOML."""
     lines = [f"{key} = {_quoted(value)}" for key, value in data.items() if not isinstance(value, list)]
     for key, tables in data.items():
         for table in tables if isinstance(tables, list) else ():
@@ -134,7 +134,7 @@ def to_toml(data: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _quoted(value: str | bool) -> str:
+def _quoted(value: str | bool | list[str]) -> str:
     """A TOML value: JSON that is written in UTF-8 is one, but for the delete character."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 

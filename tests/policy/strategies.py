@@ -98,11 +98,11 @@ def policies(draw):
     given = {role: draw(values(role)) for role in {"compute": None, **dict.fromkeys(chosen)}}
     policy = sf.Policy(name=draw(st.none() | texts), source=draw(st.none() | texts), **given)
     for _ in range(draw(st.integers(0, 3))):
-        operation = draw(st.none() | st.sampled_from([*CLASSES, *OPERATIONS]))
+        names = draw(st.lists(st.sampled_from([*CLASSES, *OPERATIONS]), max_size=3))
+        operation = (tuple(names) if len(names) > 1 or draw(st.booleans()) else names[0]) if names else None
         path = draw(paths if operation is None else st.none() | paths)
-        useful = [
-            role for role in ROLES if operation is None or not led_by(role, ROLES).isdisjoint(roles_of(operation))
-        ]
+        used = {role for name in names for role in roles_of(name)} if names else {*ROLES}
+        useful = [role for role in ROLES if not led_by(role, ROLES).isdisjoint(used)]
         roles = draw(st.lists(st.sampled_from(useful), unique=True, min_size=1, max_size=4))
         policy = policy.override(path, operation=operation, **{role: draw(values(role)) for role in roles})
     return policy

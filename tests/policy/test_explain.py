@@ -73,3 +73,27 @@ def test_a_path_that_matches_nothing_is_refused():
     with pytest.raises(ValueError, match=r"matches no layer and no parameter.*Did you mean 'head.bias'\?"):
         sf.policies["fp32"].override("head.bais", weights=sf.BF16).explain(MODEL)
     assert rows(sf.policies["fp32"].override(operation="matmul", compute=sf.BF16)), "operations are seen when they run"
+
+
+def test_operations_of_lists_share_a_row_for_the_whole_model():
+    model = sf.nn.MLP([2] * 12)
+    text = sf.policies["amp-fp16"].explain(model)
+    table = rows(sf.policies["amp-fp16"], model)
+    assert [row["layer"] for row in table if row["layer"] not in dict(model.named_modules())][:2] == [
+        "elsewhere", "everywhere",
+    ]  # fmt: skip
+    assert sum(row["layer"] == "everywhere" for row in table) <= 4 and len(text.rows) <= 12 + 5
+    shown = " ".join(row["kind"] for row in table[12:]).split()
+    listed = [name for override in sf.policies["amp-fp16"].overrides for name in override.operations]
+    assert sorted(shown) == sorted(listed), "each name once, on as many lines as they need"
+    assert max(len(row["kind"]) for row in table) <= 40
+    assert "exp log log2 power<br>" in text._repr_html_()
+
+
+def test_operations_of_lists_have_a_row_below_a_layer_that_differs():
+    policy = sf.policies["fp32"].allow("linear", "relu", format="fp16").deny("exp").override("head", reduce=sf.FP16)
+    policy = policy.override("hidden.1", activations=sf.BF16, accumulate=sf.BF16)
+    table = rows(policy)
+    assert ("hidden.1", "relu") not in places(table), "as the layer"
+    assert [row["layer"] for row in table if row["kind"] == "linear"] == ["hidden.1", "head", "elsewhere"]
+    assert [row["activations"] for row in table if row["kind"] == "linear"] == ["BF16", "FP16", "FP16"]

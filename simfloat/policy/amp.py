@@ -1,0 +1,42 @@
+"""The lists of automatic mixed precision: which operations run in 16 bits and which in FP32.
+
+Others follow their operands. The lists are those of the libraries, as far as their operations exist here.
+"""
+
+from __future__ import annotations
+
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.formats import FP32, Format
+from simfloat.policy.kinds import WIDEST
+from simfloat.policy.policy import Policy
+
+LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss")
+
+#: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul, and
+#: the cells of recurrent layers, which are linear layers here.
+AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
+
+#: The same page, "CUDA Ops that can autocast to float32": __pow__, exp, layer_norm, log, log2, log_softmax, reciprocal,
+#: rsqrt, softmax, sum and the losses.
+AUTOCAST_WIDE = (
+    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "softmax", "log_softmax", "layer_norm", *LOSSES,
+)  # fmt: skip
+
+#: NVIDIA Apex, apex/amp/lists, FP16_FUNCS of torch_overrides.py and functional_overrides.py.
+APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
+
+#: The same files, FP32_FUNCS.
+APEX_WIDE = (
+    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "var", "softmax", "log_softmax", "layer_norm", *LOSSES,
+)  # fmt: skip
+
+
+def present(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Those of the names that are operations here."""
+    return tuple(name for name in names if name in OPERATIONS)
+
+
+def listed(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
+    """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
+    policy = Policy(compute=format, weights=FP32, activations=WIDEST)
+    return policy.allow(*present(narrow)).deny(*present(wide))

@@ -1,0 +1,97 @@
+"""Lists of operations that a policy narrows, widens or leaves alone, as automatic mixed precision does.
+
+NVIDIA's guide calls them allow, deny and infer: operations on the first run in the narrow format, those on the second
+in FP32, and all others in the widest format of their operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from simfloat.accumulate import Accumulator, sequential
+from simfloat.formats import Format, as_format
+from simfloat.policy.kinds import OPERAND, WIDEST, format_of
+from simfloat.policy.operations import check_operation, roles_of
+from simfloat.policy.roles import RESULTS, Recipe
+
+#: The roles of an operation's operands and of its sums, each after the one that it follows.
+OPERANDS = ("compute", "compute_gradients")
+SUMS = ("accumulate", "accumulate_gradients", "reduce")
+
+
+class Listing(Protocol):
+    """A policy, as far as its lists need it."""
+
+    def override(self, path: str | None = None, *, operation: Any = None, **roles: Any) -> Listing:
+        """The same policy with other roles for an operation."""
+
+    def recipe(self, path: str = "", *operations: str) -> Recipe:
+        """What an operation uses."""
+
+
+def allowed(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
+    """The roles that bring operations back into a policy's own formats, or into `format`."""
+    own = policy.recipe()
+    wanted = {role: getattr(own, role) for role in (*OPERANDS, *RESULTS, *SUMS)}
+    if format is not None:
+        wanted |= dict.fromkeys(OPERANDS, OPERAND.read(format))
+    narrow = format_of(wanted["compute"])
+    # Results without a format of their own take that of the operands.
+    wanted |= {role: narrow for role in RESULTS if format is not None or wanted[role] == WIDEST}
+    return _fewest(policy, operations, wanted)
+
+
+def denied(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
+    """The roles with which operations are carried out in `format` throughout, forward and backward."""
+    own, wide = policy.recipe(), as_format(format)
+    sums = {role: _in(getattr(own, role), wide) for role in SUMS}
+    return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums)
+
+
+def inferred(policy: Listing, operations: Sequence[str]) -> dict[str, Any]:
+    """The roles with which operations run in the widest of their operands' formats."""
+    _check(operations)
+    for name in operations:
+        if "compute" in roles_of(name):
+            raise ValueError(
+                f"infer leaves operations in the formats of their operands, but {name!r} rounds its operands to "
+                "`compute`; allow or deny it."
+            )
+    roles: dict[str, Any] = {"activations": WIDEST}
+    for role in RESULTS[1:]:
+        if any(getattr(_with(policy, operations, roles, name), role) != WIDEST for name in operations):
+            roles[role] = None
+    return roles
+
+
+def _fewest(policy: Listing, operations: Sequence[str], wanted: dict[str, Any]) -> dict[str, Any]:
+    """The roles that have to be said so that all are as wanted, for the operations that use them."""
+    _check(operations)
+    roles: dict[str, Any] = {}
+    for role, value in wanted.items():
+        users = [name for name in operations if role in roles_of(name)]
+        # One role is always said, so that the list stands in the policy.
+        if any(getattr(_with(policy, operations, roles, name), role) != value for name in users) or (
+            role == "activations" and not roles
+        ):
+            roles[role] = value
+    return roles
+
+
+def _with(policy: Listing, operations: Sequence[str], roles: dict[str, Any], name: str) -> Recipe:
+    """The recipe of an operation, once the operations have these roles."""
+    return (policy.override(operation=tuple(operations), **roles) if roles else policy).recipe("", name)
+
+
+def _check(operations: Sequence[str]) -> None:
+    if not operations:
+        raise ValueError("Name the operations, such as 'softmax'; got none.")
+    for name in operations:
+        check_operation(name)
+
+
+def _in(accumulator: Accumulator, format: Format) -> Accumulator:
+    """The accumulator if it sums in `format` or exactly, else the sum in this format, one product after the other."""
+    fits = not accumulator.is_matrix_unit and accumulator.result in (None, format)
+    return accumulator if fits else sequential(format)
