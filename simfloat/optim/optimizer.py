@@ -1,39 +1,70 @@
-"""What optimizers share: parameters, options, state, and the loop of a step."""
+"""What optimizers share: parameter groups, options, state, and the loop of a step."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from inspect import signature
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Parameter, Tensor
-from simfloat.optim.options import Check, number_from_zero
-from simfloat.optim.step import COMPENSATION, Step
+from simfloat.autodiff import Parameter
+from simfloat.optim import state
+from simfloat.optim.groups import groups_in, name_of, read_group
+from simfloat.optim.options import Option, number_from_zero
+from simfloat.optim.step import COMPENSATION, STEP, Step
 from simfloat.simulation import current
+
+#: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
+Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
 
 
 class Optimizer:
-    """An optimizer of `params` with learning rate `lr`; each kind defines its options and its `direction`.
+    """An optimizer of `params` with learning rate `lr`; each kind defines its options and its `update`.
 
-    Options are attributes and may be changed between steps; they are checked when they are used.
+    params are parameters, pairs of a name and a parameter, or dictionaries of a group each, with ``"params"`` and
+    options that differ from those of the call. Options are read and changed between steps in `param_groups`, or as
+    attributes, which stand for all groups; they are checked when they are used. Which parameters are updated in which
+    way and kept in which formats is the policy's matter: ``policy.override("*.weight", update="kahan")``.
     """
 
-    #: What each option may be; the options are attributes of these names.
-    options: ClassVar[dict[str, Check]] = {"lr": number_from_zero}
+    #: Names of the arrays that it keeps for a parameter, beside Kahan's compensation.
+    kept: ClassVar[tuple[str, ...]] = ()
 
-    #: Names of the moments that it keeps for a parameter.
-    moments: ClassVar[tuple[str, ...]] = ()
+    lr = Option(number_from_zero)
 
-    lr: float
+    #: The options of the kind, by name; those of a subclass are added to them.
+    options: ClassVar[dict[str, Option]] = {"lr": lr}
 
-    def __init__(self, params: Iterable[Parameter], lr: float, **options: Any) -> None:
-        self.params = _distinct_parameters(params)
-        self._take({"lr": lr, **options})
-        self.state: list[dict[str, NDArray]] = [{} for _ in self.params]
+    def __init_subclass__(cls) -> None:
+        own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
+        cls.options = {**cls.options, **own}
+
+    def __init__(self, params: Params, lr: float, **options: Any) -> None:
+        self.defaults: dict[str, Any] = {"lr": lr, **options}
+        self.param_groups: list[dict[str, Any]] = []
+        self.state: list[dict[str, NDArray]] = []
+        for group in groups_in(params):
+            self.add_param_group(group)
+
+    @property
+    def params(self) -> list[Parameter]:
+        """The parameters of all groups, in their order; `state` has an entry for each."""
+        return [parameter for group in self.param_groups for parameter in group["params"]]
+
+    def add_param_group(self, param_group: Mapping[str, Any]) -> None:
+        """Update more parameters: a dictionary with ``"params"``, and options that differ from the defaults.
+
+        Raises ValueError for options that there are not or that cannot be used, and for a parameter that is there.
+        """
+        group = read_group(param_group, self.defaults, self.params)
+        self.read(group)
+        for number, parameter in enumerate(group["params"], len(self.state)):
+            self.check_parameter(name_of(number, parameter), parameter)
+        self.param_groups.append(group)
+        self.state.extend({} for _ in group["params"])
 
     def zero_grad(self) -> None:
         """Forget the gradients of the parameters."""
@@ -47,105 +78,68 @@ class Optimizer:
         that has not the parameter's shape.
         """
         current()  # refuses a step outside of any block, even if there is nothing to do
-        self.check({name: getattr(self, name) for name in self.options})
-        for number, (parameter, state) in enumerate(zip(self.params, self.state, strict=True)):
-            _check_shapes(number, parameter, state)
-        for parameter, state in zip(self.params, self.state, strict=True):
+        options = [self.read(group) for group in self.param_groups for _ in group["params"]]
+        work = list(zip(self.params, self.state, options, strict=True))
+        for number, (parameter, kept, _) in enumerate(work):
+            self._check_shapes(number, parameter, kept)
+        for parameter, kept, chosen in work:
             if parameter.grad is not None:
-                step = Step(parameter, state)
-                step.finish(step.multiply(-self.lr, self.direction(step, parameter.grad)))
+                step = Step(parameter, kept)
+                if parameter.size:
+                    ascends = getattr(chosen, "maximize", False)
+                    gradient = np.array(-parameter.grad) if ascends else parameter.grad
+                    step.finish(self.update(step, gradient, chosen))
 
-    def direction(self, step: Step, gradient: NDArray) -> NDArray:
-        """What is subtracted from the parameter, before it is multiplied by lr."""
-        raise ValueError(f"{type(self).__name__} has no direction method; define one.")
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""
+        raise ValueError(f"{type(self).__name__} has no update method; define one.")
 
-    def check(self, options: Mapping[str, Any]) -> None:
-        """Raise ValueError, naming the option, unless all of these may be used together."""
-        for name, value in options.items():
-            self.options[name](name, value)
+    def read(self, group: Mapping[str, Any]) -> SimpleNamespace:
+        """A group's options as updates take them; ValueError, naming the option, unless they may be used together."""
+        chosen = SimpleNamespace(**{name: option.read(name, group[name]) for name, option in self.options.items()})
+        self.check(chosen)
+        return chosen
 
-    def _take(self, options: Mapping[str, Any]) -> None:
-        self.check(options)
-        for name, value in options.items():
-            setattr(self, name, value)
+    def check(self, options: SimpleNamespace) -> None:
+        """Raise ValueError unless these options, each of which is fine, may be used together."""
+
+    def check_parameter(self, name: str, parameter: Parameter) -> None:
+        """Raise ValueError for a parameter that this kind of optimizer cannot update."""
+
+    def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
+        """The shape of every array that may be kept for a parameter of this `shape`, by name."""
+        return {name: () if name == STEP else shape for name in (*self.kept, COMPENSATION)}
 
     def state_dict(self) -> dict[str, Any]:
-        """The options, and under ``state`` copies of the arrays kept for every parameter, in their order."""
-        kept = [{name: array.copy() for name, array in state.items()} for state in self.state]
-        return {**{name: getattr(self, name) for name in self.options}, "state": kept}
+        """The groups with numbers for parameters, and the arrays kept for these; laid out as PyTorch's.
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``, all of
+        it copies.
+        """
+        return state.packed(self)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave: all of it is taken, or nothing if a part does not fit.
 
-        Raises ValueError for the state of another optimizer: other keys, another number of parameters, other shapes.
+        Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
         """
-        if not isinstance(state, Mapping) or not isinstance(state.get("state"), list):
-            raise ValueError("load_state_dict takes what state_dict gives: options, and a list under 'state'.")
-        if len(state["state"]) != len(self.params):
-            raise ValueError(f"The state is of {len(state['state'])} parameters, the optimizer has {len(self.params)}.")
-        keys = {*self.options, "state"}
-        missing, unknown = [key for key in keys if key not in state], [key for key in state if key not in keys]
-        if missing or unknown:
-            kind = type(self).__name__
-            raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
-        kept = [self._fitting(number, entry) for number, entry in enumerate(state["state"])]
-        self._take({name: state[name] for name in self.options})
-        self.state = kept
+        self.param_groups, self.state = state.unpacked(self, state_dict)
 
-    def _fitting(self, number: int, entry: Any) -> dict[str, NDArray]:
-        """Copies of the arrays in a state's entry for one parameter; ValueError unless they are ones that it has."""
-        name, known = _name(number, self.params[number]), (*self.moments, COMPENSATION)
-        if not isinstance(entry, Mapping) or any(key not in known for key in entry):
-            raise ValueError(f"The state of {name} must hold arrays under {' or '.join(known)}, got {entry!r}.")
-        what = {key: f"{key} of {name}" for key in entry}
-        return {key: _like(self.params[number], entry[key], what[key]).copy() for key in entry}
+    def _check_shapes(self, number: int, parameter: Parameter, kept: dict[str, NDArray]) -> None:
+        """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
+        if parameter.grad is not None:
+            name, shapes = name_of(number, parameter), self.shapes(parameter.shape)
+            self.check_parameter(name, parameter)
+            state.check_shape(f"the gradient of {name}", parameter.grad, parameter.shape, parameter)
+            for what, array in kept.items():
+                state.check_shape(f"the {what} of {name}", array, shapes.get(what, parameter.shape), parameter)
 
     def __repr__(self) -> str:
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}
-        given = {name: getattr(self, name) for name in self.options}
-        shown = [f"{k}={value!r}" for k, value in given.items() if k == "lr" or value != defaults.get(k)]
-        count = f"{len(self.params)} parameter{'s' if len(self.params) > 1 else ''}"
-        return f"{type(self).__name__}({', '.join([*shown, count])})"
-
-
-def _distinct_parameters(params: Any) -> list[Parameter]:
-    """The parameters as a list; ValueError for anything else, for none, and for one that comes twice."""
-    if isinstance(params, Tensor | set | frozenset) or not isinstance(params, Iterable):
-        kind = type(params).__name__
-        raise ValueError(f"An optimizer takes model.parameters() or a list of parameters in their order, got a {kind}.")
-    found = list(params)
-    if not found:
-        raise ValueError("An optimizer needs parameters; got none.")
-    seen: set[int] = set()
-    for number, parameter in enumerate(found):
-        if not isinstance(parameter, Parameter):
-            raise ValueError(f"An optimizer takes model.parameters(), got a {type(parameter).__name__} among them.")
-        if id(parameter) in seen:
-            raise ValueError(f"{_name(number, parameter)} was given twice; it would be updated twice a step.")
-        seen.add(id(parameter))
-    return found
-
-
-def _name(number: int, parameter: Parameter) -> str:
-    return parameter.path or f"parameter {number}"
-
-
-def _check_shapes(number: int, parameter: Parameter, state: dict[str, NDArray]) -> None:
-    """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
-    if parameter.grad is None:
-        return
-    for what, array in (("gradient", parameter.grad), *state.items()):
-        if array.shape != parameter.shape:
-            raise ValueError(_mismatch(f"the {what} of {_name(number, parameter)}", array, parameter))
-
-
-def _like(parameter: Parameter, value: Any, what: str) -> NDArray[np.floating]:
-    """An array of the parameter's shape, or ValueError."""
-    array = as_operand(value, what)
-    if array.shape != parameter.shape:
-        raise ValueError(_mismatch(what, array, parameter))
-    return array
-
-
-def _mismatch(what: str, array: NDArray, parameter: Parameter) -> str:
-    return f"{what} must have the parameter's shape {parameter.shape}, got {array.shape}."
+        shown = []
+        for group in self.param_groups:
+            given = {name: group[name] for name in self.options}
+            parts = [f"{k}={value!r}" for k, value in given.items() if k == "lr" or value != defaults.get(k)]
+            count = len(group["params"])
+            shown.append(", ".join([*parts, f"{count} parameter{'' if count == 1 else 's'}"]))
+        return f"{type(self).__name__}({'; '.join(shown)})"

@@ -1,19 +1,62 @@
-"""What an optimizer's options may be: checks of a value under its name."""
+"""What an optimizer's options may be: readers of a value under its name, and the options as attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from math import isfinite
 from numbers import Real
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
-#: Raises ValueError, naming the option, unless the value may be used.
-Check = Callable[[str, Any], None]
+from simfloat.formats.integers import is_integer
+
+Value = TypeVar("Value")
+
+#: The value of the option of this name, as updates take it; ValueError, naming the option, for what it cannot be.
+Reader = Callable[[str, Any], Value]
 
 
-def number(name: str, value: Any) -> None:
+class Grouped(Protocol):
+    """What has parameter groups."""
+
+    defaults: dict[str, Any]
+    param_groups: list[dict[str, Any]]
+
+
+class Option(Generic[Value]):
+    """An option of an optimizer, as its attribute: the value that all parameter groups have; assigned, it is in all.
+
+    Raises ValueError where the groups differ.
+    """
+
+    def __init__(self, read: Reader[Value]) -> None:
+        self.read = read
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, optimizer: None, owner: type) -> Option[Value]: ...
+    @overload
+    def __get__(self, optimizer: Grouped, owner: type) -> Value: ...
+    def __get__(self, optimizer: Grouped | None, owner: type) -> Option[Value] | Value:
+        if optimizer is None:
+            return self
+        values = [group[self.name] for group in optimizer.param_groups]
+        if any(value != values[0] for value in values):
+            raise ValueError(
+                f"{self.name} differs between the parameter groups: {', '.join(map(repr, values))}. Read "
+                f"optimizer.param_groups[number]['{self.name}']."
+            )
+        return values[0]
+
+    def __set__(self, optimizer: Grouped, value: Value) -> None:
+        for options in (optimizer.defaults, *optimizer.param_groups):
+            options[self.name] = value
+
+
+def number(name: str, value: Any) -> float:
     """A finite real number that float64 holds exactly: options are exact operands of the update."""
     if isinstance(value, bool | np.bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a real number, got {value!r}.")
@@ -23,16 +66,77 @@ def number(name: str, value: Any) -> None:
         exact = False
     if not exact:
         raise ValueError(f"{name} must be a finite number that float64 holds exactly, got {value!r}.")
+    return float(value)
 
 
-def number_from_zero(name: str, value: Any) -> None:
+def number_from_zero(name: str, value: Any) -> float:
     """Such a number, and not negative."""
-    number(name, value)
-    if value < 0:
+    if number(name, value) < 0:
         raise ValueError(f"{name} must not be negative, got {value!r}.")
+    return float(value)
 
 
-def flag(name: str, value: Any) -> None:
+def number_up_to_zero(name: str, value: Any) -> float:
+    """Such a number, and not positive."""
+    if number(name, value) > 0:
+        raise ValueError(f"{name} must not be positive, got {value!r}.")
+    return float(value)
+
+
+def number_from_one(name: str, value: Any) -> float:
+    """Such a number, and not below one."""
+    if number(name, value) < 1:
+        raise ValueError(f"{name} must be at least 1, got {value!r}.")
+    return float(value)
+
+
+def decay(name: str, value: Any) -> float:
+    """The factor by which an average forgets: from 0 below 1."""
+    if not 0 <= number(name, value) < 1:
+        raise ValueError(f"{name} must be from 0 below 1, got {value!r}.")
+    return float(value)
+
+
+def integer(least: int, most: int) -> Reader[int]:
+    """An integer in this range."""
+
+    def read(name: str, value: Any) -> int:
+        if not is_integer(value, least, most):
+            raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")
+        return int(value)
+
+    return read
+
+
+def flag(name: str, value: Any) -> bool:
     """True or False."""
     if not isinstance(value, bool | np.bool):
         raise ValueError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def word(*words: str) -> Reader[str | None]:
+    """One of these words, or None."""
+
+    def read(name: str, value: Any) -> str | None:
+        if value is not None and not (isinstance(value, str) and value in words):
+            raise ValueError(f"{name} must be None or one of {', '.join(map(repr, words))}; got {value!r}.")
+        return value
+
+    return read
+
+
+def optional(read: Reader[Value]) -> Reader[Value | None]:
+    """The same, or None."""
+    return lambda name, value: None if value is None else read(name, value)
+
+
+def several(*readers: Reader[Any]) -> Reader[Any]:
+    """A tuple of as many values, each as its reader says."""
+
+    def read_all(name: str, value: Any) -> tuple[Any, ...]:
+        if not isinstance(value, tuple | list) or len(value) != len(readers):
+            raise ValueError(f"{name} must be a tuple of {len(readers)} values, got {value!r}.")
+        return tuple(read(f"{name}[{i}]", part) for i, (read, part) in enumerate(zip(readers, value, strict=True)))
+
+    return read_all

@@ -6,16 +6,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, begin_update
+from simfloat.formats import Format
+from simfloat.optim.moment import add_observed, change_of
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"
+
+#: Under this name a parameter's steps are counted.
+STEP = "step"
+
+#: An array, or a number, which is an exact float64 operand.
+Operand = NDArray | float
 
 
 class Step:
     """The update of one parameter under the policy in force: its arithmetic and its state.
 
-    Results are rounded to `weights`, moments to `optimizer_state`. An observer hears of the last addition at the
-    parameter's own path, and of everything else at names below it.
+    Results are rounded to `weights`, moments to `optimizer_state`; numbers are exact operands. An observer hears of the
+    last addition at the parameter's own path, of a moment at its name below, as operation ``moment``, and of everything
+    else at ``update`` below.
     """
 
     __slots__ = ("_place", "parameter", "state")
@@ -26,25 +35,98 @@ class Step:
 
     @property
     def weight(self) -> NDArray:
-        """The parameter's numbers."""
+        """The parameter's numbers: those of the master copy, where `weights` is one."""
         return self.parameter.numbers
 
-    def add(self, a: NDArray, b: NDArray) -> NDArray:
+    @property
+    def format(self) -> Format:
+        """What results are rounded to."""
+        return self._place.recipe.weights
+
+    def add(self, a: Operand, b: Operand) -> NDArray:
         """a + b, rounded to `weights`."""
-        return self._place.to_update.apply("add", a, b)
+        return self._apply("add", a, b)
 
-    def subtract(self, a: NDArray, b: NDArray) -> NDArray:
+    def subtract(self, a: Operand, b: Operand) -> NDArray:
         """a - b, rounded to `weights`."""
-        return self._place.to_update.apply("subtract", a, b)
+        return self._apply("subtract", a, b)
 
-    def multiply(self, scalar: float, b: NDArray) -> NDArray:
-        """An exact number times b, rounded to `weights`."""
-        return self._place.to_update.apply("multiply", np.array(float(scalar)), b)
+    def multiply(self, a: Operand, b: Operand) -> NDArray:
+        """a * b, rounded to `weights`."""
+        return self._apply("multiply", a, b)
 
-    def moment(self, name: str, a: NDArray, b: NDArray | None = None) -> NDArray:
-        """a, or a + b, rounded to `optimizer_state` and kept under `name`."""
-        arithmetic = self._place.to_moment
-        self.state[name] = arithmetic.round(a) if b is None else arithmetic.apply("add", a, b)
+    def divide(self, a: Operand, b: Operand) -> NDArray:
+        """a / b, rounded to `weights`."""
+        return self._apply("divide", a, b)
+
+    def sqrt(self, x: NDArray) -> NDArray:
+        """The square root, rounded to `weights`."""
+        return self._apply("sqrt", x)
+
+    def rsqrt(self, x: NDArray) -> NDArray:
+        """1 / sqrt(x), rounded to `weights`."""
+        return self._apply("rsqrt", x)
+
+    def mix(self, keep: float, a: NDArray, take: float, b: NDArray) -> NDArray:
+        """keep * a + take * b: two products and a sum, each rounded to `weights`."""
+        return self.add(self.multiply(keep, a), self.multiply(take, b))
+
+    def with_decay(self, d: NDArray, weight_decay: float) -> NDArray:
+        """d + weight_decay * w, each rounded to `weights`; d itself where weight_decay is zero."""
+        return self.add(d, self.multiply(weight_decay, self.weight)) if weight_decay else d
+
+    def root_mean_square(self, x: NDArray) -> NDArray:
+        """The root of the mean of x^2: squares, sum, quotient and root rounded to `weights`."""
+        return self.sqrt(self.mean(self.multiply(x, x)))
+
+    def mean(self, x: NDArray, axis: int | None = None) -> NDArray:
+        """The mean along an axis, which stays, or of all: sum and quotient rounded to `weights`."""
+        sums = self.sum(x, axis)
+        return self.divide(sums, float(x.size // sums.size))
+
+    def sum(self, x: NDArray, axis: int | None = None) -> NDArray:
+        """The sums along an axis, which stays, or of all, by the policy's `reduce`, rounded to `weights`."""
+        axes = tuple(range(x.ndim)) if axis is None else (axis % x.ndim,)
+        kept = () if axis is None else tuple(1 if i in axes else size for i, size in enumerate(x.shape))
+        return self._place.to_update.named("sum").sum(x, axes).reshape(kept)
+
+    def matmul(self, a: NDArray, b: NDArray) -> NDArray:
+        """a @ b as a forward contraction: operands rounded to `compute`, sums by `accumulate`, rounded to `weights`."""
+        place = self._place
+        return place.to_update.named("matmul").matmul(a, b, place.input(), place.input())
+
+    def count(self) -> float:
+        """The number of this step of the parameter, the first being 1; it is kept."""
+        self.state[STEP] = np.array(self.state.get(STEP, 0.0) + 1.0)
+        return float(self.state[STEP])
+
+    def begin(self, name: str, value: NDArray) -> NDArray:
+        """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`."""
+        if name not in self.state:
+            self.state[name] = self._place.to_moment(name).round(value)
+        return self.state[name]
+
+    def moment(self, name: str, x: NDArray, *, keep: float | None = None, take: float | None = None) -> NDArray:
+        """m = keep * m + take * x, kept under `name`; m starts as zeros.
+
+        Products are rounded to `weights`, and a factor that is left out makes none; the sum is rounded to
+        `optimizer_state`.
+        An element that stays as it was, though the exact sum is another, is counted as unchanged.
+        """
+        arithmetic = self._place.to_moment(name)
+        before = self.state.get(name, np.zeros(x.shape, arithmetic.target.dtype))
+        a = before if keep is None else self.multiply(keep, before)
+        b = x if take is None else self.multiply(take, x)
+        if arithmetic.target.observer is None:
+            self.state[name] = arithmetic.add(a, b)
+        else:
+            change = change_of(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
+            self.state[name] = add_observed(arithmetic, a, b, before, change)
+        return self.state[name]
+
+    def largest(self, name: str, x: NDArray) -> NDArray:
+        """The largest that x has been in any step, element by element; it is kept under `name`."""
+        self.state[name] = np.array(np.maximum(x, self.state.get(name, x)))
         return self.state[name]
 
     def finish(self, u: NDArray) -> None:
@@ -59,3 +141,7 @@ class Step:
         else:
             s = last.apply("update", w, u)
         self.parameter.store(s, self._place.recipe.weights)
+
+    def _apply(self, operation: str, *operands: Operand) -> NDArray:
+        arrays = [x if isinstance(x, np.ndarray) else np.array(float(x)) for x in operands]
+        return self._place.to_update.apply(operation, *arrays)

@@ -105,6 +105,10 @@ class Arithmetic(NamedTuple):
         """The same arithmetic with another observer."""
         return self._replace(target=self.target._replace(observer=observer))
 
+    def named(self, operation: str) -> Arithmetic:
+        """The same arithmetic, whose sums and roundings an observer knows as this operation."""
+        return self._replace(target=self.target._replace(operation=operation))
+
 
 @dataclass(frozen=True)
 class Located(Observer):

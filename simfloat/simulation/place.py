@@ -43,6 +43,7 @@ class Place:
         self._in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
+        self._moments: dict[str, Arithmetic] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
 
     @cached_property
@@ -81,10 +82,12 @@ class Place:
         """The arithmetic of an optimizer before the last addition."""
         return self._arithmetic("weights", self.recipe, "update", below=".update")
 
-    @cached_property
-    def to_moment(self) -> Arithmetic:
-        """The arithmetic of an optimizer where a moment is made."""
-        return self._arithmetic("optimizer_state", self.recipe, "update", below=".moment")
+    def to_moment(self, name: str) -> Arithmetic:
+        """The arithmetic of an optimizer where the moment of this name is made."""
+        if name not in self._moments:
+            made = self._arithmetic("optimizer_state", self.recipe, "update", below=f".{name}")
+            self._moments[name] = made.named("moment")
+        return self._moments[name]
 
     @cached_property
     def to_unscaled(self) -> Arithmetic:

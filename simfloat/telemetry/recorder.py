@@ -42,7 +42,9 @@ class Recorder(Observer):
 
     Of an update w + u only a lost u counts as unchanged. What that means depends on the policy's `update`: under
     ``nearest`` the update is gone; under ``stochastic`` it was left out this time, as it must be with a probability
-    that makes the mean right; under ``kahan`` the compensation keeps it for the next step.
+    that makes the mean right; under ``kahan`` the compensation keeps it for the next step. A moment of an optimizer has
+    its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``); it counts as unchanged
+    where it stays as it was though the exact step would have changed it.
 
     With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
     may share one. A pickle or a copy goes on counting from where it was taken.

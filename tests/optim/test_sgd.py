@@ -161,33 +161,6 @@ def test_optimizers_print_as_the_call_that_makes_them_and_their_size():
     assert repr(again) == "SGD(lr=0.5, momentum=0.9, nesterov=True, 1 parameter)"
 
 
-def test_a_state_is_taken_whole_or_not_at_all():
-    w, optimizer = run("bf16-kahan", [1.0, 3.0], [0.3, -0.7], 0.01, 3, momentum=0.9)
-    state = optimizer.state_dict()
-    assert state["momentum"] == 0.9
-    other = sf.optim.SGD([w], 1.0)
-    for change, message in (
-        ({"lr": -1.0}, "lr must not be negative"),
-        ({"nesterov": True, "dampening": 0.5}, "Nesterov"),
-        ({"beta": 1}, r"not SGD's: missing \[\], unknown \['beta'\]"),
-        ({"state": [{"exp_avg": np.ones(2)}]}, "state of parameter 0 must hold arrays under momentum_buffer or comp"),
-        ({"state": [{"momentum_buffer": np.ones(3)}]}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
-        ({"state": [{"momentum_buffer": "ab"}]}, "momentum_buffer of parameter 0 must"),
-        ({"state": [None]}, "state of parameter 0 must hold arrays"),
-        ({"state": None}, "takes what state_dict gives"),
-        ({"state": [{}, {}]}, "of 2 parameters, the optimizer has 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            other.load_state_dict(state | change)
-        assert (other.lr, other.momentum, other.state) == (1.0, 0.0, [{}])
-    with pytest.raises(ValueError, match=r"missing \['lr'\]"):
-        other.load_state_dict({key: value for key, value in state.items() if key != "lr"})
-    other.load_state_dict(state)
-    assert (other.lr, other.momentum) == (0.01, 0.9)
-    other.state[0]["momentum_buffer"][:] = 0
-    assert state["state"][0]["momentum_buffer"].all(), "what was loaded is a copy"
-
-
 def test_parameters_without_a_gradient_stay():
     w = parameter([1.0])
     with sf.simulate("fp32"):
@@ -211,7 +184,6 @@ def test_parameters_without_a_gradient_stay():
         (lambda: sf.optim.SGD([parameter([1.0])], -0.1), "lr must not be negative, got -0.1"),
         (lambda: sf.optim.SGD([parameter([1.0])], 0.1, momentum=-1), "momentum must not be negative"),
         (lambda: sf.optim.SGD([parameter([1.0])], 0.1, nesterov=True), "Nesterov momentum needs a momentum"),
-        (lambda: sf.optim.SGD([parameter([1.0])], 0.1).load_state_dict({"state": [], "lr": 1}), "of 0 parameters"),
     ],
 )
 def test_bad_options_are_refused(make, message):

@@ -1,0 +1,83 @@
+"""Parameter groups: reading what users hand to an optimizer."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any
+
+from simfloat.autodiff import Parameter, Tensor
+
+#: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, a schedule's start.
+LABELS = ("param_names", "name", "initial_lr")
+
+
+def groups_in(params: Any) -> list[Mapping[str, Any]]:
+    """The groups that an optimizer is given: parameters, (name, parameter) pairs, or dictionaries of a group each."""
+    found = _listed(params)
+    if not found:
+        raise ValueError("An optimizer needs parameters; got none.")
+    groups: list[Mapping[str, Any]] = [entry for entry in found if isinstance(entry, Mapping)]
+    if not groups:
+        return [{"params": found}]
+    if len(groups) < len(found):
+        raise ValueError("An optimizer takes parameters, or dictionaries of parameter groups; got both.")
+    return groups
+
+
+def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parameter]) -> dict[str, Any]:
+    """A group's parameters and options, those that it does not name at their defaults.
+
+    Raises ValueError for what is no option, no parameter, and for a parameter that is given twice or `taken` already.
+    """
+    if not isinstance(group, Mapping) or "params" not in group:
+        raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
+    check_names([name for name in group if name != "params"], defaults)
+    given = group["params"]
+    params, names = _unnamed([given] if isinstance(given, Parameter) else _listed(given))
+    check_distinct(params, taken)
+    labels = {"param_names": names} if names else {}
+    return {"params": params, **labels, **defaults, **{name: group[name] for name in group if name != "params"}}
+
+
+def check_names(given: Iterable[Any], options: Iterable[str]) -> None:
+    """Raise ValueError, with the nearest name, for one that is neither an option nor a label."""
+    known = [*options, *LABELS]
+    for name in given:
+        if name not in known:
+            near = get_close_matches(str(name), known, n=1)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(known)}.{hint}")
+
+
+def check_distinct(params: list[Parameter], taken: Collection[Parameter] = ()) -> None:
+    """Raise ValueError for what is no parameter, and for a parameter that comes twice."""
+    seen = {id(parameter) for parameter in taken}
+    for number, parameter in enumerate(params, len(seen)):
+        if not isinstance(parameter, Parameter):
+            raise ValueError(f"An optimizer takes model.parameters(), got a {type(parameter).__name__} among them.")
+        if id(parameter) in seen:
+            raise ValueError(f"{name_of(number, parameter)} was given twice; it would be updated twice a step.")
+        seen.add(id(parameter))
+
+
+def name_of(number: int, parameter: Parameter) -> str:
+    """What a message calls the parameter of this number."""
+    return parameter.path or f"parameter {number}"
+
+
+def _listed(params: Any) -> list[Any]:
+    if isinstance(params, Tensor | set | frozenset | Mapping | str) or not isinstance(params, Iterable):
+        kind = type(params).__name__
+        raise ValueError(f"An optimizer takes model.parameters() or a list of parameters in their order, got a {kind}.")
+    return list(params)
+
+
+def _unnamed(entries: list[Any]) -> tuple[list[Any], list[str]]:
+    """The parameters of (name, parameter) pairs, and their names; of parameters without names, no names."""
+    pairs = [entry for entry in entries if isinstance(entry, tuple)]
+    if not pairs:
+        return entries, []
+    if len(pairs) < len(entries) or not all(len(pair) == 2 and isinstance(pair[0], str) for pair in pairs):
+        raise ValueError("Parameters are given as pairs (name, parameter), all of them or none; got others among them.")
+    return [parameter for _, parameter in pairs], [name for name, _ in pairs]

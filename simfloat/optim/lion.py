@@ -1,0 +1,55 @@
+"""Lion."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.optim.optimizer import Optimizer, Params
+from simfloat.optim.options import Option, decay, flag, number_from_zero, several
+from simfloat.optim.step import Step
+
+
+class Lion(Optimizer):
+    """w = w - lr (sign(b1 m + (1 - b1) g) + weight_decay w); then m = b2 m + (1 - b2) g.
+
+    With Q the rounding to `weights` and S that to `optimizer_state`::
+
+        c = Q(Q(b1 m) + Q((1 - b1) g))
+        u = Q(-lr Q(sign(c) + Q(weight_decay w)))
+        m = S(Q(b2 m) + Q((1 - b2) g))
+
+    and w + u follows the policy's `update`. lr, betas, 1 - betas and weight_decay are exact float64 operands. m, kept
+    as `exp_avg`, starts as zeros; without weight_decay u is Q(-lr sign(c)).
+
+    Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: algorithm
+    2 of Chen et al. 2023, arXiv 2302.06675, whose betas are the defaults; lr and weight_decay are those of its
+    reference code.
+    """
+
+    kept = ("exp_avg",)
+
+    betas = Option(several(decay, decay))
+    weight_decay = Option(number_from_zero)
+    maximize = Option(flag)
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-4,
+        *,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        maximize: bool = False,
+    ) -> None:
+        super().__init__(params, lr, betas=betas, weight_decay=weight_decay, maximize=maximize)
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * (sign(c) + weight_decay * w)."""
+        b1, b2 = options.betas
+        m = step.begin("exp_avg", np.zeros(gradient.shape))
+        c = step.mix(b1, m, 1 - b1, gradient)
+        step.moment("exp_avg", gradient, keep=b2, take=1 - b2)
+        return step.multiply(-options.lr, step.with_decay(np.sign(c), options.weight_decay))

@@ -1,0 +1,106 @@
+"""Muon."""
+
+from __future__ import annotations
+
+from math import sqrt
+from types import SimpleNamespace
+
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Parameter
+from simfloat.optim.optimizer import Optimizer, Params
+from simfloat.optim.options import Option, flag, integer, number, number_from_zero, several, word
+from simfloat.optim.step import Step
+
+#: How the learning rate follows the shape of a matrix, for every word that `adjust_lr_fn` may be.
+ADJUSTMENTS = {
+    "original": lambda rows, columns: sqrt(max(1.0, rows / columns)),
+    "match_rms_adamw": lambda rows, columns: 0.2 * sqrt(max(rows, columns)),
+}
+
+
+class Muon(Optimizer):
+    """Updates matrices by their averaged gradient, made orthogonal by Newton and Schulz's iteration.
+
+    With Q the rounding to `weights`, S that to `optimizer_state`, a, b, c the ns_coefficients, @ a product of matrices,
+    and k the factor of `adjust_lr_fn`::
+
+        m = S(Q(momentum m) + Q((1 - momentum) g))
+        G = Q(Q((1 - momentum) g) + Q(momentum m)), or m without nesterov; transposed if it has more rows than columns
+        X = Q(G / max(eps, Q(sqrt(Q(sum Q(G^2))))))
+        ns_steps times: A = X @ X'; B = Q(Q(b A) + Q(c (A @ A))); X = Q(Q(a X) + B @ X)
+        u = Q(-lr Q(Q(k X) + Q(weight_decay w)))
+
+    and w + u follows the policy's `update`. The products of matrices are contractions under the policy, as forward
+    ones: operands are rounded to `compute`, sums follow `accumulate`, and results are rounded to `weights`, as all that
+    an optimizer computes. lr, momentum, 1 - momentum, the coefficients, eps, weight_decay and k are exact float64
+    operands. Kept is `momentum_buffer`. Options and their meaning are torch.optim.Muon's, whose iteration runs in
+    bfloat16 whatever the parameters are; here ``compute=simfloat.BF16`` says so.
+
+    Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
+    Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
+    """
+
+    kept = ("momentum_buffer",)
+
+    weight_decay = Option(number_from_zero)
+    momentum = Option(number_from_zero)
+    nesterov = Option(flag)
+    ns_coefficients = Option(several(number, number, number))
+    eps = Option(number_from_zero)
+    ns_steps = Option(integer(0, 99))
+    adjust_lr_fn = Option(word(*ADJUSTMENTS))
+
+    def __init__(
+        self,
+        params: Params,
+        lr: float = 1e-3,
+        *,
+        weight_decay: float = 0.1,
+        momentum: float = 0.95,
+        nesterov: bool = True,
+        ns_coefficients: tuple[float, float, float] = (3.4445, -4.775, 2.0315),
+        eps: float = 1e-7,
+        ns_steps: int = 5,
+        adjust_lr_fn: str | None = None,
+    ) -> None:
+        super().__init__(
+            params,
+            lr,
+            weight_decay=weight_decay,
+            momentum=momentum,
+            nesterov=nesterov,
+            ns_coefficients=ns_coefficients,
+            eps=eps,
+            ns_steps=ns_steps,
+            adjust_lr_fn=adjust_lr_fn,
+        )
+
+    def check_parameter(self, name: str, parameter: Parameter) -> None:
+        """Raise ValueError for a parameter that is no matrix."""
+        if parameter.ndim != 2:
+            raise ValueError(
+                f"Muon updates matrices; {name} has the shape {parameter.shape}. Give it to another optimizer, such as "
+                "AdamW."
+            )
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * (k * X + weight_decay * w)."""
+        keep = options.momentum
+        m = step.moment("momentum_buffer", gradient, keep=keep, take=1 - keep)
+        x = orthogonalized(step, step.mix(1 - keep, gradient, keep, m) if options.nesterov else m, options)
+        k = ADJUSTMENTS[options.adjust_lr_fn or "original"](*gradient.shape)
+        return step.multiply(-options.lr, step.with_decay(step.multiply(k, x), options.weight_decay))
+
+
+def orthogonalized(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
+    """The matrix g with its singular values brought near one."""
+    if g.shape[0] > g.shape[1]:
+        return orthogonalized(step, g.T, options).T
+    a, b, c = options.ns_coefficients
+    norm = step.sqrt(step.sum(step.multiply(g, g)))
+    x = step.divide(g, max(float(norm), options.eps))
+    for _ in range(options.ns_steps):
+        gram = step.matmul(x, x.T)
+        x = step.add(step.multiply(a, x), step.matmul(step.mix(b, gram, c, step.matmul(gram, gram)), x))
+    return x

@@ -1,0 +1,85 @@
+"""The state of an optimizer as plain data, laid out as PyTorch's, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.operands import as_operand
+from simfloat.autodiff import Parameter
+from simfloat.optim.groups import LABELS, name_of
+
+if TYPE_CHECKING:
+    from simfloat.optim.optimizer import Optimizer
+
+Groups = list[dict[str, Any]]
+State = list[dict[str, NDArray]]
+
+
+def packed(optimizer: Optimizer) -> dict[str, Any]:
+    """The state: copies of the arrays kept for every parameter, by its number, and the groups with these numbers."""
+    kept = {i: {name: array.copy() for name, array in entry.items()} for i, entry in enumerate(optimizer.state)}
+    numbers = iter(range(len(kept)))
+    groups = [{**group, "params": [next(numbers) for _ in group["params"]]} for group in optimizer.param_groups]
+    return {"state": {number: entry for number, entry in kept.items() if entry}, "param_groups": groups}
+
+
+def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
+    """The groups and the arrays of a state, copied, for the parameters of this optimizer; ValueError if it is not its.
+
+    The numbers of parameters may be texts, as JSON makes them.
+    """
+    if not isinstance(data, Mapping) or set(data) != {"state", "param_groups"}:
+        raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
+    groups, state = data["param_groups"], data["state"]
+    if not isinstance(groups, list) or not isinstance(state, Mapping):
+        raise ValueError(
+            "load_state_dict takes what state_dict gives: a list of 'param_groups', and 'state' by number."
+        )
+    if len(groups) != len(optimizer.param_groups):
+        raise ValueError(f"The state is of {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")
+    taken = [_group(optimizer, mine, group) for mine, group in zip(optimizer.param_groups, groups, strict=True)]
+    params = optimizer.params
+    unknown = [key for key in state if str(key) not in map(str, range(len(params)))]
+    if unknown:
+        raise ValueError(f"The state is of parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
+    entries = {str(key): entry for key, entry in state.items()}
+    return taken, [_fitting(optimizer, number, entries.get(str(number), {})) for number in range(len(params))]
+
+
+def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, Any]:
+    """The group with the options that a state gives it."""
+    kind, known = type(optimizer).__name__, {*optimizer.options, "params"}
+    if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
+        raise ValueError(f"A group of a state is a dictionary with a list of 'params', got {group!r}.")
+    missing, unknown = known.difference(group), [key for key in group if key not in known.union(LABELS)]
+    if missing or unknown:
+        raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
+    if len(group["params"]) != len(mine["params"]):
+        theirs, ours = len(group["params"]), len(mine["params"])
+        raise ValueError(f"The state is of {theirs} parameters, in a group where the optimizer has {ours}.")
+    optimizer.read(group)
+    labels = {name: mine[name] for name in LABELS if name in mine}
+    return {**labels, **group, "params": mine["params"]}
+
+
+def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray]:
+    """Copies of the arrays in a state's entry for one parameter; ValueError unless they are ones that it has."""
+    parameter = optimizer.params[number]
+    name, shapes = name_of(number, parameter), optimizer.shapes(parameter.shape)
+    if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
+        raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {entry!r}.")
+    arrays = {key: np.array(as_operand(entry[key], f"{key} of {name}")) for key in entry}
+    for key, array in arrays.items():
+        check_shape(f"{key} of {name}", array, shapes[key], parameter)
+    return arrays
+
+
+def check_shape(what: str, array: NDArray, shape: tuple[int, ...], parameter: Parameter) -> None:
+    """Raise ValueError for an array of another shape than this, that of the parameter or one that follows from it."""
+    if array.shape != shape:
+        whose = "the parameter's shape" if shape == parameter.shape else "the shape"
+        raise ValueError(f"{what} must have {whose} {shape}, got {array.shape}.")

@@ -1,0 +1,97 @@
+"""Optimizers under the policy fp64 against PyTorch's in float64; Lion, which PyTorch has not, against its paper."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+STEPS = 20
+SHAPES = ((), (3,), (4, 3), (3, 4), (2, 3, 2), (1, 1), (1, 5))
+
+CASES = [
+    ("SGD", {}),
+    ("SGD", dict(momentum=0.9, weight_decay=0.1, nesterov=True)),
+    ("SGD", dict(momentum=0.8, dampening=0.3, weight_decay=0.1, maximize=True)),
+    ("Adam", {}),
+    ("Adam", dict(betas=(0.5, 0.25), eps=1e-3, weight_decay=0.1)),
+    ("Adam", dict(amsgrad=True, maximize=True, weight_decay=0.2)),
+    ("Adam", dict(betas=(0.0, 0.0))),
+    ("AdamW", {}),
+    ("AdamW", dict(betas=(0.8, 0.95), weight_decay=0.3, amsgrad=True)),
+    ("AdamW", dict(weight_decay=0.0, maximize=True)),
+    ("Adagrad", {}),
+    ("Adagrad", dict(lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.5, eps=1e-2, maximize=True)),
+    ("Adafactor", {}),
+    ("Adafactor", dict(beta2_decay=-0.5, eps=(1e-4, 1e-2), d=2.0, weight_decay=0.1, maximize=True)),
+    ("Muon", {}),
+    ("Muon", dict(nesterov=False, weight_decay=0.0, adjust_lr_fn="match_rms_adamw", eps=0.5)),
+    ("Muon", dict(momentum=0.5, ns_coefficients=(2.0, -1.5, 0.5), ns_steps=3, adjust_lr_fn="original")),
+]
+
+
+def newton_schulz(g, coefficients, steps, eps):
+    """PyTorch's iteration without its cast to bfloat16."""
+    a, b, c = coefficients
+    x = g.T if g.shape[0] > g.shape[1] else g
+    x = x / x.norm().clamp(min=eps)
+    for _ in range(steps):
+        gram = x @ x.T
+        x = a * x + (b * gram + c * gram @ gram) @ x
+    return x.T if g.shape[0] > g.shape[1] else x
+
+
+@pytest.mark.parametrize("lr", [0.05, None])
+@pytest.mark.parametrize("name, options", CASES)
+def test_steps_are_torchs(name, options, lr, monkeypatch):
+    monkeypatch.setattr("torch.optim._muon._zeropower_via_newtonschulz", newton_schulz)
+    rng = np.random.default_rng(5)
+    shapes = [shape for shape in SHAPES if name != "Muon" or len(shape) == 2]
+    mine = [sf.Parameter(rng.standard_normal(shape)) for shape in shapes]
+    theirs = [torch.tensor(p.data, requires_grad=True) for p in mine]
+    options = options if lr is None else {"lr": lr, **options}
+    ours, oracle = getattr(sf.optim, name)(mine, **options), getattr(torch.optim, name)(theirs, **options)
+    with sf.simulate("fp64"):
+        for _ in range(STEPS):
+            for p, t in zip(mine, theirs, strict=True):
+                p.grad = rng.standard_normal(p.shape) * 10.0 ** rng.integers(-3, 2)
+                t.grad = torch.tensor(p.grad)
+            ours.step()
+            oracle.step()
+    for p, t in zip(mine, theirs, strict=True):
+        np.testing.assert_allclose(p.data, t.detach().numpy(), rtol=1e-12, atol=1e-15)
+
+
+def test_lion_is_the_algorithm_of_its_paper():
+    rng = np.random.default_rng(1)
+    w, m = rng.standard_normal((3, 2)), np.zeros((3, 2))
+    p = sf.Parameter(w)
+    optimizer = sf.optim.Lion([p], 0.01, betas=(0.9, 0.99), weight_decay=0.1)
+    with sf.simulate("fp64"):
+        for _ in range(STEPS):
+            g = rng.standard_normal(w.shape)
+            c = 0.9 * m + 0.1 * g
+            w = w - 0.01 * (np.sign(c) + 0.1 * w)
+            m = 0.99 * m + 0.01 * g
+            p.grad = g
+            optimizer.step()
+    np.testing.assert_allclose(p.data, w, rtol=1e-12)
+    np.testing.assert_allclose(optimizer.state[0]["exp_avg"], m, rtol=1e-12)
+
+
+# What is about how PyTorch runs, and not about what it computes.
+RUNNING = {"foreach", "differentiable", "fused", "capturable", "decoupled_weight_decay"}
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "Adagrad", "Adafactor", "Muon"])
+def test_options_are_torchs_with_its_defaults_and_keyword_only_after_lr(name):
+    def defaults(kind):
+        return {k: p.default for k, p in inspect.signature(kind).parameters.items() if k not in RUNNING}
+
+    assert defaults(getattr(sf.optim, name)) == defaults(getattr(torch.optim, name))
+    kinds = [p.kind for p in inspect.signature(getattr(sf.optim, name)).parameters.values()]
+    assert set(kinds[:2]) == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
+    assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}

@@ -1,0 +1,93 @@
+"""What observers hear of moments: each at its own name, and how many of its elements stall."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+
+def steps(kind, gradients, policy="bf16-standard", start=None, **options):
+    """A recorder that has heard of steps with these gradients, and the optimizer."""
+    w = sf.Parameter(np.ones(np.shape(gradients[0]), np.float32))
+    w.name = "w"
+    optimizer, recorder = getattr(sf.optim, kind)([w], **options), sf.Recorder()
+    if start is not None:
+        optimizer.state[0].update({name: np.array(value, np.float32) for name, value in start.items()})
+    with sf.simulate(policy, observer=recorder):
+        for gradient in gradients:
+            w.grad = np.array(gradient, np.float32)
+            optimizer.step()
+    return recorder, optimizer
+
+
+@pytest.mark.parametrize("kind, names", [
+    ("SGD", ["momentum_buffer"]), ("Adam", ["exp_avg", "exp_avg_sq"]), ("AdamW", ["exp_avg", "exp_avg_sq"]),
+    ("Adagrad", ["sum"]), ("Adafactor", ["row_var", "col_var"]), ("Lion", ["exp_avg"]), ("Muon", ["momentum_buffer"]),
+])  # fmt: skip
+def test_every_moment_is_heard_at_its_name_below_the_parameters_path(kind, names):
+    options = {"momentum": 0.5} if kind == "SGD" else {}
+    recorder, optimizer = steps(kind, [np.ones((2, 3)), np.ones((2, 3))], **options)
+    heard = {key.path for key, _ in recorder.entries() if key.operation == "moment"}
+    assert heard == {f"w.{name}" for name in names}
+    for name in names:
+        made = 2 * optimizer.state[0][name].size + (6 if kind in ("Adagrad", "Lion") else 0)
+        assert recorder.counts(f"*.{name}", phase="update")["total"] == made, "what it starts as, if not zero, counts"
+
+
+# In BF16 0.999 v rounds to v for these v, and so does 0.997 v between 1 and 1.3.
+@pytest.mark.parametrize("beta, v, stalls", [
+    (0.999, [1.0, 1.5, 1.9921875, 2.0**-20], [1, 1, 1, 1]),
+    (0.997, [1.0078125, 1.25, 1.5, 1.75], [1, 1, 0, 0]),
+    (1 - 2.0**-8, [1.0, 1.25, 1.5, 1.9921875], [0, 0, 0, 0]),
+])  # fmt: skip
+def test_a_decay_that_is_rounded_away_is_a_stalled_moment(beta, v, stalls):
+    start = {"exp_avg": np.zeros(4), "exp_avg_sq": v, "step": 1.0}
+    recorder, optimizer = steps("Adam", [np.zeros(4)], betas=(0.9, beta), start=start)
+    assert (optimizer.state[0]["exp_avg_sq"] == np.float32(v)).tolist() == [bool(s) for s in stalls]
+    assert recorder.counts("*.exp_avg_sq")["unchanged"] == sum(stalls)
+    assert recorder.counts("*.exp_avg")["unchanged"] == 0, "zero that stays zero has lost nothing"
+
+
+def test_a_contribution_that_is_rounded_away_is_a_stalled_moment():
+    # Sums of squares of ones: BF16 counts to 256.
+    recorder, optimizer = steps("Adagrad", [np.ones(3)] * 4, start={"sum": [255.0, 254.0, 1.0], "step": 1.0})
+    assert optimizer.state[0]["sum"].tolist() == [256.0, 256.0, 5.0]
+    assert recorder.counts("w.sum")["unchanged"] == 3 + 2
+
+
+def test_an_average_that_has_arrived_does_not_stall():
+    recorder, _ = steps("Lion", [[0.5]], betas=(0.5, 0.5), start={"exp_avg": [0.5]})
+    assert recorder.counts("w.exp_avg")["unchanged"] == 0
+    # What decay takes and the gradient gives back by rounding is no arrival: 1 and 1 + 2^-7 are neighbours.
+    recorder, optimizer = steps("Lion", [[1 + 2.0**-7]], betas=(0.5, 0.9), start={"exp_avg": [1.0]})
+    assert optimizer.state[0]["exp_avg"].tolist() == [1.0]
+    assert recorder.counts("w.exp_avg")["unchanged"] == 1
+
+
+def test_a_moment_stalls_in_its_own_format():
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.E5M2)
+    start = {"momentum_buffer": [1.0, 1.0]}
+    recorder, optimizer = steps("SGD", [[0.125, 0.3]], policy, momentum=1.0, start=start)
+    assert optimizer.state[0]["momentum_buffer"].tolist() == [1.0, 1.25]
+    assert recorder.counts("w.momentum_buffer")["unchanged"] == 1
+
+
+@pytest.mark.parametrize("value", [np.inf, np.nan])
+def test_moments_that_are_lost_to_infinity_or_nan_are_not_called_stalled(value):
+    recorder, _ = steps("Adam", [[value], [value]])
+    assert recorder.counts("*.exp_avg*")["unchanged"] == 0
+
+
+def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_heard():
+    plain = sf.Recorder(path="other")
+    gradients = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
+    _, heard = steps("AdamW", gradients)
+    w = sf.Parameter(np.ones(5, np.float32))
+    optimizer = sf.optim.AdamW([w])
+    with sf.simulate("bf16-standard", observer=plain):
+        for gradient in gradients:
+            w.grad = gradient
+            optimizer.step()
+    assert plain.entries() == []
+    assert w.data.tolist() == heard.params[0].data.tolist()
+    assert all((optimizer.state[0][k] == heard.state[0][k]).all() for k in optimizer.state[0])
