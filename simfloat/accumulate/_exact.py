@@ -51,14 +51,14 @@ class Exact(Accumulator):
         terms = max(problem.depth + (problem.start is not None), 2) * (1 if exact_products else 2)
         growth = math.ceil(math.log2(terms)) + 1
         inside = problem.products.low >= -1074 and summands.high + growth <= 1020
-        if inside and exact_products and summands.high + growth - summands.low <= 53 and problem.divisor == 1:
-            # Every partial sum is a float64 number: the hardware's sum is exact in any order.
+        if inside and exact_products and summands.high + growth - summands.low <= 53:
+            # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
             return _Plain()
         _check_output(problem.output, problem.rounding)
         to_nearest = problem.output == FP64
         if not inside or problem.divisor != 1:
             _check_ends(problem.output, problem.rounding)
-            return _Fractions(Fraction(problem.divisor), to_nearest)
+            return Fractions(Fraction(problem.divisor), to_nearest)
         return _Bins(_anchors(summands, growth), exact_products, to_nearest)
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class _Bins(NamedTuple):
             out[finite] = [math.fsum(pieces) for pieces in bins[:, finite].T]
 
 
-class _Fractions(NamedTuple):
+class Fractions(NamedTuple):
     """Sums one by one, of numbers anywhere in float64's range, and of totals that are to be divided."""
 
     divisor: Fraction

@@ -9,18 +9,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.facts import Facts, facts_of
+from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import Known, Problem, known_of
+from simfloat.accumulate.operand import take
 from simfloat.accumulate.scales import Scales, scaled
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._cast import Cast, as_cast
+from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan, round_all
+from simfloat.arithmetic.scaling import History, Whole
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, as_target, carrier_of
@@ -33,6 +37,9 @@ Inputs = OneInput | tuple[OneInput, OneInput] | None
 #: The operations as which observers hear of the casts of both operands; None: they are not told.
 CastOperations = tuple[str | None, str | None]
 
+#: What the scales of delayed scalings of both operands follow from.
+Histories = tuple[History | None, History | None]
+
 
 class Options(NamedTuple):
     """How operands are rounded, products summed and sums rounded."""
@@ -41,6 +48,12 @@ class Options(NamedTuple):
     accumulator: Accumulator
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
+    histories: Histories = (None, None)
+
+    @property
+    def has_scales(self) -> bool:
+        """Whether a cast scales its operand."""
+        return self.inputs is not None and not (self.inputs[0].scale is None and self.inputs[1].scale is None)
 
 
 def options_of(
@@ -63,7 +76,7 @@ def options_of(
         return options
     format, accumulator = options.target.format, options.accumulator
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
-    if rounding is not None and format == accumulator.result:
+    if rounding is not None and format == accumulator.result and not options.has_scales:
         _refuse_rounding(accumulator, rounding)
     return options._replace(target=target)
 
@@ -117,7 +130,7 @@ class Work(NamedTuple):
     scales: Scales | None  # those that the engine takes
     start: NDArray | None  # what the sums start from, in the shape of the result
     finite: bool  # all operands are known to be finite
-    divisor: float  # by which the sums are too large
+    divisor: float  # by which the engine's sums are too large
 
 
 def prepare(
@@ -130,21 +143,26 @@ def prepare(
     initial: NDArray | None = None,
 ) -> Work:
     """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape."""
-    inputs, accumulator, target, names = options
+    inputs, accumulator, target, names, histories = options
+    if options.has_scales:
+        _check_scaled(options, scales, initial)
+    divisor, own, factors = 1.0, None, None
     if inputs:
         left, right = inputs
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings, left.rounding, right.rounding)
-        x, y = _cast(a, left, draw, target, names[0], 255), _cast(b, right, draw, target, names[1], 254)
-        accumulator = accumulator.for_inputs(left.format, right.format)
+        x, s = take(a, left, draw, target, names[0], 255, histories[0])
+        y, t = take(b, right, draw, target, names[1], 254, histories[1])
+        accumulator, divisor = accumulator.for_inputs(left.format, right.format), s * t
     else:
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
         x, y = known_of(a), known_of(b)
         accumulator = accumulator.for_inputs(None, None)
-    divisor, own, factors = 1.0, None, None
     if scales or accumulator.scales:
         x, y, own = _with_scales(x, y, scales, accumulator)
-        divisor = scales.divisor if scales else 1.0
+        divisor = scales.divisor if scales else divisor
         factors = own and (facts_of(own.a), facts_of(own.b))
+    if divisor != 1.0 or options.has_scales:
+        check_precision(target.format, target.rounding)  # of what is divided
     start, addend = None, None
     if initial is not None:
         start = start_for(accumulator, initial, shape)
@@ -152,7 +170,21 @@ def prepare(
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
     assert x.array is not None and y.array is not None
     engine = accumulator.engine(problem)
+    # Exact sums that float64 does not hold are divided where they are made.
+    divisor = 1.0 if isinstance(engine, Fractions) else divisor
     return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
+
+
+def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
+    """Refuse what casts that scale cannot be combined with."""
+    if scales is not None:
+        raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
+    whole = [cast.scale for cast in options.inputs or () if isinstance(cast.scale, Whole)]
+    if whole and initial is not None:
+        raise ValueError(
+            f"Sums that start from initial= would be divided by the scales of {whole[0]} as a whole: add it to the "
+            "result."
+        )
 
 
 def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) -> NDArray[np.floating]:
@@ -160,7 +192,7 @@ def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) 
     target, result = options.target, options.accumulator.result
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
-    if work.divisor != 1.0 and result is not None:  # exact sums are divided before they are rounded
+    if work.divisor != 1.0:
         return compute_drawn("divide", [sums, np.array([work.divisor])], target, work.draw).reshape(shape)
     out = np.empty(shape, target.dtype)
     round_all(Elements(sums), out, target, work.draw)
@@ -178,24 +210,3 @@ def _with_scales(
         return x, y, scales
     assert scales is not None
     return scaled(x, scales.a, scales.block, -1), scaled(y, scales.b, scales.block, -2), None
-
-
-def _cast(x: NDArray, cast: Cast, draw: Draw | None, target: Target, name: str | None, stage: int) -> Known:
-    """An operand taken to its format, and what is known of it then."""
-    format, observer = cast.format, target.observer if name else None
-    if observer is None and cast.takes_all(x.dtype):
-        return known_of(x, format)
-    # Operands are often in the format already, and to see that is quicker than to round them again.
-    facts = facts_of(x)
-    unchanged, facts_after = _after(facts, cast)
-    if unchanged and observer is None:
-        return known_of(x, format, facts)
-    drawn = draw._replace(stage=stage) if draw and cast.rounding.is_stochastic else None
-    rounded, _ = cast.apply(x, drawn, observer, name or "")
-    return known_of(rounded, format, facts_after)
-
-
-@lru_cache(maxsize=4096)
-def _after(facts: Facts, cast: Cast) -> tuple[bool, Facts]:
-    """Whether a cast changes nothing for certain, and the facts of what it gives."""
-    return facts.unchanged_by(cast.format), facts.rounded(cast.format, cast.rounding)

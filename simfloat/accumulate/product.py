@@ -135,8 +135,10 @@ def sum(
     else:
         raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
-    # Ones are no operand of the user's: their cast is nobody's event.
+    # Ones are no operand of the user's: their cast is nobody's event, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
+    if options.inputs:
+        options = options._replace(inputs=(options.inputs[0], options.inputs[1].unscaled))
     ones = np.ones((rows.shape[1], 1), x.dtype)
     start = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(rows, ones, options, None, start, shape)

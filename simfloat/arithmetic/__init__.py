@@ -1,6 +1,6 @@
 """One operation, one rounding, on arrays."""
 
-from simfloat.arithmetic._cast import Cast, as_cast, cast
+from simfloat.arithmetic._cast import Cast, as_cast, cast, scaled
 from simfloat.arithmetic._round import round
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.catalog import FUNCTIONS as _FUNCTIONS
@@ -8,6 +8,7 @@ from simfloat.arithmetic.codes import decode, encode, to_hex
 from simfloat.arithmetic.functions import *  # noqa: F403 (one for each row of the catalog)
 from simfloat.arithmetic.memory import readmemh, writememh
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.scaling import delayed, per_tensor
 from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.stream import BitStream, GivenBits
 from simfloat.arithmetic.threads import get_threads, set_threads
@@ -22,11 +23,14 @@ __all__ = [
     "block_quantize",
     "cast",
     "decode",
+    "delayed",
     "encode",
     "get_threads",
     "nextafter",
+    "per_tensor",
     "readmemh",
     "round",
+    "scaled",
     "set_threads",
     "to_hex",
     "ulp",

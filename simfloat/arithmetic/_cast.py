@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,25 +13,39 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import Plan, plan_for, round_planned
+from simfloat.arithmetic.scaling import History, Scaling, Whole
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw
-from simfloat.arithmetic.target import Target, carrier_of, check_rounding
+from simfloat.arithmetic.target import Target, carrier_of, check_rounding, result_dtype
 from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
 from simfloat.formats.value import hashed_once
 
 Way = tuple[Target, Plan]
 
 
-def cast(format: FormatLike, rounding: Rounding = nearest_even) -> Cast:
+def cast(format: FormatLike, rounding: Rounding = nearest_even, *, scale: Scaling | None = None) -> Cast:
     """How operands are rounded before they are used: to `format`, in the mode `rounding`.
 
     Where a function or a policy asks for the format of operands, a bare Format means ``cast(format)``: to nearest
     even, not saturating. Immutable; prints as the call that makes it.
 
-    Raises ValueError for what is no format or no rounding mode.
+    With a `scale`, :func:`per_tensor` or :func:`delayed`, numbers x become q = round(x * s), the exact product rounded
+    once, saturating whatever the mode says of that. A contraction then sums products of such q, and its sums are
+    divided by the scales of both operands, exactly, before the one rounding to the output format.
+
+    Raises ValueError for what is no format, no rounding mode or no scaling, and for a scale of a format that float32
+    does not hold.
     """
-    return Cast(as_format(format), rounding)
+    return Cast(as_format(format), rounding, scale=scale)
+
+
+def scaled(format: FormatLike, scale: Scaling) -> Cast:
+    """The cast to `format`, to nearest even, of numbers that are scaled first: ``cast(format, scale=scale)``."""
+    if scale is None:
+        raise ValueError("scaled takes a scaling such as simfloat.per_tensor(), got None.")
+    return cast(format, scale=scale)
 
 
 @hashed_once
@@ -39,18 +55,28 @@ class Cast:
 
     format: Format
     rounding: Rounding = nearest_even
+    scale: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_rounding(self.rounding)
+        if self.scale is not None:
+            if not isinstance(self.scale, Scaling):
+                raise ValueError(f"scale must be a scaling such as simfloat.per_tensor(), got {self.scale!r}.")
+            self.scale.check(self.format)
 
     @property
     def is_plain(self) -> bool:
-        """Whether it is what a bare Format means: to nearest even, not saturating."""
-        return self.rounding == nearest_even
+        """Whether it is what a bare Format means: to nearest even, not saturating, not scaled."""
+        return self.rounding == nearest_even and self.scale is None
+
+    @cached_property
+    def unscaled(self) -> Cast:
+        """The same without a scale."""
+        return self if self.scale is None else replace(self, scale=None)
 
     def takes_all(self, dtype: np.dtype) -> bool:
         """Whether it leaves every number as it is that an array of this type, float32 or float64, can hold."""
-        return self._takes_all[dtype == FLOAT32]
+        return self.scale is None and self._takes_all[dtype == FLOAT32]
 
     @cached_property
     def _takes_all(self) -> tuple[bool, bool]:
@@ -78,11 +104,17 @@ class Cast:
         draw: Draw | None = None,
         observer: Observer | None = None,
         operation: str = "cast_input",
-    ) -> tuple[NDArray[np.floating], None]:
-        """The rounded numbers, and their scale, which is None: float32 if `x` is and the format fits, else float64.
+        history: History | None = None,
+    ) -> tuple[NDArray[np.floating], float | None]:
+        """The rounded numbers, and by which they are too large, None without a scale: float32 if `x` is and the format
+        fits, else float64.
 
-        A stochastic cast takes its bits from `draw`; the observer is told of `operation`.
+        A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer is told of
+        `operation`.
         """
+        if isinstance(self.scale, Whole):
+            factor = self.scale.scale(x, self.format, history)
+            return self._multiplied(x, factor, draw, observer, operation), factor
         target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
@@ -90,11 +122,24 @@ class Cast:
         round_planned(Elements(flat(x)), plan, out, target, draw)
         return out, None
 
+    def _multiplied(
+        self, x: NDArray, factor: float, draw: Draw | None, observer: Observer | None, operation: str
+    ) -> NDArray[np.floating]:
+        """The exact products with a scale, rounded once."""
+        dtype = result_dtype([x], self.format)
+        target = Target(self.format, self.rounding.saturating(), dtype, observer=observer, operation=operation)
+        return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw)
+
     def __repr__(self) -> str:
-        return f"cast({self.format!r}{'' if self.is_plain else f', {self.rounding!r}'})"
+        return self._call(repr)
 
     def __str__(self) -> str:
-        return str(self.format) if self.is_plain else f"cast({self.format}, {self.rounding})"
+        return str(self.format) if self.is_plain else self._call(str)
+
+    def _call(self, write: Callable[[Any], str]) -> str:
+        options = [] if self.rounding == nearest_even else [write(self.rounding)]
+        options += [] if self.scale is None else [f"scale={write(self.scale)}"]
+        return f"cast({', '.join([write(self.format), *options])})"
 
 
 def as_cast(x: Cast | FormatLike) -> Cast:

@@ -32,6 +32,9 @@ CALLS: dict[str, Callable] = {
     "p3109": formats.p3109,
     "stochastic": formats.stochastic,
     "cast": arithmetic.cast,
+    "delayed": arithmetic.delayed,
+    "per_tensor": arithmetic.per_tensor,
+    "scaled": arithmetic.scaled,
     **{name: make for name, make in MAKERS.items() if callable(make)},
 }
 NAMES: dict[str, Any] = {

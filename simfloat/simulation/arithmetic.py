@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator
-from simfloat.accumulate.contraction import Options
+from simfloat.accumulate.contraction import Histories, Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.arithmetic import Cast, Observer
 from simfloat.arithmetic._round import round_array
@@ -34,6 +34,7 @@ class Arithmetic(NamedTuple):
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
+    histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
 
     @property
     def format(self) -> Format:
@@ -92,7 +93,7 @@ class Arithmetic(NamedTuple):
         options = Options(None, by, self.target)
         if inputs:
             x, y = inputs
-            options = Options((x.cast, y.cast), by, self.target, (x.operation, y.operation))
+            options = Options((x.cast, y.cast), by, self.target, (x.operation, y.operation), self.histories)
         try:
             return multiply_matrices(a, b, options)
         except ValueError as error:

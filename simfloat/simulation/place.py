@@ -15,6 +15,7 @@ from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
 from simfloat.policy.roles import ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located
+from simfloat.simulation.histories import Histories
 from simfloat.simulation.streams import Streams
 
 
@@ -24,6 +25,7 @@ class InForce(NamedTuple):
     policy: Policy
     streams: Streams | None  # None if the policy draws nothing
     observer: Observer | None
+    histories: Histories
 
 
 class Place:
@@ -145,7 +147,9 @@ class Place:
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
-        return Arithmetic(target, accumulate, recipe.reduce, where, _refusal(target_format, rounding, role, where))
+        refusal = _refusal(target_format, rounding, role, where)
+        histories = self._in_force.histories.at(path, phase, self.operation, operand)
+        return Arithmetic(target, accumulate, recipe.reduce, where, refusal, histories)
 
 
 @lru_cache(maxsize=1 << 12)

@@ -11,6 +11,7 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.policy import Policy, policies
 from simfloat.simulation.context import Names, close_block, open_block, running, under_way
+from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws
 from simfloat.simulation.streams import Streams
 
@@ -33,10 +34,10 @@ class Root(Part, Protocol):
 
 
 class Simulation:
-    """A policy in force, with random streams and an observer: see :func:`simulate`.
+    """A policy in force, with random streams, the state of casts, and an observer: see :func:`simulate`.
 
-    It may be entered again and again, nested too; its streams go on. `state` is what `load_state` needs to continue
-    with the same bits. Copies and pickles are simulations of their own in the same state.
+    It may be entered again and again, nested too; its streams and its casts go on. `state` is what `load_state` needs
+    to continue with the same bits. Copies and pickles are simulations of their own in the same state.
     """
 
     def __init__(self, policy: Policy, seed: int = 0, observer: Observer | None = None) -> None:
@@ -47,7 +48,8 @@ class Simulation:
         self.number = next(_numbers)  # tells it from other simulations of the same seed
         self.is_restored = False  # whether it goes on from a state
         self._has_warned = False
-        self._in_force = InForce(policy, self.streams if draws(policy) else None, observer)
+        self.histories = Histories()
+        self._in_force = InForce(policy, self.streams if draws(policy) else None, observer, self.histories)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
@@ -105,12 +107,19 @@ class Simulation:
 
     @property
     def state(self) -> dict[str, Any]:
-        """What `load_state` needs to go on with the same bits, in this or another process; JSON-able."""
-        return self.streams.state
+        """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
+
+        Its key `casts`, what delayed scalings met, is there if they met anything.
+        """
+        casts = self.histories.state
+        return self.streams.state | ({"casts": casts} if casts else {})
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
-        self.streams.load_state(state)
+        histories = read_state(state["casts"]) if isinstance(state, dict) and "casts" in state else {}
+        rest = {key: value for key, value in state.items() if key != "casts"} if isinstance(state, dict) else state
+        self.streams.load_state(rest)
+        self.histories.load_state(histories)
         self.is_restored = True
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:

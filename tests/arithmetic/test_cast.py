@@ -27,10 +27,25 @@ def test_stages_of_a_draw_have_bits_of_their_own():
     assert results[0] != results[1] != results[2] != results[0]
 
 
+SCALED = (
+    sf.scaled("e4m3", sf.per_tensor()), sf.cast(sf.E5M2, sf.toward_zero, scale=sf.per_tensor()),
+    sf.scaled(sf.E4M3, sf.delayed()), sf.scaled(sf.E4M3, sf.delayed(16, margin=1)),
+)  # fmt: skip
+
+
+def test_scaled_casts_show_their_scale():
+    assert sf.scaled("e4m3", sf.per_tensor()) == sf.cast(sf.E4M3, scale=sf.per_tensor()) != sf.cast(sf.E4M3)
+    assert [str(cast) for cast in SCALED] == [
+        "cast(E4M3, scale=per_tensor())", "cast(E5M2, toward_zero, scale=per_tensor())",
+        "cast(E4M3, scale=delayed())", "cast(E4M3, scale=delayed(history=16, margin=1))",
+    ]  # fmt: skip
+    assert not SCALED[0].is_plain and SCALED[0].unscaled == sf.cast(sf.E4M3)
+
+
 def test_casts_are_values_and_print_as_their_call():
     plain, clamped = sf.cast("e4m3"), sf.cast(sf.E4M3, sf.nearest_even.saturating())
     names = {**vars(sf), "Format": sf.Format}
-    for cast in (plain, clamped, sf.cast(sf.Format(4, 4), sf.stochastic(8))):
+    for cast in (plain, clamped, sf.cast(sf.Format(4, 4), sf.stochastic(8)), *SCALED):
         assert eval(repr(cast), names) == cast == pickle.loads(pickle.dumps(cast))
         assert hash(cast) == hash(pickle.loads(pickle.dumps(cast)))
     assert plain.is_plain and not clamped.is_plain

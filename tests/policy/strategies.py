@@ -68,8 +68,10 @@ plain = (
 )
 accumulators = plain | blocked() | st.just(sf.exact)
 
+scalings = st.just(sf.per_tensor()) | st.builds(sf.delayed, st.integers(1, 2000), st.integers(-64, 64))
+
 VALUES = {
-    "operand format": formats | st.builds(sf.cast, formats, roundings),
+    "operand format": formats | valid(sf.cast, formats, roundings, scale=st.none() | scalings),
     "result format": formats,
     "storage format": formats,
     "accumulator": accumulators,

@@ -1,0 +1,144 @@
+"""Scalings: by what a cast multiplies numbers before it rounds them, so that they fill a narrow format's range."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formats import FP32, Format
+from simfloat.formats.integers import is_integer
+
+#: The range of scales: float32's positive numbers.
+SMALLEST, LARGEST = np.float32(FP32.smallest_subnormal), np.float32(FP32.max)
+
+#: Beyond it a margin would leave nothing of the range of any format.
+MOST_MARGIN = 64
+
+#: The amaxes that DelayedScaling of TransformerEngine keeps unless told otherwise.
+HISTORY = 1024
+
+
+class Scaling:
+    """How a cast finds its scales: made by :func:`per_tensor`, :func:`delayed` or :func:`block`."""
+
+    def check(self, format: Format) -> None:
+        """Raise ValueError for a format that it cannot scale to."""
+        if not format.fits_float32:
+            raise ValueError(f"Numbers are scaled to formats that float32 holds, and {format} has others.")
+
+
+class Whole(Scaling, ABC):
+    """A scaling that has one scale for all elements of an operand."""
+
+    @abstractmethod
+    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+        """The scale of the operand `x`: a positive float32 number."""
+
+
+def per_tensor() -> PerTensor:
+    """One scale for an operand: s = max / amax, of the format's largest number and the operand's largest magnitude.
+
+    amax is taken to float32, and the quotient is a float32 division, kept inside float32's positive numbers. Where
+    amax is then zero, infinite or NaN, s is 1: zeros stay zeros, and a saturating cast makes infinities +-max.
+
+    Source: TransformerEngine, Float8CurrentScaling.
+    """
+    return PerTensor()
+
+
+@dataclass(frozen=True)
+class PerTensor(Whole):
+    """See :func:`per_tensor`."""
+
+    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+        """max / amax of `x` itself."""
+        amax = largest_magnitude(x)
+        return quotient(format.max, amax) if np.isfinite(amax) and amax > 0 else 1.0
+
+    def __repr__(self) -> str:
+        return "per_tensor()"
+
+
+def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
+    """One scale for an operand, found from the operands that were met before: s = max / 2^margin / amax.
+
+    amax is the largest magnitude of the last `history` operands of this use, taken to float32; the first s is 1. Each
+    use at a place has a history of its own: a layer's path, the phase, the operation, and which operand it is. While
+    the last `history` operands are all zeros, or there is an infinity or a NaN among them, s stays what it was. s is
+    a float32 quotient, kept inside float32's positive numbers.
+
+    Histories are part of a simulation's state; outside of `simulate` the cast is refused. Raises ValueError unless
+    `history` is a positive integer and `margin` an integer from -64 to 64.
+
+    Source: TransformerEngine, DelayedScaling.
+    """
+    return Delayed(history, margin)
+
+
+@dataclass(frozen=True)
+class Delayed(Whole):
+    """See :func:`delayed`."""
+
+    history: int = HISTORY
+    margin: int = 0
+
+    def __post_init__(self) -> None:
+        if not is_integer(self.history, 1):
+            raise ValueError(f"history must be a positive integer, the operands that count; got {self.history!r}.")
+        if not is_integer(self.margin, -MOST_MARGIN, MOST_MARGIN):
+            raise ValueError(f"margin must be an integer from -{MOST_MARGIN} to {MOST_MARGIN}; got {self.margin!r}.")
+
+    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+        """The scale that follows from the history, which then takes the largest magnitude of `x`."""
+        if history is None:
+            raise ValueError(
+                "A delayed scaling follows from the operands before, which a simulation remembers: use it in a policy "
+                "inside `with simfloat.simulate(policy):`, or scale by simfloat.per_tensor()."
+            )
+        amax = history.greatest
+        history.note(largest_magnitude(x), self.history)
+        return 1.0 if amax is None else quotient(format.max * 2.0**-self.margin, amax)
+
+    def __repr__(self) -> str:
+        given = {"history": (self.history, HISTORY), "margin": (self.margin, 0)}
+        options = [f"{name}={value}" for name, (value, default) in given.items() if value != default]
+        return f"delayed({', '.join(options)})"
+
+
+class History:
+    """The largest magnitudes of the last operands of one use, the newest last; None for one that is no finite number.
+
+    `greatest` is the amax that scales follow from: the largest of them, when they last had a finite one above zero.
+    """
+
+    __slots__ = ("amaxes", "greatest")
+
+    def __init__(self) -> None:
+        self.amaxes: list[float | None] = []
+        self.greatest: float | None = None
+
+    def note(self, amax: np.float32, length: int) -> None:
+        """Take the newest magnitude; the last `length` of them count."""
+        self.amaxes.append(float(amax) if np.isfinite(amax) else None)
+        del self.amaxes[:-length]
+        numbers = [number for number in self.amaxes if number is not None]
+        if len(numbers) == len(self.amaxes) and max(numbers) > 0:
+            self.greatest = max(numbers)
+
+
+def largest_magnitude(x: NDArray) -> np.float32:
+    """The largest magnitude, taken to float32; 0 if there is no element, NaN if one is NaN."""
+    if x.size == 0:
+        return np.float32(0)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        return np.float32(np.maximum(np.max(x), -np.min(x)))
+
+
+def quotient(most: float, amax: Any) -> float:
+    """most / amax as a float32 division, inside float32's positive numbers; of arrays too."""
+    with np.errstate(all="ignore"):
+        return float(np.clip(np.float32(most) / np.float32(amax), SMALLEST, LARGEST))

@@ -1,0 +1,178 @@
+"""Sums of products of scaled operands: elements, sums, and the one division, against a computation by fractions."""
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.stream import Draw
+from simfloat.selftest.orders import matrix
+from tests.bits import assert_bits
+from tests.scalar_casts import elements, tensor_scale, whole_dot
+
+ACCUMULATORS = (
+    sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),
+    sf.sequential(sf.FP32, products=sf.BF16), sf.pairwise(sf.FP32), sf.kahan(sf.BF16),
+    sf.blocked(3, sf.FP16, sf.FP32), sf.fused(4, 13), sf.exact,
+    sf.tensor_core("hopper"), sf.tensor_core("ada"), sf.tensor_core("blackwell"),
+)  # fmt: skip
+CURRENT = (sf.scaled(sf.E4M3, sf.per_tensor()), sf.scaled(sf.E5M2, sf.per_tensor()))
+
+
+def magnitudes(rng, shape, top):
+    """Numbers over many binades."""
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(top - 30, top, shape)
+
+
+@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
+@pytest.mark.parametrize("output, rounding", [(sf.FP32, sf.nearest_even), (sf.BF16, sf.toward_positive)], ids=str)
+@pytest.mark.parametrize("depth", [0, 1, 7])
+def test_sums_of_elements_are_divided_by_both_scales_before_the_one_rounding(accumulate, output, rounding, depth, rng):
+    a, b = magnitudes(rng, (3, depth), 5), magnitudes(rng, (depth, 2), -9)
+    # The largest numbers of FP8 are too large for sums in FP16.
+    formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
+    scales = tensor_scale(a, formats[0]), tensor_scale(b, formats[1])
+    q, r = elements(a, formats[0], scales[0]), elements(b, formats[1], scales[1])
+    want = matrix(q, r, lambda x, y, _: whole_dot(x, y, formats, scales, accumulate, output, rounding))
+    assert np.isfinite(want).all() and (want != 0).any() == (depth > 0)
+    casts = tuple(sf.scaled(format, sf.per_tensor()) for format in formats)
+    assert_bits(sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=output, rounding=rounding), want)
+
+
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2, sf.E2M1, sf.FP16, sf.BF16, sf.E4M3FNUZ, sf.p3109(8, 3)], ids=str)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_elements_are_exact_products_with_the_scale_rounded_once_and_saturating(format, dtype, rng):
+    x = magnitudes(rng, 200, 3).astype(dtype)
+    for rounding in (sf.nearest_even, sf.toward_zero, sf.toward_positive):
+        q, s = sf.cast(format, rounding, scale=sf.per_tensor()).apply(x)
+        assert s == tensor_scale(x, format) and q.dtype == dtype
+        assert_bits(q, elements(x, format, s, rounding))
+
+
+@pytest.mark.parametrize("format, name", [(sf.E4M3, "float8_e4m3fn"), (sf.E5M2, "float8_e5m2")])
+def test_fp8_elements_are_those_of_ml_dtypes(format, name, rng):
+    x = magnitudes(rng, 1000, 3).astype(np.float32)
+    q, s = sf.scaled(format, sf.per_tensor()).apply(x)
+    # The product of two float32 numbers is exact in float64, and ml_dtypes rounds that once.
+    product = np.clip(x.astype(float) * s, -format.max, format.max)
+    assert_bits(q, product.astype(getattr(ml_dtypes, name)).astype(float))
+
+
+@pytest.mark.parametrize(
+    "x, s",
+    [
+        ([0.0, -0.0], 1.0),
+        ([], 1.0),
+        ([1.0, np.inf], 1.0),
+        ([1.0, np.nan], 1.0),
+        ([1e300, 1.0], 1.0),
+        ([1e-60, -1e-70], 1.0),
+        ([2.0**-149], sf.FP32.max),
+        ([2.0**-126], sf.FP32.max),
+        ([448.0 * 2.0**-128], sf.FP32.max),
+        ([1.75 * 2.0**-119], 2.0**127),
+        ([3.0], float(np.float32(448) / np.float32(3))),
+        ([-sf.FP32.max], float(np.float32(448) / np.float32(sf.FP32.max))),
+    ],
+)
+def test_the_scale_is_a_float32_quotient_and_one_where_amax_is_zero_or_no_finite_number(x, s):
+    q, scale = sf.scaled(sf.E4M3, sf.per_tensor()).apply(np.array(x, float))
+    assert scale == s == tensor_scale(x, sf.E4M3)
+    assert_bits(q, elements(x, sf.E4M3, s))
+
+
+def test_infinities_saturate_and_nan_stays():
+    q, s = sf.scaled(sf.E4M3, sf.per_tensor()).apply(np.array([np.inf, -np.inf, np.nan, 3.0]))
+    assert s == 1.0
+    assert_bits(q, [448.0, -448.0, np.nan, 3.0])
+    with pytest.raises(ValueError, match="E2M1 has no NaN"):
+        sf.scaled(sf.E2M1, sf.per_tensor()).apply(np.array([np.nan]))
+
+
+def test_one_operand_may_be_scaled_and_the_other_not(rng):
+    a, b = magnitudes(rng, (4, 6), 3), sf.round(rng.standard_normal((6, 3)), sf.BF16)
+    q, s = CURRENT[0].apply(a)
+    got = sf.matmul(a, b, inputs=(CURRENT[0], sf.BF16), accumulate=sf.FP32)
+    assert_bits(got, sf.divide(sf.matmul(q, b, accumulate=sf.FP32), s, sf.FP32))
+    got = sf.matmul(a, b, inputs=(CURRENT[0], sf.BF16), accumulate=sf.exact, output=sf.BF16)
+    assert_bits(got, sf.divide(q @ b, s, sf.BF16)), "the products of so few bits are exact in float64"
+
+
+def test_the_output_may_be_rounded_in_a_mode_of_its_own_for_sums_are_divided(rng):
+    a, b = rng.standard_normal((4, 6)), rng.standard_normal((6, 3))
+    down, up = (sf.matmul(a, b, inputs=CURRENT[0], accumulate=sf.FP32, rounding=rounding)
+                for rounding in (sf.toward_negative, sf.toward_positive))  # fmt: skip
+    assert_bits(sf.nextafter(down, np.inf, sf.FP32), up)
+
+
+def test_dot_sum_partial_sums_and_batches_take_scaled_casts(rng):
+    x, y = magnitudes(rng, 20, 2), magnitudes(rng, 20, 2)
+    options = dict(inputs=CURRENT, accumulate=sf.FP32)
+    want = sf.matmul(x[np.newaxis], y[:, np.newaxis], **options)[0, 0]
+    assert_bits(sf.dot(x, y, **options), want)
+    assert_bits(sf.partial_sums(x, y, **options)[-1], want)
+    q, s = CURRENT[0].apply(x)
+    total = sf.sum(x, inputs=CURRENT[0], accumulate=sf.FP32)
+    assert_bits(total, sf.divide(sf.sum(q, accumulate=sf.FP32), s, sf.FP32)), "ones are not scaled"
+    batch = magnitudes(rng, (2, 3, 20), 2)
+    q, s = CURRENT[0].apply(batch)
+    r, t = CURRENT[1].apply(y)
+    want = sf.divide(sf.matmul(q, r, accumulate=sf.FP32), float(s) * t, sf.FP32)
+    assert_bits(sf.matmul(batch, y, **options), want)
+
+
+def test_a_convolution_scales_whole_images_and_kernels(rng):
+    x, w = magnitudes(rng, (2, 3, 5, 4), 2), magnitudes(rng, (4, 3, 3, 2), -5)
+    q, s = CURRENT[0].apply(x)
+    r, t = CURRENT[1].apply(w)
+    got = sf.conv2d(x, w, padding=1, stride=(2, 1), inputs=CURRENT, accumulate=sf.FP32)
+    want = sf.conv2d(q, r, padding=1, stride=(2, 1), accumulate=sf.FP32)
+    assert_bits(got, sf.divide(want, s * t, sf.FP32))
+
+
+def test_stochastic_scaled_casts_draw_one_word_an_element(rng):
+    x = magnitudes(rng, 64, 3)
+    cast = sf.cast(sf.E4M3, sf.stochastic(8), scale=sf.per_tensor())
+    q, s = cast.apply(x, Draw(0, 7))
+    want = sf.multiply(x, s, sf.E4M3, sf.stochastic(8).saturating(), stream=sf.BitStream(7))
+    assert_bits(q, want)
+    stream = sf.BitStream(3)
+    first = sf.matmul(x.reshape(8, 8), np.eye(8), inputs=(cast, sf.FP16), accumulate=sf.FP32, stream=stream)
+    assert stream.calls == 1
+    again = sf.matmul(x.reshape(8, 8), np.eye(8), inputs=(cast, sf.FP16), accumulate=sf.FP32, stream=sf.BitStream(3))
+    assert_bits(first, again)
+
+
+def test_observers_hear_what_became_of_scaled_operands():
+    recorder = sf.Recorder()
+    x, y = np.array([[1.0, 1e-4, 1e-9, 0.0]]), np.array([[np.inf], [2.0**20], [1.0], [1.0]])
+    sf.matmul(x, y, inputs=CURRENT[0], accumulate=sf.FP32, observer=recorder)
+    heard = recorder.counts(operation="cast_input")
+    # 1e-4 * 448 is a number, 1e-9 * 448 is none; an infinity makes the scale 1, and 2^20 is beyond 448.
+    assert (heard["total"], heard["underflow"], heard["overflow"], heard["nan"]) == (8, 1, 1, 0)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.cast(sf.E4M3, scale=2.0), "scale must be a scaling such as simfloat.per_tensor"),
+        (lambda: sf.scaled(sf.E4M3, None), "scaled takes a scaling"),
+        (lambda: sf.scaled(sf.FP64, sf.per_tensor()), "formats that float32 holds, and FP64 has others"),
+        (lambda: sf.delayed(0), "history must be a positive integer"),
+        (lambda: sf.delayed(margin=0.5), "margin must be an integer from -64 to 64"),
+        (lambda: product(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
+        (lambda: product(sf.per_tensor(), initial=1.0), "add it to the result"),
+        (lambda: product(sf.per_tensor(), output=sf.Format(11, 51)), "at most 50 bits of precision"),
+        (lambda: product(sf.per_tensor(), accumulate=sf.exact, output=sf.Format(11, 51)), "at most 50 bits"),
+        (lambda: product(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass one of both"),
+        (lambda: product(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
+    ],
+)
+def test_what_cannot_be_scaled_is_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+def product(scale, a=((1.0,),), **options):
+    options = {"accumulate": sf.FP32, **options}
+    return sf.matmul(a, [[1.0]], inputs=sf.scaled(sf.E4M3, scale), **options)
