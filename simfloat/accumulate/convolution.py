@@ -11,10 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Inputs, Options, Work, finish, options_of, prepare
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
+from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.tiles import NARROW
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import FloatType, as_operand
+from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FormatLike, Rounding
@@ -55,7 +55,7 @@ def conv2d(
     Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
     """
     x, w = as_operand(x, "x"), as_operand(w, "w")
-    geometry = geometry_of(x, w, stride, padding, dilation, groups)
+    geometry = geometry_of(x, w, stride, pair_of("padding", padding, 0), dilation, groups)
     options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
     start = None if initial is None else as_operand(initial, "initial")
     return convolve(x, w, geometry, options, start)
@@ -80,7 +80,7 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
     weights = w.reshape(groups, channels, depth)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
-        windows = geometry.windows(_padded(x, geometry.padding, engine.carrier))
+        windows = geometry.windows(geometry.padded(x, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
     if start is not None:
         sums[:] = start.reshape(sums.shape)
@@ -88,16 +88,6 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
     return sums.reshape(-1)
-
-
-def _padded(x: NDArray, padding: Pair, carrier: FloatType) -> NDArray:
-    """The images with zeros around them, in the carrier's type."""
-    if padding == (0, 0) and x.dtype == carrier:
-        return x
-    (rows, columns), (height, width) = padding, x.shape[2:]
-    out = np.zeros((*x.shape[:2], height + 2 * rows, width + 2 * columns), carrier)
-    out[:, :, rows : rows + height, columns : columns + width] = x
-    return out
 
 
 class _Tile(NamedTuple):

@@ -7,25 +7,48 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.operands import FloatType
 from simfloat.formats.integers import is_integer
 
 Pair = tuple[int, int]
 
 
 class Geometry(NamedTuple):
-    """The sizes of a convolution; every pair is (rows, columns)."""
+    """The sizes of a convolution; every pair is (rows, columns).
+
+    Images are spread, zeros between their pixels, and get zeros around them; kernels meet what that gives.
+    """
 
     window: Pair  # of a kernel
     stride: Pair
-    padding: Pair
+    before: Pair  # rows above and columns left of an image; what is negative is cut off
+    after: Pair  # rows below and columns right of it
     dilation: Pair
     groups: int
     result: Pair
+    spacing: Pair = (1, 1)  # steps from a pixel to the next
 
     @property
     def pixels(self) -> int:
         """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]
+
+    def padded(self, x: NDArray, dtype: FloatType) -> NDArray:
+        """The images, spread and with zeros around them, in an array of this type."""
+        if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
+            return x
+        sizes, inside, kept = [], [], []
+        for size, step, first, last in zip(x.shape[2:], self.spacing, self.before, self.after, strict=True):
+            total = first + (size - 1) * step + 1 + last
+            cut = -(min(first, 0) // step)  # pixels that lie before the first place
+            start = first + cut * step
+            count = max(min(size - cut, len(range(start, total, step))), 0)
+            sizes.append(total)
+            inside.append(slice(start, start + count * step, step))
+            kept.append(slice(cut, cut + count))
+        out = np.zeros((*x.shape[:2], *sizes), dtype)
+        out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
+        return out
 
     def windows(self, x: NDArray) -> NDArray:
         """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
@@ -43,6 +66,31 @@ class Geometry(NamedTuple):
             ),
         )
 
+    def transposed(self, size: Pair) -> Geometry:
+        """That of the convolution that takes gradients of results to those of images of this size.
+
+        Its kernels are those of `turned`. Results are spread by the stride; what their kernels did not reach of an
+        image, at its end, gets zeros.
+        """
+        reach = [gap * (places - 1) for gap, places in zip(self.dilation, self.window, strict=True)]
+        before = [r - first for r, first in zip(reach, self.before, strict=True)]
+        spread = [(places - 1) * step + 1 for places, step in zip(self.result, self.stride, strict=True)]
+        after = [n + r - first - s for n, r, first, s in zip(size, reach, before, spread, strict=True)]
+        return self._replace(
+            stride=(1, 1),
+            before=(before[0], before[1]),
+            after=(after[0], after[1]),
+            result=size,
+            spacing=self.stride,
+        )
+
+
+def turned(w: NDArray, groups: int) -> NDArray:
+    """Kernels (O, C / groups, h, w) as those (C, O / groups, h, w) of the transposed convolution, mirrored."""
+    outputs, channels, *window = w.shape
+    parts = w.reshape(groups, outputs // groups, channels, *window).swapaxes(1, 2)
+    return parts.reshape(groups * channels, outputs // groups, *window)[:, :, ::-1, ::-1]
+
 
 def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any, groups: Any) -> Geometry:
     """The geometry that users ask for, for images and kernels of these shapes; ValueError for what does not fit."""
@@ -57,20 +105,37 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
             f"conv2d needs x (N, C, H, W) and w (O, C / groups, h, w) with C and O multiples of groups, got shapes "
             f"{x.shape} and {w.shape} with groups={groups}."
         )
-    steps, border, gaps = _pair("stride", stride, 1), _pair("padding", padding, 0), _pair("dilation", dilation, 1)
-    window = (w.shape[2], w.shape[3])
-    padded = [size + 2 * width for size, width in zip(x.shape[2:], border, strict=True)]
+    steps, gaps, window = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1), (w.shape[2], w.shape[3])
+    before, after = _border(padding, steps, gaps, window)
+    padded = [sum(sizes) for sizes in zip(before, x.shape[2:], after, strict=True)]
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if 0 in window or spans[0] > padded[0] or spans[1] > padded[1]:
         raise ValueError(
             f"Kernels need at least one place and room in the padded image: w of shape {w.shape} with dilation {gaps} "
-            f"spans {spans[0]} x {spans[1]}, x of shape {x.shape} with padding {border} has {padded[0]} x {padded[1]}."
+            f"spans {spans[0]} x {spans[1]}, x of shape {x.shape} with padding {padding} has {padded[0]} x {padded[1]}."
         )
     rows, columns = ((size - span) // step + 1 for size, span, step in zip(padded, spans, steps, strict=True))
-    return Geometry(window, steps, border, gaps, int(groups), (rows, columns))
+    return Geometry(window, steps, before, after, gaps, int(groups), (rows, columns))
 
 
-def _pair(name: str, value: Any, least: int) -> Pair:
+def _border(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
+    """(rows above, columns left) and (rows below, columns right) of an image.
+
+    As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.
+    """
+    if not isinstance(padding, str):
+        both = pair_of("padding", padding, 0)
+        return both, both
+    if padding not in ("same", "valid") or (padding == "same" and steps != (1, 1)):
+        raise ValueError(
+            f"padding is an integer, a pair of them, 'valid' or, with a stride of 1, 'same'; got {padding!r} with "
+            f"stride {steps}."
+        )
+    down, right = (gap * (places - 1) if padding == "same" else 0 for gap, places in zip(gaps, window, strict=True))
+    return (down // 2, right // 2), (down - down // 2, right - right // 2)
+
+
+def pair_of(name: str, value: Any, least: int) -> Pair:
     """(rows, columns) of an option, which may be one integer for both."""
     pair = (value, value) if is_integer(value, least) else value
     if isinstance(pair, tuple | list) and len(pair) == 2 and all(is_integer(number, least) for number in pair):

@@ -81,6 +81,7 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("matmul", "a b", "contraction", "The product of matrices."),
     ("linear", "x weight", "contraction", "x times the transposed weight."),
     ("conv2d", "x weight", "contraction", "The convolution of images with kernels."),
+    ("conv_transpose2d", "x weight", "contraction", "The gradient of a convolution's images, as an operation."),
     ("sum", "x", "reduction", "The sum of elements."),
     ("mean", "x", "reduction", "The sum of elements, divided by their number."),
     ("max", "x", "reduction", "The largest of elements."),

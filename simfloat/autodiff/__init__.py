@@ -2,6 +2,7 @@
 
 from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.functions import add_bias, concatenate, linear, pick, stack, where
+from simfloat.autodiff.images import conv2d, conv_transpose2d
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
@@ -17,6 +18,8 @@ __all__ = [
     "begin_update",
     "compose",
     "concatenate",
+    "conv2d",
+    "conv_transpose2d",
     "gradcheck",
     "linear",
     "operation",

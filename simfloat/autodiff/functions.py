@@ -18,9 +18,9 @@ def linear(x: Operand, weight: Operand) -> Tensor:
     return tensor_of(contractions.linear(x, weight))
 
 
-def add_bias(product: Tensor, bias: Tensor) -> Tensor:
-    """product + bias, the second operation of a layer; where results are ``widest``, in the format of the product."""
-    return tensor_of(biases.add_bias(product, bias))
+def add_bias(product: Tensor, bias: Tensor, axis: int = -1) -> Tensor:
+    """product + bias along `axis`, the second operation of a layer; ``widest`` is the format of the product."""
+    return tensor_of(biases.add_bias(product, bias, axis))
 
 
 def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:

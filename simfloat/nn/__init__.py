@@ -3,6 +3,7 @@
 from simfloat.autodiff import Parameter
 from simfloat.nn.activations import LeakyReLU, ReLU
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
+from simfloat.nn.convolution import Conv2d, ConvTranspose2d
 from simfloat.nn.flatten import Flatten
 from simfloat.nn.initial import seed
 from simfloat.nn.linear import Linear
@@ -11,6 +12,8 @@ from simfloat.nn.module import Module
 
 __all__ = [
     "MLP",
+    "Conv2d",
+    "ConvTranspose2d",
     "Flatten",
     "LeakyReLU",
     "Linear",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -11,6 +12,9 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator
 from simfloat.accumulate.contraction import Histories, Options
+from simfloat.accumulate.convolution import convolve
+from simfloat.accumulate.correlation import correlate
+from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.arithmetic import Cast, Observer
 from simfloat.arithmetic._round import round_array
@@ -89,13 +93,29 @@ class Arithmetic(NamedTuple):
         """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
+    def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:
+        """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
+        options = self._options(self.accumulate, (x_input, w_input))
+        return self._summed(lambda: convolve(x, w, geometry, options))
+
+    def correlate(self, g: NDArray, x: NDArray, geometry: Geometry, g_input: Input, x_input: Input) -> NDArray:
+        """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
+        options = self._options(self.accumulate, (g_input, x_input))
+        return self._summed(lambda: correlate(g, x, geometry, options))
+
     def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
-        options = Options(None, by, self.target)
-        if inputs:
-            x, y = inputs
-            options = Options((x.cast, y.cast), by, self.target, (x.operation, y.operation), self.histories)
+        options = self._options(by, inputs)
+        return self._summed(lambda: multiply_matrices(a, b, options))
+
+    def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None) -> Options:
+        if inputs is None:
+            return Options(None, by, self.target)
+        x, y = inputs
+        return Options((x.cast, y.cast), by, self.target, (x.operation, y.operation), self.histories)
+
+    def _summed(self, sums: Callable[[], NDArray]) -> NDArray:
         try:
-            return multiply_matrices(a, b, options)
+            return sums()
         except ValueError as error:
             raise self._located(error) from None
 

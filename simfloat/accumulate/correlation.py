@@ -1,0 +1,109 @@
+"""What the gradient of a convolution's kernels is: products of results' gradients and what each place has met."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.contraction import Options, Work, finish, prepare
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.tiles import NARROW
+from simfloat.arithmetic.stream import Draw
+from simfloat.arithmetic.threads import busy_threads, run_all, scratch
+
+#: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.
+GATHERED = 1 << 22
+
+
+def correlate(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+    """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W) of a convolution of this geometry.
+
+    Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
+    included: the product of g (O, N * rows * columns) and the transposed im2col of x.
+    """
+    channels = x.shape[1] // geometry.groups
+    shape = (g.shape[1], channels, *geometry.window)
+    work = prepare(g, x, shape, len(x) * geometry.pixels, options)
+    return finish(_sums(geometry, work), shape, options, work)
+
+
+def _sums(geometry: Geometry, work: Work) -> NDArray:
+    """The unrounded sums as one vector in C order."""
+    engine, g, x = work.engine, work.a, work.b
+    groups, places = geometry.groups, math.prod(geometry.window)
+    outputs, channels = g.shape[1] // groups, x.shape[1] // groups
+    depth = len(x) * geometry.pixels
+    # The innermost loop runs over columns: places of kernels, or if these are few, outputs.
+    swap = channels * places < min(outputs, NARROW)
+    gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose((1, 0, 3, 2) if swap else (1, 2, 0, 3))
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        gradients = np.array(gradients, engine.carrier, order="C")
+        gradients = gradients.reshape(groups, *((depth, outputs) if swap else (outputs, depth)))
+        windows = geometry.windows(geometry.padded(x, engine.carrier))
+    sums = np.zeros((groups, outputs, channels * places), engine.carrier)
+    task = _Task(engine, windows, gradients, sums, work.draw, swap)
+    threads = busy_threads(sums.size * depth * engine.cost)
+    run_all(task.compute, _tiles(groups, channels, places, depth, threads))
+    return sums.reshape(-1)
+
+
+class _Tile(NamedTuple):
+    """What is computed at a time: of a group the channels from `first` to before `last`."""
+
+    group: int
+    first: int
+    last: int
+
+
+class _Task(NamedTuple):
+    """What the tiles have in common."""
+
+    engine: Engine
+    windows: NDArray  # (images, channels, kernel row, kernel column, rows, columns)
+    gradients: NDArray  # (groups, outputs, depth), or with the last two swapped
+    sums: NDArray  # (groups, outputs, channels and places)
+    draw: Draw | None
+    swap: bool
+
+    def compute(self, tile: _Tile) -> None:
+        groups, outputs, columns = self.sums.shape
+        channels = self.windows.shape[1] // groups
+        places = columns // channels
+        start, stop = tile.first * places, tile.last * places
+        out = self.sums[tile.group, :, start:stop]
+        out = out.T if self.swap else out
+        first = tile.group * outputs * columns + start
+        row_step, column_step = (1, columns) if self.swap else (columns, 1)
+        region = Region(first, row_step, column_step, self.draw, self.swap)
+        own = scratch("correlated", out.size, self.engine.carrier).reshape(out.shape)
+        own[:] = 0
+        channel = tile.group * channels
+        patches = self._patches(self.windows[:, channel + tile.first : channel + tile.last])
+        left, right = (patches, self.gradients[tile.group]) if self.swap else (self.gradients[tile.group], patches)
+        self.engine.run(left, right, own, region)
+        out[:] = own
+
+    def _patches(self, windows: NDArray) -> NDArray:
+        """What each place of the kernels met, (image, row, column) by (channel, kernel row, kernel column)."""
+        order = (1, 2, 3, 0, 4, 5) if self.swap else (0, 4, 5, 1, 2, 3)
+        moved = windows.transpose(order)
+        patches = scratch("patches", moved.size, self.engine.carrier).reshape(moved.shape)
+        np.copyto(patches, moved)
+        return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))
+
+
+def _tiles(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_Tile]:
+    """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
+    most = max(GATHERED // max(depth * places, 1), 1)
+    pieces = max(-(-channels // most), -(-threads // groups))
+    pieces = min(pieces, max(channels * places // NARROW, 1), channels)
+    width = -(-channels // pieces)
+    return [
+        _Tile(group, first, min(first + width, channels))
+        for group in range(groups)
+        for first in range(0, channels, width)
+    ]

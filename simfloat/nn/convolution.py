@@ -1,0 +1,141 @@
+"""Layers of convolutions."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from simfloat.accumulate.geometry import Pair, pair_of
+from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, conv2d, conv_transpose2d
+from simfloat.formats.integers import is_integer
+from simfloat.nn.initial import generator_of
+from simfloat.nn.module import Module
+
+if TYPE_CHECKING:
+    from simfloat.nn.initial import Seed
+
+
+class _Convolution(Module):
+    """What convolutions and their transposes share: options, parameters, and two rounded operations."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair,
+        padding: int | Pair | str,
+        dilation: int | Pair,
+        groups: int,
+        padding_mode: str,
+    ) -> None:
+        super().__init__()
+        for name, size in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
+            if not is_integer(size, 1):
+                raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
+                f"groups={groups}."
+            )
+        if padding_mode != "zeros":
+            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        self.kernel_size = pair_of("kernel_size", kernel_size, 1)
+        self.stride, self.dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
+        self.padding = padding if isinstance(padding, str) else pair_of("padding", padding, 0)
+
+    def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
+        """Draw weight (outermost, inner, h, w) and bias, uniform in +-1 / sqrt(inner * h * w)."""
+        generator = generator_of(rng)
+        bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
+        self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
+        self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, channels, H, W) -> (N, channels, rows, columns); the same without N for one image."""
+        images = as_tensor(x)
+        if images.ndim == 3:
+            return self.forward(images.reshape(1, *images.shape))[0]
+        result = self._contracted(images)
+        return result if self.bias is None else add_bias(result, self.bias, axis=1)
+
+    def _contracted(self, x: Tensor) -> Tensor:
+        """The contraction alone."""
+        raise ValueError(f"{type(self).__name__} has no contraction.")
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        given: dict[str, Any] = {"kernel_size": self.kernel_size, "stride": self.stride}
+        usual = {"padding": (0, 0), "output_padding": (0, 0), "dilation": (1, 1), "groups": 1}
+        given |= {name: value for name in usual if (value := getattr(self, name, usual[name])) != usual[name]}
+        given |= {"bias": False} if self.bias is None else {}
+        options = ", ".join(f"{name}={value}" for name, value in given.items())
+        return f"{self.in_channels}, {self.out_channels}, {options}"
+
+
+class Conv2d(_Convolution):
+    """A convolution of images (N, in_channels, H, W), plus a bias: contraction and addition are each rounded.
+
+    weight is (out_channels, in_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
+    +-1 / sqrt(in_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. `padding` may be "same" or
+    "valid". The order of each sum stands in :mod:`simfloat.autodiff.convolution`.
+
+    Raises ValueError for sizes that are no positive integers, for channels that are no multiples of `groups`, and for a
+    `padding_mode` other than "zeros".
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+        bias: bool = True,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self._start(out_channels, in_channels // groups, bias, rng)
+
+    def _contracted(self, x: Tensor) -> Tensor:
+        return conv2d(x, self.weight, self.stride, self.padding, self.dilation, self.groups)
+
+
+class ConvTranspose2d(_Convolution):
+    """The gradient of a convolution's images as a layer, plus a bias: contraction and addition are each rounded.
+
+    weight is (in_channels, out_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
+    +-1 / sqrt(out_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. Results have
+    (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1 rows.
+
+    Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        kernel_size: int | Pair,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        output_padding: int | Pair = 0,
+        groups: int = 1,
+        bias: bool = True,
+        dilation: int | Pair = 1,
+        padding_mode: str = "zeros",
+        *,
+        rng: Seed = None,
+    ) -> None:
+        pair_of("padding", padding, 0)
+        super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
+        self.output_padding = pair_of("output_padding", output_padding, 0)
+        self._start(in_channels, out_channels // groups, bias, rng)
+
+    def _contracted(self, x: Tensor) -> Tensor:
+        padding = pair_of("padding", self.padding, 0)
+        return conv_transpose2d(x, self.weight, self.stride, padding, self.output_padding, self.groups, self.dilation)

@@ -1,0 +1,268 @@
+"""Convolutions and their derivatives: each element one sum, written out term by term; and torch in double precision."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.autodiff import add_bias, conv2d, conv_transpose2d
+from tests.bits import assert_bits
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+#: Images, kernels (O, C / groups, h, w) and options.
+CASES = [
+    ((2, 3, 5, 4), (4, 3, 3, 3), {}),
+    ((1, 3, 5, 4), (2, 3, 3, 2), dict(padding=1)),
+    ((2, 4, 7, 6), (6, 2, 3, 3), dict(padding=(2, 1), stride=2, groups=2)),
+    ((2, 4, 8, 9), (4, 1, 2, 3), dict(stride=(1, 3), dilation=(3, 2), groups=4)),
+    ((2, 2, 5, 4), (3, 2, 2, 2), dict(padding=(0, 5), dilation=(1, 3))),
+    ((1, 1, 2, 3), (2, 1, 1, 1), dict(padding=4, stride=3)),
+    ((2, 5, 6, 6), (3, 5, 1, 1), dict(stride=2)),
+    ((1, 2, 8, 8), (3, 2, 3, 3), dict(stride=3, padding=1)),
+    ((1, 2, 6, 5), (3, 2, 4, 2), dict(padding="same", dilation=(1, 2))),
+    ((1, 2, 6, 5), (3, 2, 3, 2), dict(padding="valid")),
+    ((1, 2, 3, 3), (70, 2, 3, 3), dict(padding=1)),
+]
+
+#: The same for kernels (C, O / groups, h, w) of the transpose.
+TRANSPOSED = [
+    ((2, 4, 4, 3), (4, 3, 3, 3), {}),
+    ((1, 4, 3, 4), (4, 3, 4, 4), dict(stride=2, padding=1, groups=2)),
+    ((2, 4, 3, 4), (4, 3, 3, 3), dict(stride=(2, 3), padding=(1, 0), output_padding=(1, 2), dilation=(1, 2))),
+    ((1, 2, 3, 3), (2, 3, 1, 1), dict(output_padding=2, dilation=3)),
+    ((1, 2, 3, 3), (2, 2, 2, 2), dict(stride=3, padding=3)),
+]
+
+
+def pair(value):
+    return value if isinstance(value, tuple) else (value, value)
+
+
+def borders(window, options):
+    """Rows above and columns left of an image."""
+    padding, dilation = options.get("padding", 0), pair(options.get("dilation", 1))
+    if padding == "same":
+        return [d * (n - 1) // 2 for d, n in zip(dilation, window, strict=True)]
+    return (0, 0) if padding == "valid" else pair(padding)
+
+
+class Terms:
+    """Which products each sum of a convolution is made of, in its order; None stands for a zero that is no pixel."""
+
+    def __init__(self, images, kernels, result, options):
+        (_, self.channels, *self.size), (self.outputs, _, *self.window) = images, kernels
+        self.batch, self.result, self.groups = images[0], result, options.get("groups", 1)
+        self.stride, self.gap = pair(options.get("stride", 1)), pair(options.get("dilation", 1))
+        self.border = borders(self.window, options)
+
+    def pixel(self, n, channel, at, place):
+        i, j = (r * s + a * d - p for r, s, a, d, p in zip(at, self.stride, place, self.gap, self.border, strict=True))
+        return (n, channel, i, j) if 0 <= i < self.size[0] and 0 <= j < self.size[1] else None
+
+    def forward(self, n, o, *at):
+        inner = self.channels // self.groups
+        first = o // (self.outputs // self.groups) * inner
+        for c, a, b in itertools.product(range(inner), *map(range, self.window)):
+            yield self.pixel(n, first + c, at, (a, b)), (o, c, a, b)
+
+    def to_image(self, n, channel, *at):
+        inner, many = self.channels // self.groups, self.outputs // self.groups
+        group = channel // inner
+        for o, *mirrored in itertools.product(range(many), *map(range, self.window)):
+            place = [size - 1 - a for size, a in zip(self.window, mirrored, strict=True)]
+            moved = [i + p - a * d for i, p, a, d in zip(at, self.border, place, self.gap, strict=True)]
+            hit = all(m % s == 0 and 0 <= m // s < r for m, s, r in zip(moved, self.stride, self.result, strict=True))
+            where = (n, group * many + o, moved[0] // self.stride[0], moved[1] // self.stride[1]) if hit else None
+            yield where, (group * many + o, channel % inner, *place)
+
+    def to_kernel(self, o, c, *place):
+        inner = self.channels // self.groups
+        channel = o // (self.outputs // self.groups) * inner + c
+        for n, *at in itertools.product(range(self.batch), *map(range, self.result)):
+            yield (n, o, *at), self.pixel(n, channel, at, place)
+
+
+def summed(terms, shape, a, b, **options):
+    """Every element as a dot product of its terms."""
+    out = np.empty(shape)
+    for index in np.ndindex(*shape):
+        pairs = list(terms(*index))
+        left, right = (
+            [0.0 if where is None else x[where] for where in places]
+            for x, places in zip((a, b), zip(*pairs, strict=True), strict=True)
+        )
+        out[index] = sf.dot(left, right, **options)
+    return out
+
+
+POLICIES = [
+    sf.Policy(
+        compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP16, activations=sf.BF16,
+        activation_gradients=sf.Format(8, 9), weight_gradients=sf.FP32,
+        accumulate=sf.FP16, accumulate_gradients=sf.pairwise(sf.FP16),
+    ),
+    sf.Policy(compute=sf.BF16, accumulate=sf.blocked(4, sf.BF16, sf.FP32), accumulate_gradients=sf.kahan(sf.BF16)),
+    sf.Policy(compute=sf.FP16, accumulate=sf.tensor_core("volta", sf.FP16)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("images, kernels, options", CASES[:-1], ids=str)
+@pytest.mark.parametrize("policy", POLICIES, ids=("roles", "blocks", "unit"))
+def test_every_contraction_of_a_convolution_is_one_sum_in_the_documented_order(policy, images, kernels, options, rng):
+    x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
+    with sf.simulate(policy):
+        y = conv2d(x, w, **options)
+        g = rng.standard_normal(y.shape)
+        y.backward(g)
+    recipe, terms = policy.recipe(), Terms(images, kernels, y.shape[2:], options)
+    casts, back = (recipe.compute, recipe.compute), (recipe.compute_gradients, recipe.compute)
+    ahead = dict(inputs=casts, accumulate=recipe.accumulate, output=recipe.activations)
+    behind = dict(inputs=back, accumulate=recipe.accumulate_gradients, output=recipe.activation_gradients)
+    assert_bits(y.data, summed(terms.forward, y.shape, x.data, w.data, **ahead))
+    assert_bits(x.grad, summed(terms.to_image, images, g, w.data, **behind))
+    assert_bits(w.grad, summed(terms.to_kernel, kernels, g, x.data, **behind))
+
+
+@pytest.mark.parametrize("images, kernels, options", TRANSPOSED, ids=str)
+def test_a_transposed_convolution_sums_as_the_gradient_of_an_image_does(images, kernels, options, rng):
+    x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
+    policy = POLICIES[1]
+    with sf.simulate(policy):
+        y = conv_transpose2d(x, w, **options)
+        g = rng.standard_normal(y.shape)
+        y.backward(g)
+    recipe, terms = policy.recipe(), Terms(y.shape, kernels, images[2:], options)
+    ahead = dict(inputs=sf.BF16, accumulate=recipe.accumulate, output=sf.BF16)
+    behind = dict(inputs=sf.BF16, accumulate=recipe.accumulate_gradients, output=sf.BF16)
+    assert_bits(y.data, summed(terms.to_image, y.shape, x.data, w.data, **ahead))
+    assert_bits(x.grad, summed(terms.forward, images, g, w.data, **behind))
+    assert_bits(w.grad, summed(terms.to_kernel, kernels, x.data, g, **behind))
+
+
+@pytest.mark.parametrize(
+    "images, kernels, options", [case for case in CASES if not isinstance(case[2].get("padding"), str)], ids=str
+)
+def test_the_forward_bits_are_those_of_the_public_function(images, kernels, options, rng):
+    x, w = rng.standard_normal(images), rng.standard_normal(kernels)
+    with sf.simulate("fp16-standard"):
+        got = conv2d(x, w, **options).data
+    assert_bits(got, sf.conv2d(x, w, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16, **options))
+
+
+@pytest.mark.parametrize("images, kernels, options", CASES[:4], ids=str)
+def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(images, kernels, options, rng):
+    groups, outputs = options.get("groups", 1), kernels[0]
+    stochastic = sf.sequential(sf.BF16, rounding=sf.stochastic())
+    policy = sf.Policy(compute=sf.BF16, accumulate=sf.FP32, accumulate_gradients=stochastic)
+    x, w = rng.standard_normal(images), sf.Tensor(rng.standard_normal(kernels), requires_grad=True)
+    with sf.simulate(policy, seed=3) as simulation:
+        y = conv2d(x, w, **options)
+        g = rng.standard_normal(y.shape)
+        y.backward(g)
+        stream = sf.BitStream(simulation.streams.at("", "backward", "conv2d", 1).seed)
+    terms = Terms(images, kernels, y.shape[2:], options)
+    left = np.moveaxis(g.reshape(len(g), groups, outputs // groups, -1), 0, 2).reshape(groups, outputs // groups, -1)
+    met = np.zeros((*kernels[1:], groups, left.shape[-1]))
+    for group, *place in itertools.product(range(groups), *map(range, kernels[1:])):
+        places = [where for _, where in terms.to_kernel(group * (outputs // groups), *place)]
+        met[(*place, group)] = [0.0 if where is None else x[where] for where in places]
+    right = met.reshape(-1, groups, left.shape[-1]).transpose(1, 2, 0)
+    want = sf.matmul(left, right, inputs=sf.BF16, accumulate=stochastic, stream=stream)
+    assert_bits(w.grad, want.reshape(kernels))
+
+
+@pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
+@pytest.mark.parametrize("images, kernels, options", CASES, ids=str)
+def test_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
+    check_against_torch(conv2d, torch.nn.functional.conv2d, images, kernels, options, rng)
+
+
+@pytest.mark.parametrize("images, kernels, options", TRANSPOSED, ids=str)
+def test_transposed_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
+    check_against_torch(conv_transpose2d, torch.nn.functional.conv_transpose2d, images, kernels, options, rng)
+
+
+def check_against_torch(mine, theirs, images, kernels, options, rng):
+    """Whole numbers give equal results; others agree to 1e-12 of the largest."""
+    for numbers in (rng.standard_normal, lambda shape: rng.integers(-9, 10, shape).astype(float)):
+        arrays = [numbers(images), numbers(kernels)]
+        a, b = (torch.tensor(x, requires_grad=True) for x in arrays)
+        want = theirs(a, b, **options)
+        g = numbers(tuple(want.shape))
+        want.backward(torch.tensor(g))
+        ours = [sf.Tensor(x, requires_grad=True) for x in arrays]
+        with sf.simulate("fp64"):
+            got = mine(*ours, **options)
+            got.backward(g)
+        for ready, other in ((got.data, want.detach()), (ours[0].grad, a.grad), (ours[1].grad, b.grad)):
+            assert ready.shape == tuple(other.shape)
+            assert np.abs(ready - other.numpy()).max() <= 1e-12 * np.abs(ready).max()
+    assert (got.data == want.detach().numpy()).all() and (ours[1].grad == b.grad.numpy()).all()
+
+
+def test_a_bias_of_channels_gets_one_sum_rounded_once(rng):
+    x, bias = sf.Tensor(rng.standard_normal((3, 2, 4, 5))), sf.Tensor(rng.standard_normal(2), requires_grad=True)
+    policy = sf.Policy(compute=sf.BF16, reduce=sf.FP16, gradients=sf.Format(8, 9))
+    with sf.simulate(policy):
+        y = add_bias(x, bias, axis=1)
+        y.backward(x.data)
+    assert_bits(y.data, sf.add(x.data, bias.data[:, None, None], sf.BF16))
+    rows = x.data.swapaxes(0, 1).reshape(2, -1)
+    assert_bits(bias.grad, sf.sum(rows, 1, accumulate=sf.FP16, output=sf.Format(8, 9)))
+
+
+def test_zeros_in_the_padding_count_as_operands():
+    with sf.simulate("fp32"):
+        x, w = sf.Tensor(np.ones((1, 1, 2, 2)), requires_grad=True), sf.Tensor(np.full((1, 1, 3, 3), np.inf))
+        y = conv2d(x, w, padding=1)
+        assert np.isnan(y.data).all()
+        strided = sf.Tensor(np.ones((1, 1, 3, 3)), requires_grad=True)
+        conv2d(strided, np.full((1, 1, 1, 1), np.inf), stride=2).backward(np.ones((1, 1, 2, 2)))
+    want = np.full((3, 3), np.nan)
+    want[::2, ::2] = np.inf
+    assert_bits(strided.grad[0, 0], want)
+
+
+def test_an_empty_batch_gives_an_empty_result_and_zero_gradients():
+    x, w = sf.Tensor(np.ones((0, 2, 4, 4)), requires_grad=True), sf.Tensor(np.ones((3, 2, 3, 3)), requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        y = conv2d(x, w)
+        y.backward(np.ones((0, 3, 2, 2)))
+    assert y.shape == (0, 3, 2, 2) and x.grad.shape == x.shape
+    assert_bits(w.grad, np.zeros(w.shape))
+
+
+def test_memory_of_any_layout_gives_the_same_bits(rng):
+    x, w, g = rng.standard_normal((2, 3, 6, 6)), rng.standard_normal((4, 3, 3, 3)), rng.standard_normal((2, 4, 4, 4))
+    bits = []
+    for order in (np.ascontiguousarray, lambda a: np.ascontiguousarray(a.T).T, np.float32):
+        a, b = (sf.Tensor(order(np.float32(v)), requires_grad=True) for v in (x, w))
+        with sf.simulate("bf16-fp32-weights"):
+            y = conv2d(a, b)
+            y.backward(order(np.float32(g)))
+        bits.append((y.data, a.grad, b.grad))
+    for other in bits[1:]:
+        for first, second in zip(bits[0], other, strict=True):
+            assert_bits(first, second)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda x, w: conv2d(x, w[0]), r"needs x \(N, C, H, W\) and w"),
+        (lambda x, w: conv2d(x, w, groups=2), "with C and O multiples of groups"),
+        (lambda x, w: conv2d(x, w, stride=0), "stride must be an integer of at least 1"),
+        (lambda x, w: conv2d(x, w, padding="full"), "'valid' or, with a stride of 1, 'same'; got 'full'"),
+        (lambda x, w: conv2d(x, w, stride=2, padding="same"), r"'same' with stride \(2, 2\)"),
+        (lambda x, w: conv2d(x, w, dilation=4), "Kernels need at least one place and room in the padded image"),
+        (lambda x, w: conv_transpose2d(x, w), r"needs x \(N, C, H, W\) and weight \(C, O / groups, h, w\)"),
+        (lambda x, w: conv_transpose2d(x, w[:3], groups=2), "divides the 3 channels, got 2"),
+        (lambda x, w: conv_transpose2d(x, w[:3], output_padding=1), "output_padding must be smaller"),
+        (lambda x, w: conv_transpose2d(x, w[:3], padding=4), "a result needs one of each"),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call(np.ones((2, 3, 5, 5)), np.ones((4, 3, 3, 3)))
