@@ -15,11 +15,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
-from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to
-from simfloat.autodiff.variable import Derivative, Variable, as_variable
+from simfloat.autodiff.record import Made, Operand, Started, begin, finish, passed_to
+from simfloat.autodiff.variable import Derivative, Part, Variable, as_variable
 from simfloat.formats import FP32, Format
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import widest
+from simfloat.simulation import Arithmetic, widest
 
 
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
@@ -81,11 +81,37 @@ def split(a: Variable, sizes: int | Sequence[int], axis: int = 0) -> list[Made]:
         lengths = [min(int(sizes), length - start) for start in range(0, length, int(sizes))]
     if not all(is_integer(size, 0) for size in lengths) or sum(lengths) != length:
         raise ValueError(f"split needs a size from 1, or sizes that add up to {length} on axis {axis}, got {sizes!r}.")
-    started = begin("split", a)
     ends = np.cumsum(lengths).tolist()
     before = (slice(None),) * place
-    keys = [(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)]
-    return [finish(started, seen(a)[key], a.format, _placing(key, a.shape)) for key in keys]
+    return _parted(a, [(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)])
+
+
+def unbind(a: Variable, axis: int = 0) -> list[Made]:
+    """The elements along an axis, which they lack."""
+    place = place_of(axis, a.ndim, "unbind")
+    return _parted(a, [(*(slice(None),) * place, i) for i in range(a.shape[place])])
+
+
+def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
+    """The parts of a tensor at keys that share no element."""
+    started, numbers = begin("split", a), seen(a)
+    placed = _whole if a.is_weight else _part  # an observer hears of each element of a parameter's gradient
+    return [finish(started, np.asarray(numbers[key]), a.format, placed(started, key)) for key in keys]
+
+
+def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
+    return lambda u, g: Part(by, key, u.round(g))
+
+
+def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:
+    shape = by.operands[0].shape
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        full = np.zeros(shape, g.dtype)
+        full[key] = g
+        return u.round(full)
+
+    return derivative
 
 
 def common_format(parts: Sequence[Variable]) -> Format | None:
@@ -109,15 +135,6 @@ def _light(x: Variable, format: Format | None) -> NDArray:
 
 def _taking(key: tuple[Any, ...]) -> Derivative:
     return lambda u, g: u.round(g[key])
-
-
-def _placing(key: tuple[Any, ...], shape: tuple[int, ...]) -> Derivative:
-    def derivative(u: Any, g: NDArray) -> NDArray:
-        full = np.zeros(shape, g.dtype)
-        full[key] = g
-        return u.round(full)
-
-    return derivative
 
 
 def _parts(tensors: Sequence[Operand], operation: str) -> list[Variable]:

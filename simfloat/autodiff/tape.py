@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import wants
-from simfloat.autodiff.variable import Node, Variable
+from simfloat.autodiff.parts import Gathered
+from simfloat.autodiff.variable import Node, Part, Variable
 from simfloat.simulation import Arithmetic, Place, current
 
 
@@ -21,7 +22,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    ready = [root]
+    ready, gathered = [root], Gathered()
     while ready:
         variable = ready.pop()
         node, incoming = variable.node, gradients.pop(id(variable))
@@ -34,7 +35,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 uses[id(parent)] -= 1
                 complete = uses[id(parent)] == 0
                 before = gradients.get(id(parent))
-                gradients[id(parent)] = _contribution(node, number, incoming, before, complete)
+                gradients[id(parent)] = _contribution(node, number, incoming, before, complete, gathered)
                 if complete:
                     ready.append(parent)
 
@@ -69,23 +70,33 @@ def _uses(root: Variable) -> dict[int, int]:
     return uses
 
 
-def _contribution(node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool) -> NDArray:
+def _contribution(
+    node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, gathered: Gathered
+) -> NDArray:
     """The gradient of a parent so far, with what this use contributes to it; `complete` if it is the last one."""
     parent, place, path = node.parents[number], node.place, node.paths[number]
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
-        return _gradient(node, number, arithmetic, incoming, before, complete)
+        return _gradient(node, number, arithmetic, incoming, before, complete, gathered)
     collected = Collected()
-    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete)
+    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, gathered)
     collected.tell(place, path if complete and parent.node is None else place.path)
     return gradient
 
 
 def _gradient(
-    node: Node, number: int, arithmetic: Arithmetic, incoming: NDArray, before: NDArray | None, complete: bool
+    node: Node,
+    number: int,
+    arithmetic: Arithmetic,
+    incoming: NDArray,
+    before: NDArray | None,
+    complete: bool,
+    gathered: Gathered,
 ) -> NDArray:
     parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
-    if before is not None:
+    if isinstance(gradient, Part):
+        gradient = gathered.with_part(parent, before, gradient, arithmetic)
+    elif before is not None:
         gradient = arithmetic.add(before, gradient)
     if complete and parent.node is None and parent.grad is not None:
         # What earlier backward calls left is added to when the new gradient is complete, as in torch.

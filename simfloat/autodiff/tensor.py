@@ -121,7 +121,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
         return tensor_of(indexing.index(self, key))
 
     def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
+        return iter(self.unbind())
 
     #: NumPy arrays on the left leave an operation to the tensor.
     __array_ufunc__ = None
@@ -208,6 +208,10 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
     def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
         """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
         return tuple([tensor_of(part) for part in joining.split(self, sizes, axis)])
+
+    def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
+        """The elements along `axis`, which they lack, as iteration gives them along the first."""
+        return tuple([tensor_of(part) for part in joining.unbind(self, axis)])
 
     def masked_fill(self, mask: ArrayLike, value: Operand) -> Tensor:
         """`value` where the mask holds, else the numbers themselves; see `where`."""

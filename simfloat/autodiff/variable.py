@@ -12,8 +12,17 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Arithmetic, Place, Simulation
 
+
+class Part(NamedTuple):
+    """The gradient of some elements of a parent; to that of the others this contributes nothing."""
+
+    by: object  # what parted it: parts by one operation share no element
+    key: Any
+    numbers: NDArray
+
+
 #: The gradient of a parent from that of the result, every operation rounded by the arithmetic.
-Derivative = Callable[[Arithmetic, NDArray], NDArray]
+Derivative = Callable[[Arithmetic, NDArray], NDArray | Part]
 
 
 class Node(NamedTuple):

@@ -36,6 +36,10 @@ CASES = {
     "masked_fill": (lambda m, a: a.masked_fill(m.torch.tensor(MASK) if isinstance(m, Torch) else MASK, 0.5), (A,)),
     "split by sizes": (lambda m, a: [x * x for x in a.split([1, 0, 4], 1)][2] + a.split([1, 4], 1)[1], (A,)),
     "split by size": (lambda m, a: m.concatenate([x * (i + 1) for i, x in enumerate(a.split(3, -1))], -1), (A,)),
+    "unbind": (lambda m, a: sum(x * x for x in a.unbind(1)), (A,)),
+    "iteration": (lambda m, a: sum(x * (i + 1.0) for i, x in enumerate(a)) + a[0], (CUBE,)),
+    "parts of parts": (lambda m, a: a.split(2)[1].unbind()[0] * a.split(3)[0].sum(0) * a.T.sum(-1), (A,)),
+    "one part of a sequence": (lambda m, a: a.unbind()[2], (CUBE,)),
     "rows by integers": (lambda m, a: a[ROWS], (A,)),
     "rows of a cube": (lambda m, a: a[ROWS] * a[[0, 0, 1]], (CUBE,)),
     "pairs of integers": (lambda m, a: a[[0, 1, 0, 3], [4, 4, 4, -1]], (A,)),
@@ -155,6 +159,36 @@ def test_an_observer_hears_of_each_element_of_a_gathered_gradient_once():
     counts = recorder.counts("table", "backward")
     assert counts["total"] == 14 and counts["overflow"] == 4
     assert recorder.histogram("table", "backward") == {8: 2, "zero": 8}
+
+
+def test_parts_of_one_operation_are_put_side_by_side_and_others_are_added():
+    g = np.float32([1 + 2.0**-6, 2.0**-9])
+    t, w = sf.Tensor([0.0, 0.0], requires_grad=True), np.array([1.0, 1.0])
+    with sf.simulate(sf.Policy(compute=sf.BF16)):
+        a, b = t.split(1)
+        (sf.concatenate([a, b]) * w).backward(g)
+        assert_bits(t.grad, g), "nothing is added"
+        t.grad = None
+        first, second = t.unbind(), t.unbind()
+        (sf.stack([*first, *second]) * 1.0).backward([1.0, -0.0, 2.0**-9, 0.0])
+    assert_bits(t.grad, [1.0, 0.0]), "2^-9 is lost beside 1"
+
+
+def test_the_gradient_of_a_part_writes_to_no_array_of_others():
+    t, g = sf.Tensor([1.0, 2.0], requires_grad=True), np.float32([1.0, 1.0])
+    with sf.simulate("fp32"):
+        y = t * 1.0
+        (y + y.split(1)[0]).backward(g)
+    assert g.tolist() == [1, 1] and t.grad.tolist() == [3, 1]
+
+
+def test_an_observer_hears_of_each_element_of_a_parted_parameter_once():
+    recorder, w = sf.Recorder(), sf.Parameter(np.ones(4))
+    w.name = "w"
+    with sf.simulate("bf16-standard", observer=recorder):
+        a, b = w.split([1, 3])
+        (sf.concatenate([b, a]) * 2.0).backward(np.ones(4))
+    assert recorder.counts("w", "backward")["total"] == 4 and w.grad.tolist() == [2] * 4
 
 
 def test_movement_keeps_the_format_that_its_operands_have_in_common():

@@ -201,7 +201,7 @@ def test_bad_use_is_refused(call, message):
         (lambda t: t.reshape(-1, -1), "one of them may be -1; got -1, -1"),
         (lambda t: t.reshape(("a", 2)), "got 'a', 2"),
         (lambda t: t[True], "indexed by integers, slices, None"),
-        (lambda t: t[np.array([0, 1])], "indexed by integers, slices"),
+        (lambda t: t[np.array([0.0, 1.0])], "indexed by integers, slices"),
         (lambda t: sf.nn.Linear(3, 1)(t), r"of 3 inputs takes \(..., 3\), got \(2,\)"),
     ],
 )
