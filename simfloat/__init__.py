@@ -94,7 +94,7 @@ if TYPE_CHECKING:
         where,
     )
     from simfloat.blackbox import reveal
-    from simfloat.simulation import Simulation, no_grad, simulate
+    from simfloat.simulation import Simulation, Switching, no_grad, simulate
     from simfloat.telemetry import Recorder
     from simfloat.train import load, save
 else:
@@ -114,7 +114,7 @@ else:
                 "where",
             )
         },
-        **{name: ("simfloat.simulation", name) for name in ("Simulation", "no_grad", "simulate")},
+        **{name: ("simfloat.simulation", name) for name in ("Simulation", "Switching", "no_grad", "simulate")},
         **{name: ("simfloat.train", name) for name in ("load", "save")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
         "reveal": ("simfloat.blackbox", "reveal"),
@@ -136,7 +136,7 @@ def __dir__() -> list[str]:
 __all__ = [
     "Accumulator", "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3",
     "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format",
-    "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "TF32",
+    "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "Switching", "TF32",
     "Tensor", "as_format", "block_quantize", "blocked", "cast", "concatenate", "conv2d", "decode", "delayed", "dot",
     "encode", "exact", "finfo", "fused", "get_threads", "gradcheck", "kahan", "load", "matmul", "matrix_core",
     "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "operation", "optim", "p3109", "pairwise",

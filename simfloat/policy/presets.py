@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from simfloat.formats import BF16, FP16, FP32, FP64
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed, present
+from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
@@ -49,6 +50,22 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
     ("apex-o3", Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),
 )
 
+#: Every preset by its name.
 policies: Mapping[str, Policy] = MappingProxyType(
     {name: replace(policy, name=name, source=source) for name, policy, source in PRESETS}
 )
+
+
+def as_policy(policy: Policy | str, taker: str) -> Policy:
+    """The policy, or the preset of this name, that is given to `taker`.
+
+    Raises ValueError with the nearest name for an unknown one, and for what is no policy.
+    """
+    if isinstance(policy, str):
+        if policy not in policies:
+            known = f"Policies: {', '.join(policies)}.{nearest(policy, policies)}"
+            raise ValueError(f"Unknown policy {policy!r}. {known}")
+        return policies[policy]
+    if not isinstance(policy, Policy):
+        raise ValueError(f"{taker} takes a simfloat.Policy or its name, got {policy!r}.")
+    return policy

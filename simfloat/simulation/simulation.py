@@ -9,11 +9,12 @@ from weakref import ref
 
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.observer import check_observer
-from simfloat.policy import Policy, policies
+from simfloat.policy import Policy, as_policy
 from simfloat.simulation.context import Names, close_block, open_block, running, under_way
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws
 from simfloat.simulation.streams import Streams
+from simfloat.simulation.switching import Rule, Switch, Switches, read_log
 
 _numbers = count()
 
@@ -42,18 +43,60 @@ class Simulation:
 
     def __init__(self, policy: Policy, seed: int = 0, observer: Observer | None = None) -> None:
         check_observer(observer)
-        self.policy = policy
         self.observer = observer
         self.streams = Streams(seed)
         self.number = next(_numbers)  # tells it from other simulations of the same seed
         self.is_restored = False  # whether it goes on from a state
         self._has_warned = False
         self.histories = Histories()
-        self._in_force = InForce(policy, self.streams if draws(policy) else None, observer, self.histories)
-        self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+        self._switches = Switches(policy)
+        self._put_in_force(policy)
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
         self._parameters: dict[int, tuple[ref[Any], str]] = {}
+
+    def _put_in_force(self, policy: Policy) -> None:
+        """Let operations from now on follow the policy; those that are recorded keep theirs."""
+        self._in_force = InForce(policy, self.streams if draws(policy) else None, self.observer, self.histories)
+        self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force. It may be assigned between steps, a Policy or a name; `switches` is the log of that.
+
+        Random streams and the state of casts go on. Operations that were recorded keep their policy in the backward
+        pass; parameters are rounded to the new `weights` before their next use. Raises ValueError while a module runs,
+        and if an override of the policy that ends met nothing.
+        """
+        return self._switches.policy
+
+    @policy.setter
+    def policy(self, policy: Policy | str) -> None:
+        self._switch(as_policy(policy, "A simulation"), None)
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """The changes of policy so far, each with the step after which it happened, if that was told."""
+        return self._switches.log
+
+    def follow(self, rule: Rule, step: int) -> None:
+        """Ask a rule, after the step of this number, which policy the next step takes, and switch to it.
+
+        rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
+        """
+        self._switch(self._switches.asked(rule, step, self.observer), step)
+
+    def _switch(self, policy: Policy, step: int | None) -> None:
+        if policy == self.policy:
+            return
+        now = under_way()
+        if now.simulation is self and (now.names is not None or now.composites):
+            raise ValueError(f"A policy is switched between steps, not while the module {now.path!r} runs.")
+        self._check_matched()
+        self._switches.log += (Switch(step, policy),)
+        for place in self._places.values():
+            self._paths.update(dict.fromkeys(place.recipes))
+        self._put_in_force(policy)
 
     @property
     def seed(self) -> int:
@@ -67,8 +110,12 @@ class Simulation:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         is_outermost = close_block(self, kind)
         if is_outermost and kind is None:
-            parameters = (path for place in list(self._places.values()) for path in place.recipes)
-            self.policy.check_matched(dict.fromkeys((*self._paths, *parameters)), list(self._operations))
+            self._check_matched()
+
+    def _check_matched(self) -> None:
+        """Raise ValueError if an override met nothing of all that was seen."""
+        parameters = (path for place in list(self._places.values()) for path in place.recipes)
+        self.policy.check_matched(dict.fromkeys((*self._paths, *parameters)), list(self._operations))
 
     def place(self, operation: str, path: str | None = None) -> Place:
         """Where an operation runs: at `path`, by default in the running module and its composites."""
@@ -109,21 +156,28 @@ class Simulation:
     def state(self) -> dict[str, Any]:
         """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
 
-        Its key `casts`, what delayed scalings met, is there if they met anything.
+        Its key `casts`, what delayed scalings met, is there if they met anything; `switches`, the log of changes of
+        policy, and `rule`, the state of the rule that makes them, if there are any.
         """
         casts = self.histories.state
-        return self.streams.state | ({"casts": casts} if casts else {})
+        return self.streams.state | ({"casts": casts} if casts else {}) | self._switches.state
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
-        histories = read_state(state["casts"]) if isinstance(state, dict) and "casts" in state else {}
-        rest = {key: value for key, value in state.items() if key != "casts"} if isinstance(state, dict) else state
-        self.streams.load_state(rest)
+        rest = dict(state) if isinstance(state, dict) else {}
+        casts, log, rule = (rest.pop(key, None) for key in ("casts", "switches", "rule"))
+        histories = {} if casts is None else read_state(casts)
+        switches = () if log is None else read_log(log)
+        self.streams.load_state(rest if isinstance(state, dict) else state)
         self.histories.load_state(histories)
+        before = self.policy
+        self._switches.load(switches, rule)
+        if self.policy != before:
+            self._put_in_force(self.policy)
         self.is_restored = True
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
-        return _restored, (self.policy, self.observer, self.state)
+        return _restored, (self._switches.first, self.observer, self.state)
 
     def __repr__(self) -> str:
         observed = f", observer={self.observer!r}" if self.observer is not None else ""
@@ -147,13 +201,7 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
 
     Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
     """
-    if isinstance(policy, str):
-        if policy not in policies:
-            raise ValueError(f"Unknown policy {policy!r}. Policies: {', '.join(policies)}.")
-        policy = policies[policy]
-    if not isinstance(policy, Policy):
-        raise ValueError(f"simulate takes a simfloat.Policy or its name, got {policy!r}.")
-    return Simulation(policy, seed, observer)
+    return Simulation(as_policy(policy, "simulate"), seed, observer)
 
 
 def current() -> Simulation:

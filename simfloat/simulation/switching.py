@@ -1,0 +1,176 @@
+"""Rules that change the policy while a model trains, by what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from simfloat.arithmetic import Observer
+from simfloat.formats.integers import is_integer
+from simfloat.policy import Policy, as_policy
+
+#: What a Recorder counts and a rule can measure: each is a share of all results.
+MEASURES = ("overflow", "underflow", "subnormal", "nan", "unchanged")
+
+#: Which policy the next step takes: from the number of the step that was just taken, and the simulation's observer.
+Rule = Callable[[int, Observer | None], Policy | str]
+
+
+class Switch(NamedTuple):
+    """A change of policy, in a simulation's `switches`: after which step, if one was told, and to which policy."""
+
+    step: int | None
+    policy: Policy
+
+
+class Switches:
+    """The log of a simulation's changes of policy, and the rule that it follows."""
+
+    def __init__(self, first: Policy) -> None:
+        self.first = first
+        self.log: tuple[Switch, ...] = ()
+        self._rule: Any = None
+        self._loaded: Any = None  # the state of a rule that is still to come
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.log[-1].policy if self.log else self.first
+
+    def asked(self, rule: Rule, step: int, observer: Observer | None) -> Policy:
+        """The policy that a rule wants, which becomes the rule that is followed."""
+        if self._loaded is not None and hasattr(rule, "load_state"):
+            rule.load_state(self._loaded)
+        self._rule, self._loaded = rule, None
+        return as_policy(rule(step, observer), "A rule for switching")
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """The log and the rule's state, as far as there are any; JSON-able."""
+        log = [{"step": step, "policy": policy.to_dict()} for step, policy in self.log]
+        rule = getattr(self._rule, "state", None) if self._loaded is None else self._loaded
+        return ({"switches": log} if log else {}) | ({"rule": rule} if rule is not None else {})
+
+    def load(self, log: tuple[Switch, ...], rule: Any) -> None:
+        """Go on from a log that :func:`read_log` read; `rule` is the state for the rule that is followed next."""
+        self.log, self._rule, self._loaded = log, None, rule
+
+
+def read_log(state: Any) -> tuple[Switch, ...]:
+    """The switches that a state tells of; ValueError for what cannot be them."""
+    if not isinstance(state, list):
+        raise ValueError(f"The switches of a simulation's state are a list, got {state!r}.")
+    return tuple(map(_switch, state))
+
+
+def _switch(entry: Any) -> Switch:
+    if not isinstance(entry, dict) or set(entry) != {"step", "policy"}:
+        raise ValueError(f"A switch in a simulation's state has the keys step and policy; got {entry!r}.")
+    if entry["step"] is not None and not is_integer(entry["step"]):
+        raise ValueError(f"A switch's step is an integer or null, got {entry['step']!r}.")
+    return Switch(entry["step"], Policy.from_dict(entry["policy"]))
+
+
+class Switching:
+    """A rule: train under `narrow`, under `wide` as long as a measure is too high, and then under `narrow` again.
+
+    ``simfloat.train.fit`` asks it after every step, as does ``simulation.follow(rule, step)`` in a loop of one's own.
+    After each `window` steps the measure of these steps is taken: the share of results that met "overflow",
+    "underflow", "subnormal", "nan" or "unchanged", as the simulation's Recorder counted them where `path`, `phase` and
+    `operation` match; or what a function without arguments returns, such as the variance of a gradient.
+
+    Above `above`, or if it is NaN, `wide` comes into force; at or below `below` (default `above`) `narrow` again, once
+    `wide` was in force for `hold` steps: that little overflows under wide formats says nothing about narrow ones. Both
+    are policies or their names; to switch some layers only, make `wide` of `narrow` by overrides.
+
+    Its state is part of the simulation's, so that a resumed run switches where it would have.
+
+    Raises ValueError for policies, measures and numbers that are none.
+    """
+
+    def __init__(
+        self,
+        narrow: Policy | str,
+        wide: Policy | str,
+        measure: str | Callable[[], float] = "overflow",
+        *,
+        above: float,
+        below: float | None = None,
+        window: int = 1,
+        hold: int = 0,
+        path: str | None = None,
+        phase: str | None = None,
+        operation: str | None = None,
+    ) -> None:
+        if measure not in MEASURES and not callable(measure):
+            raise ValueError(f"measure is one of {', '.join(MEASURES)}, or a function of nothing; got {measure!r}.")
+        if not is_integer(window, 1) or not is_integer(hold, 0):
+            raise ValueError(f"window is a positive number of steps, hold one of at least 0; got {window!r}, {hold!r}.")
+        below = above if below is None else below
+        if not (_is_number(above) and _is_number(below) and below <= above):
+            raise ValueError(f"above and below are numbers, below at most above; got {above!r} and {below!r}.")
+        self.narrow, self.wide = as_policy(narrow, "Switching"), as_policy(wide, "Switching")
+        self.measure, self.above, self.below, self.window, self.hold = measure, above, below, window, hold
+        self._seen_where = {"path": path, "phase": phase, "operation": operation}
+        self._state = {"steps": 0, "since": -1, "met": 0, "of": 0}
+        self._before: tuple[Observer | None, int, int] = (None, 0, 0)  # the observer, and what it had counted
+
+    def __call__(self, step: int, observer: Observer | None) -> Policy:
+        """The policy for the step after this one."""
+        now = self._state
+        now["steps"] += 1
+        if isinstance(self.measure, str):
+            self._count(self.measure, observer)
+        if now["steps"] % self.window == 0:
+            self._decide(self._measured(), now)
+            now["met"] = now["of"] = 0
+        return self.narrow if now["since"] < 0 else self.wide
+
+    def _decide(self, value: float, now: dict[str, int]) -> None:
+        is_wide = now["since"] >= 0
+        if not is_wide and not value <= self.above:
+            now["since"] = now["steps"]
+        elif is_wide and value <= self.below and now["steps"] - now["since"] >= self.hold:
+            now["since"] = -1
+
+    def _measured(self) -> float:
+        if callable(self.measure):
+            return float(self.measure())
+        return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
+
+    def _count(self, event: str, observer: Any) -> None:
+        """Add what the observer counted since it was last asked; all it counted, if it was not asked before."""
+        if not hasattr(observer, "counts"):
+            raise ValueError(
+                f"Switching by {event} needs a simulation whose observer counts, such as "
+                f"simulate(policy, observer=simfloat.Recorder()); got {observer!r}."
+            )
+        counts = observer.counts(**self._seen_where)
+        known, met, of = self._before
+        if known is not observer or counts["total"] < of or counts[event] < met:
+            met = of = 0
+        self._state["met"] += counts[event] - met
+        self._state["of"] += counts["total"] - of
+        self._before = observer, counts[event], counts["total"]
+
+    @property
+    def state(self) -> dict[str, int]:
+        """What `load_state` needs to go on: steps, since which `wide` is in force or -1, the window's counts."""
+        return dict(self._state)
+
+    def load_state(self, state: Any) -> None:
+        """Go on from what `state` gave. Raises ValueError for anything else, and then changes nothing."""
+        if not isinstance(state, dict) or set(state) != set(self._state) or not all(map(is_integer, state.values())):
+            raise ValueError(f"The state of Switching has the integers {', '.join(self._state)}; got {state!r}.")
+        self._state = dict(state)
+
+    def __repr__(self) -> str:
+        given = {key: value for key, value in self._seen_where.items() if value is not None}
+        options = {"above": self.above, "below": self.below, "window": self.window, "hold": self.hold} | given
+        policies = ", ".join(repr(policy.name or policy) for policy in (self.narrow, self.wide))
+        return f"Switching({policies}, {self.measure!r}, {', '.join(f'{k}={v!r}' for k, v in options.items())})"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and not math.isnan(value)
