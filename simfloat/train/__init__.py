@@ -1,5 +1,8 @@
-"""Training: states on disk."""
+"""Training: the loop, its history, and states on disk."""
 
+from simfloat.train.early_stop import EarlyStop
+from simfloat.train.fit import fit
+from simfloat.train.history import History
 from simfloat.train.parts import load, save
 
-__all__ = ["load", "save"]
+__all__ = ["EarlyStop", "History", "fit", "load", "save"]

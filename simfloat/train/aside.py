@@ -1,0 +1,63 @@
+"""Evaluation during training, which changes no bit of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from numbers import Real
+from typing import Any
+
+import numpy as np
+
+from simfloat.nn import Module
+from simfloat.simulation import Simulation, no_grad
+from simfloat.simulation.context import close_block, open_block
+
+
+def evaluated(model: Module, evaluate: Callable[[Module], Any], simulation: Simulation) -> dict[str, float]:
+    """What `evaluate(model)` gives by name, as numbers; of a model in evaluation, without recording for backward.
+
+    It runs under the same policy in a copy of the simulation that nobody observes: the training's random streams stay
+    where they are.
+    """
+    with _evaluating(model), _aside(simulation), no_grad():
+        values = evaluate(model)
+    if not isinstance(values, Mapping) or not values:
+        raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
+    return {name: as_number(f"evaluate's {name}", value) for name, value in values.items()}
+
+
+def as_number(what: str, value: Any) -> float:
+    """The value as a float; ValueError, saying what it is of, for what is no number."""
+    if isinstance(value, Real):
+        return float(value)
+    array = np.asarray(value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        raise ValueError(f"{what} must be a number, got {value!r}.")
+    return float(array.item())
+
+
+@contextmanager
+def _evaluating(model: Module) -> Iterator[None]:
+    """A ``with`` block in which the model is in evaluation."""
+    modes = [(module, module.training) for _, module in model.named_modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@contextmanager
+def _aside(simulation: Simulation) -> Iterator[None]:
+    """A ``with`` block in a copy of the simulation, of which it is not asked whether it met every override."""
+    copy = Simulation(simulation.policy, simulation.seed)
+    copy.load_state(simulation.state)
+    open_block(copy, "simulation", copy)
+    try:
+        yield
+    except BaseException as error:
+        close_block(copy, type(error))
+        raise
+    close_block(copy, None)

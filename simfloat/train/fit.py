@@ -1,0 +1,124 @@
+"""The loop of a training."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sized
+from typing import Any
+
+from simfloat.formats.integers import is_integer
+from simfloat.nn import Module
+from simfloat.optim import LossScale, Optimizer
+from simfloat.simulation import current
+from simfloat.train.checkpoints import Checkpoints
+from simfloat.train.history import History
+from simfloat.train.progress import Bar
+from simfloat.train.run import Plan, Run
+from simfloat.train.step import Metric, TrainingStep
+
+Folder = str | os.PathLike[str]
+
+
+def fit(
+    model: Module,
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Iterable[tuple[Any, Any]],
+    optimizer: Optimizer,
+    *,
+    scaler: LossScale | None = None,
+    checkpoint: Folder | None = None,
+    every: int = 100,
+    resume: Folder | None = None,
+    steps: int | None = None,
+    schedule: Any = None,
+    accumulation: int = 1,
+    metrics: Mapping[str, Metric] | None = None,
+    evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
+    evaluate_every: int = 100,
+    stop: Callable[[History], bool] | None = None,
+    progress: bool | None = None,
+) -> History:
+    """Train the model, inside a `simulate` block, and give the history of all steps.
+
+        with sf.simulate("bf16-stochastic"):
+            history = sf.train.fit(model, sf.nn.cross_entropy, batches, optimizer, checkpoint="run", resume="run")
+
+    Each step takes the next (x, y) of `batches` and goes down ``loss_fn(model(x), y)``; it ends when the batches do.
+
+    * scaler: a loss scale; steps with gradients that are not finite are skipped. Without one they are carried out.
+    * checkpoint: a folder. After every `every` steps, and at the end, the states of model, optimizer, scaler, schedule,
+      simulation and history are written there, with the count of batches taken. Two checkpoints are kept; the last
+      complete one survives whatever ends the process.
+    * resume: a folder whose newest checkpoint is restored; the batches that it has taken are skipped, so `batches` must
+      begin where they began. What follows has the same bits as if training had never stopped. A damaged checkpoint is
+      named in a warning, and the one before it used. A missing or empty folder means a fresh start.
+    * steps: how many to make in all, before and after resuming; None until the batches end.
+    * schedule: its `step` is called after each step of the optimizer.
+    * accumulation: so many batches make a step; their losses are divided by it, their gradients added.
+    * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
+    * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
+      model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
+    * stop: a function of the history, such as EarlyStop; training ends once it gives True.
+    * progress: whether a bar is shown, by default on terminals; it needs rich.
+
+    Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
+    that do not belong together, and for a batch that is no pair; OSError where a checkpoint cannot be written. The
+    model keeps what it has learned by then.
+    """
+    simulation = current()
+    check_counts(every=every, evaluate_every=evaluate_every, accumulation=accumulation)
+    if steps is not None:
+        check_counts(steps=steps)
+    check_parts(batches, schedule, evaluate, stop, metrics)
+    step = TrainingStep(model, loss_fn, optimizer, scaler=scaler, accumulation=accumulation, metrics=metrics or {})
+    names = model.names()
+    simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
+    checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None
+    plan = Plan(
+        steps=steps,
+        accumulation=accumulation,
+        checkpoints=checkpoints,
+        every=every,
+        schedule=schedule,
+        evaluate=evaluate,
+        evaluate_every=evaluate_every,
+        stop=stop,
+    )
+    run = Run(step, simulation, plan)
+    if checkpoints:
+        checkpoints.prepare()
+    if resume is not None:
+        source = Checkpoints(resume)
+        run.resume(checkpoints if checkpoints and checkpoints.folder == source.folder else source)
+    with Bar(progress, _total(batches, accumulation, steps)) as bar:
+        run.go(batches, bar)
+    return run.history
+
+
+def check_counts(**counts: Any) -> None:
+    """Raise ValueError, naming it, for what is no integer above zero."""
+    for name, value in counts.items():
+        if not is_integer(value, 1):
+            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
+
+
+def check_parts(batches: Any, schedule: Any, evaluate: Any, stop: Any, metrics: Any) -> None:
+    """Raise ValueError for what does not have the verbs that it is used by."""
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
+    verbs = [("schedule", schedule, verb) for verb in ("step", "state_dict", "load_state_dict")]
+    for name, part, verb in verbs:
+        if part is not None and not hasattr(part, verb):
+            raise ValueError(f"{name} needs the method {verb}, which {type(part).__name__} lacks.")
+    functions = {"evaluate": evaluate, "stop": stop}
+    if metrics is not None and not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
+    for name, function in {**functions, **(metrics or {})}.items():
+        if function is not None and not callable(function):
+            raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
+
+
+def _total(batches: Any, accumulation: int, steps: int | None) -> int | None:
+    """How many steps there will be, if that is known."""
+    by_batches = -(-len(batches) // accumulation) if isinstance(batches, Sized) else None
+    return min(by_batches, steps) if by_batches is not None and steps is not None else by_batches or steps

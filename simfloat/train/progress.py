@@ -1,0 +1,52 @@
+"""What a training shows while it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
+from types import TracebackType
+from typing import Any, Self
+
+
+class Bar:
+    """A bar on standard error with loss, scale and steps a second, drawn by the package rich.
+
+    shown: None for where standard error is a terminal and rich is installed. Raises ValueError for True without rich.
+    """
+
+    def __init__(self, shown: bool | None, total: int | None) -> None:
+        if shown not in (None, True, False):
+            raise ValueError(f"progress must be True, False or None, got {shown!r}.")
+        if shown and not find_spec("rich"):
+            raise ValueError("progress=True needs the package rich: pip install rich.")
+        is_terminal = sys.stderr is not None and sys.stderr.isatty()
+        self._bar: Any = None
+        if shown or shown is None and is_terminal and find_spec("rich"):
+            self._bar = _bar()
+            self._task = self._bar.add_task("", total=total, loss="", scale="", rate="")
+
+    def advance(self, done: int, row: Mapping[str, Any]) -> None:
+        """Show that so many steps are done, and what the latest one was."""
+        if self._bar is not None:
+            speed = self._bar.tasks[0].speed
+            rate = f"{speed:.3g} steps/s" if speed else ""
+            scale = f"scale {row['scale']:g}"
+            self._bar.update(self._task, completed=done, loss=f"loss {row['loss']:.4g}", scale=scale, rate=rate)
+
+    def __enter__(self) -> Self:
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _bar() -> Any:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("loss", "scale", "rate")]
+    return Progress(BarColumn(), MofNCompleteColumn(), *fields, TimeElapsedColumn(), console=Console(stderr=True))

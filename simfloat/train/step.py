@@ -1,0 +1,128 @@
+"""One step of a training: forward, backward, update."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Tensor
+from simfloat.nn import Module
+from simfloat.optim import LossScale, Optimizer
+from simfloat.train.aside import as_number
+from simfloat.train.history import COLUMNS
+
+#: (output of the model, target) -> a number; arrays come in.
+Metric = Callable[[Any, Any], Any]
+
+#: What a step takes of the batches.
+Batch = tuple[Any, Any]
+
+
+class TrainingStep:
+    """What a step consists of, checked once: ValueError for parts that do not belong together."""
+
+    def __init__(
+        self,
+        model: Module,
+        loss_fn: Callable[[Any, Any], Any],
+        optimizer: Optimizer,
+        *,
+        scaler: LossScale | None,
+        accumulation: int,
+        metrics: Mapping[str, Metric],
+    ) -> None:
+        _check_kinds(model, loss_fn, optimizer, scaler)
+        _check_parameters(model, optimizer)
+        if taken := [name for name in metrics if name in COLUMNS]:
+            raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
+        self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
+        self.accumulation, self.metrics = accumulation, metrics
+
+    def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
+        """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
+        self.model.zero_grad()
+        losses, measured = [], []
+        for x, y in batches:
+            output = self.model(x)
+            loss = _checked_loss(self.loss_fn(output, y))
+            losses.append(loss.item())
+            self._backward(loss)
+            numbers = _numbers(output)
+            measured.append({name: as_number(name, of(numbers, y)) for name, of in self.metrics.items()})
+        row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
+        return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
+
+    def _backward(self, loss: Tensor) -> None:
+        share = loss / self.accumulation if self.accumulation > 1 else loss
+        (self.scaler.scale(share) if self.scaler else share).backward()
+
+    def _update(self) -> dict[str, Any]:
+        """Step the optimizer; what scaling did."""
+        optimizer, scaler, skipped = self.optimizer, self.scaler, False
+        row: dict[str, Any] = {"scale": scaler.get_scale() if scaler else 1.0}
+        scaled_norm = norm = _norm(optimizer)
+        if scaler:
+            scaler.unscale_(optimizer)
+            norm, skipped = _norm(optimizer), scaler.is_skipping(optimizer)
+        if scaler:
+            scaler.step(optimizer)
+            scaler.update()
+        else:
+            optimizer.step()
+        return row | {"skipped": skipped, "scaled_norm": scaled_norm, "norm": norm}
+
+
+def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
+    if not isinstance(model, Module):
+        raise ValueError(f"fit trains a simfloat.nn.Module, got a {type(model).__name__}.")
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if not isinstance(optimizer, Optimizer):
+        raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
+    if scaler is not None and not isinstance(scaler, LossScale):
+        raise ValueError(f"scaler must be a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
+
+
+def _check_parameters(model: Module, optimizer: Optimizer) -> None:
+    """Raise ValueError for a parameter that is not the model's: a checkpoint would not hold it."""
+    known = {id(parameter) for parameter in model.parameters()}
+    for number, parameter in enumerate(optimizer.params):
+        if id(parameter) not in known:
+            name = parameter.path or f"parameter {number}"
+            raise ValueError(
+                f"The optimizer updates {name} of shape {parameter.shape}, which is not the model's: make it with "
+                "model.parameters(), or make the parameter a part of the model."
+            )
+
+
+def _checked_loss(loss: Any) -> Tensor:
+    if not isinstance(loss, Tensor) or loss.size != 1:
+        got = f"one of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise ValueError(f"loss_fn(model(x), y) must give a Tensor of one element, got {got}.")
+    return loss
+
+
+def _numbers(output: Any) -> Any:
+    """A model's output with arrays for tensors."""
+    if isinstance(output, Tensor):
+        return output.data
+    return type(output)(map(_numbers, output)) if isinstance(output, list | tuple) else output
+
+
+def _norm(optimizer: Optimizer) -> float:
+    """The Euclidean norm of all gradients, in float64."""
+    with np.errstate(all="ignore"):
+        return math.sqrt(sum(_square(p.grad) for p in optimizer.params if p.grad is not None))
+
+
+def _square(g: NDArray) -> float:
+    flat = g.ravel().astype(np.float64)
+    return float(flat @ flat)
+
+
+def _mean(values: Sequence[float]) -> float:
+    return sum(values) / len(values)

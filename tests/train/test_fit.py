@@ -1,0 +1,233 @@
+"""fit: the steps of a hand-written loop, and what goes on between them."""
+
+import math
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+from tests.train import toy
+
+
+def by_hand(policy, steps):
+    model, optimizer, scaler = toy.parts()
+    with sf.simulate(policy, seed=3):
+        for x, y in toy.batches(steps):
+            optimizer.zero_grad()
+            scaler.scale(sf.nn.cross_entropy(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    return model.state_dict()
+
+
+def assert_same_weights(a, b):
+    assert list(a) == list(b)
+    for name in a:
+        assert_bits(a[name], b[name])
+
+
+def fitted(loss_fn=sf.nn.cross_entropy, given=None, policy="fp32", **options):
+    model, optimizer, _ = toy.parts()
+    with sf.simulate(policy):
+        batches = toy.batches(6) if given is None else given
+        return model, sf.train.fit(model, loss_fn, batches, optimizer, **options)
+
+
+@pytest.mark.parametrize("policy", ["bf16-stochastic", "fp16-master", "bf16-kahan"])
+def test_fit_has_the_bits_of_a_loop_by_hand_however_often_it_evaluates(policy):
+    want = by_hand(policy, 7)
+
+    def evaluate(model):
+        assert not model.training
+        return {"loss": sf.nn.cross_entropy(model(np.ones((4, 3))), np.zeros(4, int))}
+
+    for options in ({}, dict(evaluate=evaluate, evaluate_every=2), dict(metrics={"size": lambda out, y: out.size})):
+        states, history = toy.fit(policy, 7, **options)
+        assert_same_weights(states[0], want)
+        assert history.steps == 7
+    assert history["size"] == [8.0] * 7
+
+
+def test_the_history_tells_of_every_step():
+    gradients = []
+
+    class Spying(sf.optim.StaticLossScale):
+        def unscale_(self, optimizer):
+            before = [p.grad.copy() for p in optimizer.params]
+            super().unscale_(optimizer)
+            gradients.append((before, [p.grad.copy() for p in optimizer.params]))
+
+    model, optimizer, _ = toy.parts()
+    with sf.simulate("fp32"):
+        history = sf.train.fit(
+            model, sf.nn.cross_entropy, toy.batches(3), optimizer, scaler=Spying(8.0), progress=False,
+            metrics={"right": lambda out, y: (out.argmax(-1) == y).mean()},
+        )  # fmt: skip
+    assert list(history) == ["loss", "lr", "scale", "skipped", "scaled_norm", "norm", "right"]
+    assert history["scale"] == [8.0] * 3 and history["lr"] == [0.05] * 3 and history["skipped"] == [False] * 3
+    for step, (before, after) in enumerate(gradients):
+        for column, arrays in (("scaled_norm", before), ("norm", after)):
+            flat = np.concatenate([g.astype(np.float64).ravel() for g in arrays])
+            assert history[column][step] == pytest.approx(np.linalg.norm(flat), rel=1e-12)
+    with sf.simulate("fp32"):
+        first = toy.parts()[0]
+        (x, y), *_ = toy.batches(1)
+        assert history["loss"][0] == sf.nn.cross_entropy(first(x), y).item()
+        assert history["right"][0] == (first(x).data.argmax(-1) == y).mean()
+    assert repr(history).startswith("History(3 steps, loss ")
+
+
+def overflowing(output, y):
+    """A loss whose gradient is infinite in FP16 where a target is 1."""
+    return (output.sum() * (1e30 if y[0] else 1.0)).mean()
+
+
+def test_a_step_whose_gradients_are_not_finite_is_skipped_by_a_scaler_and_shown_in_the_history():
+    x = np.ones((1, 3))
+    batches = [(x, [0]), (x, [1]), (x, [0])]
+    _, history = fitted(overflowing, batches, "fp16-master", scaler=sf.optim.DynamicLossScale(4.0))
+    assert history["skipped"] == [False, True, False] and history["scale"] == [4.0, 4.0, 2.0]
+    assert history.success_rate == 2 / 3 and history.not_finite == [1]
+
+
+def test_without_a_scaler_a_loss_that_is_not_finite_goes_on_and_is_shown_in_the_history():
+    x = np.ones((1, 3))
+    model, history = fitted(overflowing, [(x, [0]), (x, [1]), (x, [0])], "fp16-master")
+    assert math.isinf(history["loss"][1]) and math.isnan(history["loss"][2]) and history.not_finite == [1, 2]
+    assert history["skipped"] == [False] * 3 and np.isnan(model.head.weight.data).all()
+
+
+def test_gradients_of_several_batches_are_added_and_each_loss_is_divided():
+    model, optimizer, _ = toy.parts()
+    with sf.simulate("fp32"):
+        all_batches = list(toy.batches(5))
+        for group in (all_batches[:2], all_batches[2:4], all_batches[4:]):
+            optimizer.zero_grad()
+            for x, y in group:
+                (sf.nn.cross_entropy(model(x), y) / 2).backward()
+            optimizer.step()
+    got, history = fitted(given=toy.batches(5), accumulation=2)
+    assert_same_weights(got.state_dict(), model.state_dict())
+    assert history.steps == 3
+
+
+def test_steps_counts_steps_and_a_schedule_is_stepped_after_each():
+    class Halving:
+        def __init__(self, optimizer):
+            self.optimizer = optimizer
+
+        def step(self):
+            self.optimizer.param_groups[0]["lr"] /= 2
+
+        def state_dict(self):
+            return {}
+
+        load_state_dict = state_dict
+
+    model, optimizer, _ = toy.parts()
+    with sf.simulate("fp32"):
+        history = sf.train.fit(
+            model, sf.nn.cross_entropy, toy.batches(9), optimizer, steps=3, schedule=Halving(optimizer)
+        )
+    assert history["lr"] == [0.05, 0.025, 0.0125]
+
+
+def test_what_is_evaluated_stands_in_the_history_and_the_modes_come_back():
+    model, optimizer, _ = toy.parts()
+    model.head.eval()
+    with sf.simulate("fp32"):
+        history = sf.train.fit(
+            model, sf.nn.cross_entropy, toy.batches(5), optimizer,
+            evaluate=lambda model: {"mean": np.mean(model.head.weight.data), "one": np.float32(1)}, evaluate_every=2,
+        )  # fmt: skip
+    assert history.evaluations["step"] == [2, 4] and history.evaluations["one"] == [1.0, 1.0]
+    assert model.training and not model.head.training
+
+
+@pytest.mark.parametrize("values, options, steps", [
+    ([5, 4, 3, 3, 3, 2], dict(patience=2), 5),
+    ([5, 4, 3, 3, 3, 2], dict(patience=3), 6),
+    ([5.0, 4.9, 4.8, 4.7], dict(patience=2, min_delta=0.5), 3),
+    ([1, 2, 3, 2, 1, 1], dict(patience=2, mode="max"), 5),
+    ([math.nan, math.nan, 1, 2], dict(patience=2), 2),
+])  # fmt: skip
+def test_training_stops_once_nothing_improves(values, options, steps):
+    given = iter(values)
+    stop = sf.train.EarlyStop("value", **options)
+    _, history = fitted(evaluate=lambda model: {"value": next(given)}, evaluate_every=1, stop=stop)
+    assert history.steps == steps
+
+
+def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused():
+    _, history = fitted(metrics={"one": lambda out, y: 1.0}, stop=sf.train.EarlyStop("one", patience=2))
+    assert history.steps == 3
+    with pytest.raises(ValueError, match="EarlyStop monitors 'los'; there is value, loss, lr"):
+        fitted(evaluate=lambda model: {"value": 1.0}, evaluate_every=1, stop=sf.train.EarlyStop("los"))
+    with pytest.raises(ValueError, match="patience must be an integer of at least 1, got 0"):
+        sf.train.EarlyStop(patience=0)
+    with pytest.raises(ValueError, match="mode must be 'min' or 'max', got 'least'"):
+        sf.train.EarlyStop(mode="least")
+
+
+X, Y = np.ones((2, 3)), np.zeros(2, int)
+
+
+@pytest.mark.parametrize("options, message", [
+    (dict(given=[(X, Y), (X, Y, Y)]), r"Batch 1 must be a pair \(x, y\), got a tuple of 3"),
+    (dict(given=[X]), "Batch 0 must be a pair .* got a ndarray"),
+    (dict(given=3), r"batches must be an iterable of pairs \(x, y\), got a int"),
+    (dict(given=[]), "fit was given no batches"),
+    (dict(every=0), "every must be an integer of at least 1, got 0"),
+    (dict(every=2.5), "every must be an integer of at least 1, got 2.5"),
+    (dict(steps=-1), "steps must be an integer of at least 1, got -1"),
+    (dict(accumulation=True), "accumulation must be an integer of at least 1, got True"),
+    (dict(scaler=2.0**16), "scaler must be a loss scale of simfloat.optim, got a float"),
+    (dict(loss_fn=None), "loss_fn is called as .* got a NoneType"),
+    (dict(loss_fn=lambda out, y: out), r"must give a Tensor of one element, got one of shape \(4, 2\)"),
+    (dict(loss_fn=lambda out, y: 1.0), "must give a Tensor of one element, got a float"),
+    (dict(schedule=1), "schedule needs the method step, which int lacks"),
+    (dict(metrics={"loss": len}), "A metric cannot be called 'loss'"),
+    (dict(metrics=[len]), "metrics are functions by name"),
+    (dict(metrics={"a": lambda out, y: out}), "a must be a number, got array"),
+    (dict(evaluate=1), "evaluate must be a function, got a int"),
+    (dict(evaluate=lambda model: 1.0, evaluate_every=1), "evaluate must give numbers by name"),
+    (dict(evaluate=lambda model: {"a": "b"}, evaluate_every=1), "evaluate's a must be a number, got 'b'"),
+    (dict(policy=sf.policies["fp32"].override("haed", compute=sf.BF16)), "Override 'haed' matches no layer"),
+    (dict(progress="yes"), "progress must be True, False or None, got 'yes'"),
+])  # fmt: skip
+def test_wrong_arguments_are_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        fitted(**options)
+
+
+def test_parts_that_do_not_belong_together_are_refused():
+    model, optimizer, _ = toy.parts()
+    other = toy.parts()[0]
+    with sf.simulate("fp32"):
+        with pytest.raises(
+            ValueError, match=r"The optimizer updates hidden.0.weight of shape \(5, 3\), which is not the"
+        ):
+            sf.train.fit(other, sf.nn.cross_entropy, toy.batches(1), optimizer)
+        with pytest.raises(ValueError, match="fit trains a simfloat.nn.Module, got a function"):
+            sf.train.fit(lambda x: x, sf.nn.cross_entropy, toy.batches(1), optimizer)
+        with pytest.raises(ValueError, match="fit takes an optimizer of simfloat.optim, got a float"):
+            sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), 0.1)
+    with pytest.raises(ValueError, match="needs a policy in force"):
+        sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer)
+
+
+def test_an_override_of_a_parameter_is_known_to_fit():
+    policy = sf.policies["fp32"].override("head.bias", weights=sf.BF16)
+    model, _ = fitted(policy=policy)
+    assert_bits(model.head.bias.data, sf.round(model.head.bias.data, sf.BF16))
+
+
+def test_a_bar_shows_loss_and_scale(capsys):
+    pytest.importorskip("rich", reason="draws the bar")
+    fitted(progress=True)
+    shown = capsys.readouterr().err
+    assert "6/6" in shown or "6/?" in shown
+    assert "loss" in shown and "scale 1" in shown
+    fitted()
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,40 @@
+"""A small training: a model, batches, and fit under any policy; a process that runs it, to be killed."""
+
+import sys
+
+import numpy as np
+
+import simfloat as sf
+
+
+def batches(count, start=0):
+    for number in range(start, count):
+        random = np.random.default_rng(number)
+        yield random.standard_normal((4, 3)), random.integers(0, 2, 4)
+
+
+def parts(seed=3):
+    """A model, an optimizer, a scaler."""
+    sf.nn.seed(seed)
+    model = sf.nn.MLP([3, 5, 2])
+    optimizer = sf.optim.Adam(model.parameters(), 0.05)
+    return model, optimizer, sf.optim.DynamicLossScale(2.0**14, growth_interval=3)
+
+
+def fit(policy, steps, seed=3, **options):
+    """Train from the start, or from where `options` say; the states at the end, and the history."""
+    model, optimizer, scaler = parts(seed)
+    simulation = sf.simulate(policy, seed=seed)
+    with simulation:
+        history = sf.train.fit(
+            model, sf.nn.cross_entropy, batches(steps), optimizer, scaler=scaler, progress=False, **options
+        )
+    states = [model.state_dict(), optimizer.state_dict(), scaler.state_dict(), simulation.state]
+    return states, history
+
+
+if __name__ == "__main__":
+    folder, steps = sys.argv[1], int(sys.argv[2])
+    fit("bf16-stochastic", 1)
+    print("begun", flush=True)
+    fit("bf16-stochastic", steps, checkpoint=folder, resume=folder, every=1)
