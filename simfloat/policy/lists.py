@@ -16,7 +16,7 @@ from simfloat.policy.operations import check_operation, roles_of
 from simfloat.policy.roles import RESULTS, Recipe
 
 #: The roles of an operation's operands and of its sums, each after the one that it follows.
-OPERANDS = ("compute", "compute_gradients")
+OPERANDS = ("compute", "compute_gradients", "compute_weights")
 SUMS = ("accumulate", "accumulate_gradients", "reduce")
 
 

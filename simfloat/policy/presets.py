@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
-from simfloat.formats import BF16, FP16, FP32, FP64
+from simfloat.accumulate import tensor_core
+from simfloat.arithmetic import Cast, delayed, per_tensor, scaled
+from simfloat.formats import BF16, E4M3, E5M2, FP16, FP32, FP64
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed, present
 from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
@@ -14,7 +17,14 @@ from simfloat.policy.policy import Policy
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
 MIXED = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
 AUTOCAST = "PyTorch, torch.autocast on CUDA, docs/source/amp.md"
+ENGINE = "NVIDIA TransformerEngine, transformer_engine/common/recipe"
 APEX = "NVIDIA Apex, apex/amp/frontend.py"
+
+
+def _narrow(operands: Cast, gradients: Cast, **roles: Any) -> Policy:
+    """Contractions of narrow numbers; other results in BF16, parameters and optimizer in FP32."""
+    return Policy(compute=operands, compute_gradients=gradients, weights=FP32, activations=BF16, **roles)
+
 
 #: Name, policy and source of every preset.
 PRESETS: tuple[tuple[str, Policy, str], ...] = (
@@ -48,6 +58,21 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
         f"{APEX}: O2, an FP16 model with FP32 batch norm, outputs and master weights",
     ),
     ("apex-o3", Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),
+    (
+        "fp8-hybrid",
+        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor())),
+        f"{ENGINE}, Float8CurrentScaling with Format.HYBRID",
+    ),
+    (
+        "fp8-delayed",
+        _narrow(scaled(E4M3, delayed()), scaled(E5M2, delayed())),
+        f"{ENGINE}, DelayedScaling with Format.HYBRID",
+    ),
+    (
+        "fp8-hopper",
+        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
+        "MMA-Sim, arXiv 2511.10909: Hopper's wgmma, E4M3 forward and E5M2 x E4M3 backward",
+    ),
 )
 
 #: Every preset by its name.

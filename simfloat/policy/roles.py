@@ -133,6 +133,9 @@ class Roles:
     compute_gradients: Following[Format | Cast | str, Format | Cast] = Following(
         "compute", OPERAND, "how gradients are rounded as operands of backward contractions", (CONTRACTION,)
     )
+    compute_weights: Following[Format | Cast | str, Format | Cast] = Following(
+        "compute", OPERAND, "how parameters are rounded as operands of contractions", (CONTRACTION, PARAMETER)
+    )
     weights: Following[Format | str, Format] = Following(
         "compute", STORAGE, "what parameters are stored and updated in; FP32 with a narrow compute is the master copy",
         (PARAMETER,), format_of,

@@ -118,7 +118,7 @@ class Place:
         """How an operand of a contraction is rounded: data, an activation, or the parameter at this path."""
         if parameter is None:
             return Input(as_cast(self.recipe.compute), "cast_input")
-        return Input(as_cast(self.recipe_of(parameter).compute), "cast_weight")
+        return Input(as_cast(self.recipe_of(parameter).compute_weights), "cast_weight")
 
     @cached_property
     def gradient(self) -> Input:

@@ -140,3 +140,18 @@ def test_what_an_accumulator_refuses_is_refused_with_layer_and_operation(operati
     policy = sf.Policy(compute=sf.FP16, accumulate=unit, reduce=unit)
     with pytest.raises(ValueError, match=f"{operation} in layer '0': "), sf.simulate(policy):
         sf.nn.Sequential(Layer())(sf.Tensor(X))
+
+
+def test_parameters_may_be_rounded_otherwise_than_what_they_are_multiplied_with():
+    policy = sf.Policy(compute=sf.BF16, compute_weights=sf.E2M3, weights=sf.FP32, activations=sf.FP32)
+    y, x_grad, weight = stepped(policy)
+    narrow = sf.round(weight.data, sf.E2M3)
+    assert_bits(y, sf.matmul(X, narrow.T, inputs=(sf.BF16, sf.E2M3), accumulate=sf.FP32))
+    assert_bits(x_grad, sf.matmul(G, narrow, inputs=(sf.BF16, sf.E2M3), accumulate=sf.FP32))
+    assert_bits(weight.grad, sf.matmul(G.T, X, inputs=sf.BF16, accumulate=sf.FP32))
+    for same in (policy.override("*.weight", compute=sf.FP16), policy):
+        assert_bits(stepped(same)[0], y), "compute is not what the parameter's cast follows where that is given"
+    by_path = stepped(
+        sf.Policy(compute=sf.BF16, weights=sf.FP32, activations=sf.FP32).override("*.weight", compute="e2m3")
+    )
+    assert_bits(by_path[0], y)

@@ -1,0 +1,93 @@
+"""Every tensor that a training step makes, in every phase, is in the format that its role has in the policy."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.autodiff import tape
+from simfloat.simulation import widest
+
+RNG = np.random.default_rng(7)
+
+
+def mlp():
+    model = sf.nn.MLP([5, 4, 3], rng=0)
+    return model, sf.nn.cross_entropy, RNG.standard_normal((6, 5)), RNG.integers(0, 3, 6)
+
+
+MODELS = {"mlp": mlp}
+
+
+def holds(format, numbers):
+    """Whether all are numbers of the format."""
+    numbers = np.asarray(numbers)
+    kept = numbers[np.isfinite(numbers)]
+    return bool((sf.round(kept, format, sf.toward_zero) == kept).all())
+
+
+def nodes_of(tensor):
+    """All tensors that operations made, back from this one."""
+    found, stack = {}, [tensor]
+    while stack:
+        variable = stack.pop()
+        if id(variable) not in found and variable.node is not None:
+            found[id(variable)] = variable
+            stack += variable.node.parents
+    return list(found.values())
+
+
+def role(policy, node, name, parameter=None):
+    """The format that a role has for an operation, or for the parameter that its gradient reaches."""
+    return getattr(policy.recipe(parameter or node.place.path, *node.place.operations), name)
+
+
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("preset", sf.policies)
+def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
+    policy, (model, loss_fn, x, y) = sf.policies[preset], MODELS[model]()
+    gradients, contribution = [], tape._contribution
+
+    def heard(node, number, *rest):
+        result = contribution(node, number, *rest)
+        gradients.append((node, number, result))
+        return result
+
+    monkeypatch.setattr(tape, "_contribution", heard)
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    with sf.simulate(policy):
+        loss = loss_fn(model(x), y)
+        loss.backward()
+        optimizer.step()
+    made = nodes_of(loss)
+    assert made and gradients
+    for variable in made:
+        check_result(policy, variable)
+    for node, number, gradient in gradients:
+        check_gradient(policy, node, number, gradient)
+    for (path, parameter), state in zip(model.named_parameters(), optimizer.state, strict=True):
+        recipe = policy.recipe(path, "update")
+        assert parameter.format == recipe.weights and holds(recipe.weights, parameter.data)
+        assert holds(recipe.optimizer_state, state.pop("momentum_buffer"))
+        assert all(holds(recipe.weights, numbers) for numbers in state.values()), "a Kahan update's compensation"
+
+
+def check_result(policy, variable):
+    node = variable.node
+    if OPERATIONS[node.place.operation].kind == "movement":
+        assert variable.format is None or holds(variable.format, variable.numbers)
+        return
+    want = role(policy, node, "activations")
+    if want == "widest":
+        want = widest(node.formats)
+    assert variable.format == want and holds(want, variable.numbers), node.place.operations
+
+
+def check_gradient(policy, node, number, gradient):
+    path = node.paths[number]
+    name = "activation_gradients" if path is None else "weight_gradients"
+    own = path if path is None or path.startswith(node.place.path) else f"{node.place.path}.{path.rpartition('.')[2]}"
+    want = role(policy, node, name, own)
+    if want == "widest":
+        want = node.formats[number]
+    assert holds(want, gradient), (node.place.operations, number)
