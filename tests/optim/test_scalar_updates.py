@@ -1,0 +1,196 @@
+"""Steps of every optimizer under narrow policies against computations written out, one rounded number at a time.
+
+These know nothing of the package's kernels, moments or places: they round with the definition, in the order of
+operations that each optimizer's documentation lays down.
+"""
+
+import math
+from fractions import Fraction
+from hashlib import blake2b
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from tests.bits import assert_bits
+from tests.reference import operate, sequential_dot
+
+EVEN = sf.nearest_even
+
+
+def root(x):
+    """The square root of a positive number to 300 bits, odd where it is not exact."""
+    shifted = Fraction(x) * 4**300
+    r = math.isqrt(shifted.numerator // shifted.denominator)
+    return Fraction(r, 2**300) if r * r == shifted else Fraction(2 * r + 1, 2**301)
+
+
+class Rounded:
+    """Arithmetic on arrays of Python floats, each result rounded to a format by the definition."""
+
+    def __init__(self, format):
+        self.format = format
+
+    def each(self, function, *operands):
+        return np.vectorize(function, otypes=[float])(*operands)
+
+    def to(self, x):
+        return self.each(lambda v: round_value(v, self.format, EVEN), x)
+
+    def add(self, a, b):
+        return self.each(lambda x, y: operate("add", self.format, EVEN, x, y), a, b)
+
+    def sub(self, a, b):
+        return self.add(a, np.negative(b))
+
+    def mul(self, a, b):
+        return self.each(lambda x, y: operate("multiply", self.format, EVEN, x, y), a, b)
+
+    def div(self, a, b):
+        return self.each(lambda x, y: operate("divide", self.format, EVEN, x, y), a, b)
+
+    def sqrt(self, x):
+        return self.each(lambda v: round_value(root(v) if v else v, self.format, EVEN), x)
+
+    def rsqrt(self, x):
+        return self.each(lambda v: round_value(1 / root(v), self.format, EVEN), x)
+
+    def sum(self, x, by, axis=None):
+        def total(values):
+            return round_value(sequential_dot(list(values), [1.0] * len(values), by, EVEN), self.format, EVEN)
+
+        if axis is None:
+            return np.array(total(np.ravel(x)))
+        return np.expand_dims(np.apply_along_axis(total, axis, x), axis)
+
+    def matmul(self, a, b, compute, by):
+        a, b = compute.to(a), compute.to(b)
+        dots = [[sequential_dot(row.tolist(), column.tolist(), by, EVEN) for column in b.T] for row in a]
+        return self.to(np.array(dots))
+
+
+def adam(q, s, w, g, m, t, recipe, decoupled, amsgrad=False, lr=0.01, b1=0.9, b2=0.95, eps=1e-3, decay=0.1):
+    d = g if decoupled else q.add(g, q.mul(decay, w))
+    m["m"] = s.add(q.mul(b1, m.get("m", 0.0)), q.mul(1 - b1, d))
+    m["v"] = s.add(q.mul(b2, m.get("v", 0.0)), q.mul(1 - b2, q.mul(d, d)))
+    m["top"] = np.maximum(m["v"], m.get("top", m["v"]))
+    v = m["top"] if amsgrad else m["v"]
+    x = q.div(q.div(m["m"], 1 - b1**t), q.add(q.sqrt(q.div(v, 1 - b2**t)), eps))
+    return q.mul(-lr, q.add(x, q.mul(decay, w)) if decoupled else x)
+
+
+def adagrad(q, s, w, g, m, t, recipe, lr=0.1, slower=0.5, start=0.3, eps=1e-2, decay=0.1):
+    d = q.add(g, q.mul(decay, w))
+    m["s"] = s.add(m.get("s", s.to(np.full(w.shape, start))), q.mul(d, d))
+    return q.mul(-(lr / (1 + (t - 1) * slower)), q.div(d, q.add(q.sqrt(m["s"]), eps)))
+
+
+def lion(q, s, w, g, m, t, recipe, lr=0.01, b1=0.9, b2=0.99, decay=0.1):
+    before = m.get("m", np.zeros(w.shape))
+    c = q.add(q.mul(b1, before), q.mul(1 - b1, g))
+    m["m"] = s.add(q.mul(b2, before), q.mul(1 - b2, g))
+    return q.mul(-lr, q.add(np.sign(c), q.mul(decay, w)))
+
+
+def adafactor(q, s, w, g, m, t, recipe, lr=0.1, eps2=1e-3, decay=0.1):
+    by, eps1 = recipe.reduce.format, recipe.weights.eps
+
+    def mean(x, axis=None):
+        return q.div(q.sum(x, by, axis), float(x.size if axis is None else x.shape[axis]))
+
+    def average(name, x):
+        m[name] = s.add(q.mul(1 - t**-0.8, m.get(name, 0.0)), q.mul(t**-0.8, x))
+        return m[name]
+
+    def rms(x):
+        return q.sqrt(mean(q.mul(x, x)))
+
+    rate = q.mul(min(lr, 1 / math.sqrt(t)), np.maximum(eps2, rms(w)))
+    squares = q.mul(g, g)
+    row, column = average("row", mean(squares, 1)), average("column", mean(squares, 0))
+    v = q.div(q.mul(row, column), np.maximum(eps1, mean(row, 0)))
+    x = q.mul(q.rsqrt(np.maximum(eps1 * eps1, v)), g)
+    u = q.mul(-q.div(rate, np.maximum(1.0, q.div(rms(x), 1.0))), x)
+    return q.add(u, q.mul(-lr, q.mul(decay, w)))
+
+
+def muon(q, s, w, g, m, t, recipe, lr=0.1, b=0.9, decay=0.1, coefficients=(3.4445, -4.775, 2.0315)):
+    compute, by = Rounded(recipe.compute), recipe.accumulate.format
+    m["m"] = s.add(q.mul(b, m.get("m", 0.0)), q.mul(1 - b, g))
+    x = q.add(q.mul(1 - b, g), q.mul(b, m["m"]))
+    tall = x.shape[0] > x.shape[1]
+    x = x.T if tall else x
+    x = q.div(x, max(1e-7, float(q.sqrt(q.sum(q.mul(x, x), recipe.reduce.format)))))
+    c0, c1, c2 = coefficients
+    for _ in range(2):
+        gram = q.matmul(x, x.T, compute, by)
+        inner = q.add(q.mul(c1, gram), q.mul(c2, q.matmul(gram, gram, compute, by)))
+        x = q.add(q.mul(c0, x), q.matmul(inner, x, compute, by))
+    x = q.mul(math.sqrt(max(1.0, w.shape[0] / w.shape[1])), x.T if tall else x)
+    return q.mul(-lr, q.add(x, q.mul(decay, w)))
+
+
+ADAM = dict(lr=0.01, betas=(0.9, 0.95), eps=1e-3, weight_decay=0.1)
+CASES = {
+    "Adam": ("Adam", ADAM, lambda *a: adam(*a, decoupled=False)),
+    "Adam, amsgrad": ("Adam", {**ADAM, "amsgrad": True}, lambda *a: adam(*a, decoupled=False, amsgrad=True)),
+    "AdamW": ("AdamW", ADAM, lambda *a: adam(*a, decoupled=True)),
+    "Adagrad": (
+        "Adagrad", dict(lr=0.1, lr_decay=0.5, initial_accumulator_value=0.3, eps=1e-2, weight_decay=0.1), adagrad,
+    ),
+    "Lion": ("Lion", dict(lr=0.01, weight_decay=0.1), lion),
+    "Adafactor": ("Adafactor", dict(lr=0.1, weight_decay=0.1), adafactor),
+    "Muon": ("Muon", dict(lr=0.1, momentum=0.9, ns_steps=2), muon),
+}  # fmt: skip
+
+POLICIES = {
+    "bf16-standard": sf.policies["bf16-standard"],
+    "bf16-kahan": sf.policies["bf16-kahan"],
+    "bf16-stochastic": sf.policies["bf16-stochastic"],
+    "bf16-fp32-weights": sf.policies["bf16-fp32-weights"],
+    "every role its own format": sf.Policy(
+        compute=sf.FP16,
+        weights=sf.Format(8, 12),
+        optimizer_state=sf.Format(8, 10),
+        accumulate=sf.Format(8, 14),
+        reduce=sf.Format(8, 9),
+        update="kahan",
+    ),
+}
+
+
+def finished(q, w, u, m, update, t):
+    """The new weight: the last addition, plain, with Kahan's compensation, or at random."""
+    if update == "stochastic":
+        digest = blake2b(b'[7, "w", "update", "update", null]', digest_size=8).digest()
+        stream = sf.BitStream.from_state({"seed": int.from_bytes(digest, "little"), "calls": t - 1})
+        return sf.add(w, u, q.format, sf.stochastic(), stream=stream)
+    if update == "nearest":
+        return q.add(w, u)
+    y = u if "c" not in m else q.sub(u, m["c"])
+    s = q.add(w, y)
+    m["c"] = q.sub(q.sub(s, w), y)
+    return s
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("shape", [(2, 3), (3, 2)])
+def test_steps_equal_a_computation_written_out(case, policy, shape):
+    (kind, options, rule), policy = CASES[case], POLICIES[policy]
+    if shape == (3, 2) and kind != "Muon":
+        shape = (1, 4)
+    rng, recipe = np.random.default_rng(3), policy.recipe()
+    q, s = Rounded(recipe.weights), Rounded(recipe.optimizer_state)
+    parameter = sf.Parameter(rng.standard_normal(shape))
+    parameter.name = "w"
+    w, kept = q.to(parameter.data), {}
+    optimizer = getattr(sf.optim, kind)([parameter], **options)
+    with sf.simulate(policy, seed=7):
+        for t in (1, 2, 3):
+            g = Rounded(recipe.gradients).to(rng.standard_normal(shape))
+            parameter.grad = g
+            optimizer.step()
+            w = finished(q, w, rule(q, s, w, g, kept, float(t), recipe), kept, recipe.update, t)
+            assert_bits(parameter.data, w)
