@@ -9,6 +9,9 @@ from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
 from simfloat.optim.loss_scale import LossScale, StaticLossScale
 from simfloat.optim.muon import Muon
 from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.schedule import LRScheduler
+from simfloat.optim.schedules import CosineAnnealingLR, LambdaLR, LinearLR, StepLR
+from simfloat.optim.sequential_schedule import SequentialLR
 from simfloat.optim.sgd import SGD
 
 __all__ = [
@@ -17,11 +20,17 @@ __all__ = [
     "Adagrad",
     "Adam",
     "AdamW",
+    "CosineAnnealingLR",
     "DynamicLossScale",
+    "LRScheduler",
+    "LambdaLR",
+    "LinearLR",
     "Lion",
     "LogNormalLossScale",
     "LossScale",
     "Muon",
     "Optimizer",
+    "SequentialLR",
     "StaticLossScale",
+    "StepLR",
 ]

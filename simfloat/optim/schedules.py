@@ -1,0 +1,140 @@
+"""The schedules of PyTorch that training most often uses."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from math import cos, pi
+from types import FunctionType
+from typing import Any
+
+from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.options import integer, number
+from simfloat.optim.schedule import LRScheduler
+
+from_one = integer(1, 2**53)
+
+
+class StepLR(LRScheduler):
+    """lr is multiplied by gamma every step_size epochs; see torch.optim.lr_scheduler.StepLR."""
+
+    options = {"step_size": from_one, "gamma": number}
+
+    step_size: int
+    gamma: float
+
+    def __init__(self, optimizer: Optimizer, step_size: int, gamma: float = 0.1, last_epoch: int = -1) -> None:
+        super().__init__(optimizer, last_epoch, step_size=step_size, gamma=gamma)
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`, from that before it."""
+        return lr * self.gamma if self.last_epoch and self.last_epoch % self.step_size == 0 else lr
+
+
+class LinearLR(LRScheduler):
+    """lr goes in total_iters epochs from start_factor times the first lr to end_factor times it, in equal steps.
+
+    For a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. See torch.optim.lr_scheduler.LinearLR.
+
+    Raises ValueError unless start_factor is above 0 and both are at most 1 and not negative.
+    """
+
+    options = {"start_factor": number, "end_factor": number, "total_iters": from_one}
+
+    start_factor: float
+    end_factor: float
+    total_iters: int
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        start_factor: float = 1.0 / 3,
+        end_factor: float = 1.0,
+        total_iters: int = 5,
+        last_epoch: int = -1,
+    ) -> None:
+        if not 0 < number("start_factor", start_factor) <= 1:
+            raise ValueError(f"start_factor must be above 0 and at most 1, got {start_factor!r}.")
+        if not 0 <= number("end_factor", end_factor) <= 1:
+            raise ValueError(f"end_factor must be from 0 to 1, got {end_factor!r}.")
+        super().__init__(
+            optimizer, last_epoch, start_factor=start_factor, end_factor=end_factor, total_iters=total_iters
+        )
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`, from that before it."""
+        if self.last_epoch == 0:
+            return lr * self.start_factor
+        if is_first or self.last_epoch > self.total_iters:
+            return lr
+        rise = self.end_factor - self.start_factor
+        return lr * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+
+
+class CosineAnnealingLR(LRScheduler):
+    """lr goes down to eta_min in T_max epochs, along half a cosine, and up again in as many.
+
+    See torch.optim.lr_scheduler.CosineAnnealingLR. Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
+    """
+
+    options = {"T_max": from_one, "eta_min": number}
+
+    T_max: int
+    eta_min: float
+
+    def __init__(self, optimizer: Optimizer, T_max: int, eta_min: float = 0.0, last_epoch: int = -1) -> None:
+        super().__init__(optimizer, last_epoch, T_max=T_max, eta_min=eta_min)
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`, from that before it."""
+        if is_first:
+            return lr
+        period, epoch = self.T_max, self.last_epoch
+        if (epoch - 1 - period) % (2 * period) == 0:  # where the ratio below would be 0 / 0
+            return lr + (base - self.eta_min) * (1 - cos(pi / period)) / 2
+        ratio = (1 + cos(pi * epoch / period)) / (1 + cos(pi * (epoch - 1) / period))
+        return ratio * (lr - self.eta_min) + self.eta_min
+
+    def at_zero(self, group: int, base: float) -> float:
+        """The lr of a group at epoch 0 of a schedule that begins after another one."""
+        return self.eta_min + (base - self.eta_min)
+
+
+class LambdaLR(LRScheduler):
+    """lr is the first lr times lr_lambda(epoch); one function for all groups, or a list of one for each.
+
+    Functions are no part of the state; of other callables their attributes are. See torch.optim.lr_scheduler.LambdaLR.
+
+    Raises ValueError for what cannot be called, and for another number of functions than there are groups.
+    """
+
+    def __init__(
+        self,
+        optimizer: Optimizer,
+        lr_lambda: Callable[[int], float] | list[Callable[[int], float]],
+        last_epoch: int = -1,
+    ) -> None:
+        groups = len(getattr(optimizer, "param_groups", "?"))  # what is no optimizer is refused below
+        self.lr_lambdas = list(lr_lambda) if isinstance(lr_lambda, list | tuple) else [lr_lambda] * groups
+        if len(self.lr_lambdas) != groups or not all(map(callable, self.lr_lambdas)):
+            raise ValueError(f"lr_lambda must be a function of the epoch or a list of {groups}, got {lr_lambda!r}.")
+        super().__init__(optimizer, last_epoch)
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`, from its first one."""
+        return base * self.lr_lambdas[group](self.last_epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the schedule has come, and the attributes of callables that are no functions."""
+        callables = [None if isinstance(f, FunctionType) else f for f in self.lr_lambdas]
+        kept = [dict(vars(f)) if hasattr(f, "__dict__") else None for f in callables]
+        return {**super().state_dict(), "lr_lambdas": kept}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave, all of it or nothing."""
+        kept = state_dict.get("lr_lambdas") if isinstance(state_dict, Mapping) else None
+        if not isinstance(kept, list) or len(kept) != len(self.lr_lambdas):
+            raise ValueError(f"The state is not LambdaLR's: it needs lr_lambdas, a list of {len(self.lr_lambdas)}.")
+        super().load_state_dict({name: value for name, value in state_dict.items() if name != "lr_lambdas"})
+        for function, attributes in zip(self.lr_lambdas, kept, strict=True):
+            if attributes:
+                vars(function).update(attributes)

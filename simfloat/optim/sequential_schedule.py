@@ -1,0 +1,111 @@
+"""Schedules one after another."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from simfloat.formats.integers import is_integer
+from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.options import Reader
+from simfloat.optim.schedule import LRScheduler, last_epochs, read_state
+
+
+class SequentialLR(LRScheduler):
+    """One schedule until the first of the milestones, the next one from it on, and so forth.
+
+    A warm-up and then a cosine::
+
+        warm_up = LinearLR(optimizer, start_factor=0.01, total_iters=500)
+        SequentialLR(optimizer, [warm_up, CosineAnnealingLR(optimizer, T_max=9500)], milestones=[500])
+
+    See torch.optim.lr_scheduler.SequentialLR.
+
+    Raises ValueError for schedules of another optimizer, and unless milestones ascend and are one less than these.
+    """
+
+    def __init__(
+        self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
+    ) -> None:
+        self._schedulers, self._milestones = list(schedulers), list(milestones)
+        if not self._schedulers or not all(isinstance(schedule, LRScheduler) for schedule in self._schedulers):
+            raise ValueError(f"SequentialLR takes a list of schedules, got {schedulers!r}.")
+        if any(schedule.optimizer is not optimizer for schedule in self._schedulers):
+            raise ValueError("SequentialLR takes schedules of its own optimizer; one of them has another.")
+        ascend = all(is_integer(epoch, 0) for epoch in milestones) and all(a < b for a, b in pairwise(milestones))
+        if not ascend or len(self._milestones) != len(self._schedulers) - 1:
+            raise ValueError(
+                f"milestones must be {len(self._schedulers) - 1} ascending integers for {len(self._schedulers)} "
+                f"schedules, got {milestones!r}."
+            )
+        super().__init__(optimizer, last_epoch)
+
+    def begin(self) -> None:
+        """Set the lr of the first epoch, that of the schedule of epoch 0, as if no other had begun."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = float(group["initial_lr"])
+        for schedule in self._schedulers:
+            schedule.undo()
+        self.last_epoch += 1
+        self._running(0).begin()
+
+    def begin_later(self) -> None:
+        """Set the lr of epoch 0, when other schedules have come before."""
+        self.last_epoch = 0
+        self._running(0).begin_later()
+
+    def undo(self) -> None:
+        """Take back that the schedules have begun; the lr stays."""
+        super().undo()
+        for schedule in self._schedulers:
+            schedule.undo()
+
+    def step(self) -> None:
+        """Go to the next epoch, and set its lr."""
+        self.last_epoch += 1
+        schedule = self._running(self.last_epoch)
+        if self.last_epoch in self._milestones:
+            schedule.begin_later()
+        else:
+            schedule.step()
+
+    def get_last_lr(self) -> list[float]:
+        """The lr of every group, as the running schedule set it."""
+        return self._running(max(self.last_epoch, 0)).get_last_lr()
+
+    def state_dict(self) -> dict[str, Any]:
+        """How far the schedules have come, and the states of all of them; under PyTorch's names."""
+        states = [schedule.state_dict() for schedule in self._schedulers]
+        return {
+            "_milestones": list(self._milestones),
+            "last_epoch": self.last_epoch,
+            "_last_lr": self.get_last_lr(),
+            "_schedulers": states,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave."""
+        readers: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
+        readers |= {"last_epoch": last_epochs, "_last_lr": self._lrs}
+        state = read_state(type(self).__name__, state_dict, readers)
+        for schedule, inner in zip(self._schedulers, state["_schedulers"], strict=True):
+            schedule.load_state_dict(inner)
+        self.last_epoch = state["last_epoch"]
+
+    def _same(self, name: str, value: Any) -> list[int]:
+        if not isinstance(value, list | tuple) or list(value) != self._milestones:
+            raise ValueError(f"{name} of the state must be those of the schedule, {self._milestones}, got {value!r}.")
+        return list(value)
+
+    def _each(self, name: str, value: Any) -> list[Any]:
+        if not isinstance(value, list | tuple) or len(value) != len(self._schedulers):
+            raise ValueError(f"{name} of the state must be {len(self._schedulers)} states, got {value!r}.")
+        return list(value)
+
+    def _running(self, epoch: int) -> LRScheduler:
+        return self._schedulers[bisect_right(self._milestones, epoch)]
+
+    def __repr__(self) -> str:
+        return f"SequentialLR({self._schedulers!r}, milestones={self._milestones}, last_epoch={self.last_epoch})"

@@ -1,0 +1,228 @@
+"""Schedules of the learning rate: PyTorch's lrs, bit for bit."""
+
+import inspect
+import json
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+pytestmark = pytest.mark.filterwarnings("ignore:Detected call of `lr_scheduler.step")
+
+EPOCHS = 60
+
+
+def ours():
+    params = [sf.Parameter(np.ones(1, np.float32)) for _ in range(2)]
+    return sf.optim, sf.optim.SGD([{"params": params[0], "lr": 0.1}, {"params": params[1], "lr": 0.37}])
+
+
+def torchs():
+    params = [torch.ones(1, requires_grad=True) for _ in range(2)]
+    return torch.optim.lr_scheduler, torch.optim.SGD(
+        [{"params": params[0], "lr": 0.1}, {"params": params[1], "lr": 0.37}]
+    )
+
+
+def warm_up_then(make):
+    def both(lib, optimizer):
+        warm_up = lib.LinearLR(optimizer, start_factor=0.01, total_iters=7)
+        return lib.SequentialLR(optimizer, [warm_up, make(lib, optimizer)], milestones=[7])
+
+    return both
+
+
+def squared(epoch):
+    return 0.9**epoch + 1 / (1 + epoch) ** 2
+
+
+SCHEDULES = {
+    "step": lambda lib, o: lib.StepLR(o, step_size=7),
+    "step, every epoch": lambda lib, o: lib.StepLR(o, 1, gamma=0.99),
+    "linear": lambda lib, o: lib.LinearLR(o),
+    "linear, down to nothing": lambda lib, o: lib.LinearLR(o, start_factor=1.0, end_factor=0.0, total_iters=30),
+    "linear, warm-up": lambda lib, o: lib.LinearLR(o, 1e-3, total_iters=20),
+    "cosine": lambda lib, o: lib.CosineAnnealingLR(o, T_max=13),
+    "cosine, above zero": lambda lib, o: lib.CosineAnnealingLR(o, 50, eta_min=0.05),
+    "cosine, of one epoch": lambda lib, o: lib.CosineAnnealingLR(o, 1),
+    "function": lambda lib, o: lib.LambdaLR(o, squared),
+    "functions": lambda lib, o: lib.LambdaLR(o, [squared, lambda epoch: 1 / (epoch + 3)]),
+    "warm-up, cosine": warm_up_then(lambda lib, o: lib.CosineAnnealingLR(o, T_max=40, eta_min=0.01)),
+    "warm-up, steps": warm_up_then(lambda lib, o: lib.StepLR(o, 5, gamma=0.5)),
+    "warm-up, function": warm_up_then(lambda lib, o: lib.LambdaLR(o, squared)),
+    "cosine, linear, steps": lambda lib, o: lib.SequentialLR(
+        o, [lib.CosineAnnealingLR(o, 9, 0.01), lib.LinearLR(o, 0.5, 0.25), lib.StepLR(o, 2)], milestones=[10, 25]
+    ),
+    "the second from the start": lambda lib, o: lib.SequentialLR(
+        o, [lib.LinearLR(o, 0.5), lib.StepLR(o, 3)], milestones=[0]
+    ),
+    "one upon the other": lambda lib, o: (lib.StepLR(o, 5, 0.5), lib.CosineAnnealingLR(o, 30))[1],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_learning_rates_are_torchs_bit_for_bit(name):
+    (lib, mine), (oracle_lib, theirs) = ours(), torchs()
+    schedule, oracle = SCHEDULES[name](lib, mine), SCHEDULES[name](oracle_lib, theirs)
+    for _ in range(EPOCHS):
+        got, want = ([group["lr"] for group in optimizer.param_groups] for optimizer in (mine, theirs))
+        assert got == want == schedule.get_last_lr() == oracle.get_last_lr()
+        assert schedule.last_epoch == oracle.last_epoch
+        schedule.step()
+        oracle.step()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_a_restored_schedule_goes_on(name):
+    lib, optimizer = ours()
+    schedule = SCHEDULES[name](lib, optimizer)
+    for _ in range(11):
+        schedule.step()
+    kept = json.loads(json.dumps([schedule.state_dict(), optimizer.state_dict()]))
+    lib, again = ours()
+    restored = SCHEDULES[name](lib, again)
+    restored.load_state_dict(kept[0])
+    again.load_state_dict(kept[1])
+    for _ in range(25):
+        assert [group["lr"] for group in again.param_groups] == [group["lr"] for group in optimizer.param_groups]
+        assert restored.get_last_lr() == schedule.get_last_lr() and restored.last_epoch == schedule.last_epoch
+        schedule.step()
+        restored.step()
+
+
+@pytest.mark.parametrize("name", ["step", "linear", "cosine", "function", "warm-up, cosine"])
+def test_states_have_torchs_names_and_torchs_states_can_be_loaded(name):
+    (lib, mine), (oracle_lib, theirs) = ours(), torchs()
+    schedule, oracle = SCHEDULES[name](lib, mine), SCHEDULES[name](oracle_lib, theirs)
+    for _ in range(9):
+        oracle.step()
+    state = oracle.state_dict()
+    flags = {"_step_count", "_is_initial", "_get_lr_called_within_step"}
+    assert set(schedule.state_dict()) == set(state) - flags
+    schedule.load_state_dict(state)
+    assert schedule.get_last_lr() == oracle.get_last_lr() and schedule.last_epoch == 9
+
+
+@pytest.mark.parametrize("name", ["step", "linear", "cosine", "function"])
+def test_last_epoch_goes_on_with_groups_that_have_an_initial_lr(name):
+    kind = {"step": "StepLR", "linear": "LinearLR", "cosine": "CosineAnnealingLR", "function": "LambdaLR"}[name]
+    first = {"step": (4,), "linear": (), "cosine": (13,), "function": (squared,)}[name]
+    lrs = []
+    for lib, optimizer in (ours(), torchs()):
+        with pytest.raises((KeyError, ValueError), match="initial_lr"):
+            getattr(lib, kind)(optimizer, *first, last_epoch=6)
+        for group in optimizer.param_groups:
+            group["initial_lr"] = 2 * group["lr"]
+        schedule = getattr(lib, kind)(optimizer, *first, last_epoch=6)
+        for _ in range(5):
+            schedule.step()
+            lrs.append(schedule.get_last_lr())
+    assert lrs[:5] == lrs[5:]
+
+
+@pytest.mark.parametrize("kind", ["StepLR", "LinearLR", "CosineAnnealingLR", "LambdaLR", "SequentialLR"])
+def test_arguments_are_torchs(kind):
+    mine, theirs = (inspect.signature(getattr(lib, kind)) for lib in (sf.optim, torch.optim.lr_scheduler))
+    assert [(p.name, p.default) for p in mine.parameters.values()] == [
+        (p.name, p.default) for p in theirs.parameters.values()
+    ]
+
+
+def test_the_lr_that_is_set_is_that_of_the_update():
+    p = sf.Parameter(np.zeros(1, np.float32))
+    optimizer = sf.optim.SGD([p], lr=1.0)
+    schedule = sf.optim.StepLR(optimizer, 1, gamma=0.5)
+    with sf.simulate("fp32"):
+        for want in (-1.0, -1.5, -1.75):
+            p.grad = np.ones(1)
+            optimizer.step()
+            schedule.step()
+            assert p.data.tolist() == [want]
+    assert optimizer.lr == 0.125
+
+
+def test_schedules_nest():
+    lib, optimizer = ours()
+    inner = lib.SequentialLR(optimizer, [lib.LinearLR(optimizer, 0.5, total_iters=2), lib.StepLR(optimizer, 1)], [2])
+    outer = lib.SequentialLR(optimizer, [lib.LambdaLR(optimizer, lambda epoch: 2.0), inner], [3])
+    seen = []
+    for _ in range(7):
+        seen.append(outer.get_last_lr()[0])
+        outer.step()
+    np.testing.assert_allclose(seen, [0.2, 0.2, 0.2, 0.05, 0.075, 0.1, 0.01])
+
+
+def test_callables_that_are_no_functions_keep_their_attributes():
+    class Counting:
+        def __init__(self):
+            self.calls = 0
+
+        def __call__(self, epoch):
+            self.calls += 1
+            return 1.0
+
+    lib, optimizer = ours()
+    schedule = lib.LambdaLR(optimizer, [Counting(), squared])
+    state = schedule.state_dict()
+    assert state["lr_lambdas"] == [{"calls": 1}, None]
+    schedule.step()
+    schedule.load_state_dict(state)
+    assert schedule.lr_lambdas[0].calls == 1
+
+
+def scheduled(**options):
+    return sf.optim.StepLR(ours()[1], **{"step_size": 2, **options})
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: sf.optim.StepLR(torchs()[1], 2), "takes an optimizer of simfloat.optim, got a SGD"),
+    (lambda: sf.optim.LambdaLR(None, squared), "takes an optimizer of simfloat.optim, got a NoneType"),
+    (lambda: scheduled(step_size=0), "step_size must be an integer from 1"),
+    (lambda: scheduled(step_size=2.0), "step_size must be an integer from 1"),
+    (lambda: scheduled(gamma="0.1"), "gamma must be a real number"),
+    (lambda: scheduled(last_epoch=-2), "last_epoch must be an integer from -1"),
+    (lambda: sf.optim.LinearLR(ours()[1], start_factor=0), "start_factor must be above 0 and at most 1, got 0"),
+    (lambda: sf.optim.LinearLR(ours()[1], end_factor=1.5), "end_factor must be from 0 to 1, got 1.5"),
+    (lambda: sf.optim.CosineAnnealingLR(ours()[1], 0), "T_max must be an integer from 1"),
+    (lambda: sf.optim.LambdaLR(ours()[1], [squared]), "a function of the epoch or a list of 2"),
+    (lambda: sf.optim.LambdaLR(ours()[1], 0.5), "a function of the epoch or a list of 2, got 0.5"),
+    (lambda: sf.optim.SequentialLR(ours()[1], [], []), "takes a list of schedules"),
+    (lambda: sf.optim.SequentialLR(ours()[1], [scheduled()], []), "schedules of its own optimizer"),
+    (lambda: sf.optim.LRScheduler(ours()[1]), "LRScheduler has no method following"),
+])  # fmt: skip
+def test_schedules_that_cannot_be_are_refused(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()
+
+
+@pytest.mark.parametrize("milestones", [[], [1, 2], [3.0], [-1], [True]])
+def test_milestones_are_one_less_than_schedules_and_ascend(milestones):
+    lib, optimizer = ours()
+    schedules = [lib.StepLR(optimizer, 2), lib.StepLR(optimizer, 2)]
+    with pytest.raises(ValueError, match="milestones must be 1 ascending integers for 2 schedules, got"):
+        lib.SequentialLR(optimizer, schedules, milestones)
+
+
+@pytest.mark.parametrize("change, message", [
+    ({"step_size": 0}, "step_size must be an integer"),
+    ({"base_lrs": [0.1]}, "base_lrs must be a list of 2 numbers, one for each group"),
+    ({"_last_lr": [0.1, "a"]}, r"_last_lr\[1\] must be a real number"),
+    ({"T_max": 3}, r"not StepLR's: missing \[\], unknown \['T_max'\]"),
+])  # fmt: skip
+def test_a_state_that_is_not_the_schedules_is_refused_whole(change, message):
+    schedule = scheduled()
+    before = schedule.state_dict()
+    with pytest.raises(ValueError, match=message):
+        schedule.load_state_dict({**before, "last_epoch": 5, **change})
+    with pytest.raises(ValueError, match="takes what StepLR.state_dict gives"):
+        schedule.load_state_dict(None)
+    assert schedule.state_dict() == before
+
+
+def test_a_group_that_comes_later_needs_a_new_schedule():
+    schedule = scheduled()
+    schedule.optimizer.add_param_group({"params": sf.Parameter([1.0])})
+    with pytest.raises(ValueError, match="has 3 groups, the schedule was made for 2; make a new one"):
+        schedule.step()
