@@ -91,6 +91,7 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("broadcast_to", "x", "movement", "The same elements, repeated to fill a shape."),
     ("index", "x", "movement", "Some of the elements."),
     ("pad", "x", "movement", "The same elements with a constant around them."),
+    ("embedding", "weight", "movement", "Rows of a table."),
     ("split", "x", "movement", "The parts along an axis."),
     ("concatenate", "a b", "movement", "Elements of several, one after the other along an axis."),
     ("stack", "a b", "movement", "Elements of several, along a new axis."),
@@ -98,6 +99,10 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("var", "x", "composite", "The mean of (x - mean(x))^2."),
     ("softmax", "x", "composite", "exp(d) / sum(exp(d)) with d = x - max(x)."),
     ("log_softmax", "x", "composite", "d - log(sum(exp(d))) with d = x - max(x)."),
+    ("logsumexp", "x", "composite", "log(sum(exp(d))) + m with d = x - m and m = max(x)."),
+    ("layer_norm", "x weight bias", "composite", "d * rsqrt(mean(d^2) + eps) * weight + bias with d = x - mean(x)."),
+    ("gelu_tanh", "x", "composite", "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."),
+    ("embedding_bag", "weight", "composite", "The sum, mean or maximum of rows of a table."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
     ("cross_entropy", "input target", "composite", "The mean of -log_softmax(input) at the targets."),
 )

@@ -1,7 +1,7 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
 from simfloat.autodiff.checking import gradcheck
-from simfloat.autodiff.functions import add_bias, concatenate, linear, pick, stack, where
+from simfloat.autodiff.functions import add_bias, concatenate, embedding, linear, pick, stack, where
 from simfloat.autodiff.images import conv2d, conv_transpose2d
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
@@ -20,6 +20,7 @@ __all__ = [
     "concatenate",
     "conv2d",
     "conv_transpose2d",
+    "embedding",
     "gradcheck",
     "linear",
     "operation",

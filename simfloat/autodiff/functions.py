@@ -28,6 +28,11 @@ def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:
     return tensor_of(indexing.pick(a, labels))
 
 
+def embedding(weight: Tensor, places: NDArray[np.integer], padding: int | None = None) -> Tensor:
+    """The rows of a table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
+    return tensor_of(indexing.embedding(weight, places, padding))
+
+
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
 

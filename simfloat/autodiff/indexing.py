@@ -80,6 +80,19 @@ def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
     return finish(started, np.take_along_axis(a.numbers, places, -1)[..., 0], a.format, derivative)
 
 
+def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None = None) -> Made:
+    """The rows of a table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
+    started, (count, width) = begin("embedding", weight), weight.shape
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)
+        if padding is not None:
+            rows, names = rows[names != padding], names[names != padding]
+        return added_rows(u, rows, names, (count, width))
+
+    return finish(started, weight.numbers[places], weight.format, derivative)
+
+
 def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
     """The rows of g, one for each of `places`, added into an array of `shape`; rows that none names are zero.
 

@@ -165,6 +165,10 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
         """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
         return compose("log_softmax", lambda x: _log_softmax(x, axis), self)
 
+    def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
+        """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
+        return compose("logsumexp", lambda x: _logsumexp(x, axis, keepdims), self)
+
     def reshape(self, *shape: Any) -> Tensor:
         """The same numbers in another shape."""
         return tensor_of(movement.reshape(self, *shape))
@@ -260,7 +264,22 @@ def _log_softmax(x: Tensor, axis: int) -> Tensor:
     return below - below.exp().sum(axis, keepdims=True).log()
 
 
-def _largest(x: Tensor, axis: int) -> Tensor:
+def _logsumexp(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
+    largest = _largest(x, axis)
+    nothing = largest.numbers == -np.inf
+    if nothing.any():
+        # The logarithm of 0 has no slope; 1 stands in for it.
+        largest.numbers = np.where(nothing, largest.numbers.dtype.type(0), largest.numbers)
+    total = (x - largest).exp().sum(axis, keepdims=True)
+    if nothing.any():
+        total = tensor_of(joining.where(nothing, 1.0, total))
+    result = total.log() + largest
+    if nothing.any():
+        result = tensor_of(joining.where(nothing, -np.inf, result))
+    return result if keepdims else result.squeeze(normalized_axes(axis, x.ndim))
+
+
+def _largest(x: Tensor, axis: Axes) -> Tensor:
     """The maximum along an axis as a constant: its gradient would cancel."""
     x.conform_in(current())  # it is the first to use the numbers
     axes = normalized_axes(axis, x.ndim)

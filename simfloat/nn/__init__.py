@@ -1,20 +1,28 @@
 """Layers and losses, written with the operations of tensors: a policy reaches all of them."""
 
 from simfloat.autodiff import Parameter
-from simfloat.nn.activations import LeakyReLU, ReLU
+from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
+from simfloat.nn.dropout import Dropout
+from simfloat.nn.embedding import Embedding, EmbeddingBag
 from simfloat.nn.flatten import Flatten
 from simfloat.nn.initial import seed
+from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import cross_entropy, mse_loss
 from simfloat.nn.module import Module
 
 __all__ = [
+    "GELU",
     "MLP",
     "Conv2d",
     "ConvTranspose2d",
+    "Dropout",
+    "Embedding",
+    "EmbeddingBag",
     "Flatten",
+    "LayerNorm",
     "LeakyReLU",
     "Linear",
     "Module",
@@ -22,6 +30,7 @@ __all__ = [
     "ReLU",
     "ReLULinear",
     "Sequential",
+    "Softmax",
     "cross_entropy",
     "mse_loss",
     "seed",

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+from typing import Literal
+
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.autodiff import Operand, Tensor, as_tensor, compose
 from simfloat.nn.module import Module
 
 
@@ -34,3 +37,48 @@ class LeakyReLU(Module):
     def extra_repr(self) -> str:
         """Its slope."""
         return f"negative_slope={self.negative_slope}"
+
+
+class GELU(Module):
+    """x * Phi(x), Phi being the distribution function of the normal distribution: Hendrycks and Gimpel, 1606.08415.
+
+    Without an approximation it is one operation, rounded once. With ``approximate="tanh"`` it is the composite
+    `gelu_tanh`: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), each step rounded.
+
+    Raises ValueError for another approximation.
+    """
+
+    def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
+        super().__init__()
+        if approximate not in ("none", "tanh"):
+            raise ValueError(f"approximate must be 'none' or 'tanh', got {approximate!r}.")
+        self.approximate = approximate
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return compose("gelu_tanh", _gelu_tanh, x) if self.approximate == "tanh" else as_tensor(x).gelu()
+
+    def extra_repr(self) -> str:
+        """Its approximation."""
+        return f"approximate={self.approximate!r}"
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    inner = (x + x.square() * x * 0.044715) * math.sqrt(2 / math.pi)
+    return x * 0.5 * (inner.tanh() + 1.0)
+
+
+class Softmax(Module):
+    """exp(d) / sum(exp(d)) with d = x - max(x) along the axis `dim`."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return as_tensor(x).softmax(self.dim)
+
+    def extra_repr(self) -> str:
+        """Its axis."""
+        return f"dim={self.dim}"

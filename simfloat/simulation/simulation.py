@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any, Protocol
 from weakref import ref
 
-from simfloat.arithmetic import Observer
+from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation.context import Names, close_block, open_block, running, under_way
@@ -131,6 +131,10 @@ class Simulation:
             if operation != "update":
                 self._operations.update(dict.fromkeys(place.operations))
         return place
+
+    def stream(self, operation: str) -> BitStream:
+        """The stream of an operation of the forward pass that draws by itself, in the running module."""
+        return self.streams.at(under_way().path, "forward", operation)
 
     def warn_once(self) -> bool:
         """Whether nothing was warned of yet."""

@@ -1,0 +1,44 @@
+"""What layers are told: sizes, probabilities, indices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.arithmetic.operands import as_operand
+from simfloat.formats.integers import is_integer
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Raise ValueError naming the first that is no integer from 1."""
+    for name, size in sizes.items():
+        if not is_integer(size, 1):
+            raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+
+
+def as_probability(p: Any, name: str = "p") -> float:
+    """A number from 0 to 1."""
+    number = as_operand(p, name)
+    if number.ndim or not 0 <= number <= 1:
+        raise ValueError(f"{name} is a probability, a number from 0 to 1, got {p!r}.")
+    return float(number)
+
+
+def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
+    """An array of integers from 0 below `count`; ValueError naming the first that is none."""
+    try:
+        indices = np.asarray(x)
+    except ValueError:
+        raise ValueError(f"{name} must be a rectangular array of integers.") from None
+    if not indices.size and indices.dtype.kind == "f":
+        return indices.astype(np.intp)
+    if indices.dtype.kind not in "iu":
+        raise ValueError(f"{name} must be integers, got dtype {indices.dtype}.")
+    wrong = (indices < 0) | (indices >= count)
+    if wrong.any():
+        place = tuple(int(i) for i in np.argwhere(wrong)[0])
+        where = f" at {place[0] if len(place) == 1 else place}" if place else ""
+        raise ValueError(f"{name} go from 0 to {count - 1}; got {indices[place]}{where}.")
+    return indices

@@ -1,0 +1,50 @@
+"""Dropping numbers at random while training."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.arithmetic.stream import Draw, random_words
+from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.nn.arguments import as_probability
+from simfloat.nn.module import Module
+from simfloat.simulation import current
+
+
+class Dropout(Module):
+    """While training each number is dropped with probability `p`, and the others multiplied by 1 / (1 - p).
+
+    The product is rounded; evaluation changes nothing. Which numbers are dropped follows from the simulation's seed,
+    the module's path and how often it ran: other layers and other policies change none of it.
+
+    Raises ValueError unless p is a number from 0 to 1. Source: Srivastava et al., JMLR 15, 2014.
+    """
+
+    def __init__(self, p: float = 0.5) -> None:
+        super().__init__()
+        self.p = as_probability(p)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return dropout(x, self.p) if self.training else as_tensor(x)
+
+    def extra_repr(self) -> str:
+        """Its probability."""
+        return f"p={self.p}"
+
+
+def dropout(x: Operand, p: float) -> Tensor:
+    """x with each number dropped with probability p, and the others multiplied by 1 / (1 - p).
+
+    A call takes the next draw of the stream of `dropout` at the layer that runs: 32 bits a number in C order, which is
+    kept unless they lie below p * 2^32.
+    """
+    x = as_tensor(x)
+    if p == 0:
+        return x
+    stream = current().stream("dropout")
+    words = random_words(Draw(stream.take_call(), stream.seed), 0, x.size)
+    kept = (words >= p * 2.0**32).reshape(x.shape)
+    factor = 1 / (1 - p) if p < 1 else 0.0
+    exact = np.float32 if float(np.float32(factor)) == factor else np.float64
+    return x * np.where(kept, exact(factor), exact(0))
