@@ -33,8 +33,8 @@ class Geometry(NamedTuple):
         """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]
 
-    def padded(self, x: NDArray, dtype: FloatType) -> NDArray:
-        """The images, spread and with zeros around them, in an array of this type."""
+    def padded(self, x: NDArray, dtype: FloatType, border: float = 0.0) -> NDArray:
+        """The images, spread and with zeros around them, or another number, in an array of this type."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:
             return x
         sizes, inside, kept = [], [], []
@@ -46,7 +46,7 @@ class Geometry(NamedTuple):
             sizes.append(total)
             inside.append(slice(start, start + count * step, step))
             kept.append(slice(cut, cut + count))
-        out = np.zeros((*x.shape[:2], *sizes), dtype)
+        out = np.full((*x.shape[:2], *sizes), border, dtype) if border else np.zeros((*x.shape[:2], *sizes), dtype)
         out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
         return out
 
@@ -106,7 +106,7 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
             f"{x.shape} and {w.shape} with groups={groups}."
         )
     steps, gaps, window = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1), (w.shape[2], w.shape[3])
-    before, after = _border(padding, steps, gaps, window)
+    before, after = border_of(padding, steps, gaps, window)
     padded = [sum(sizes) for sizes in zip(before, x.shape[2:], after, strict=True)]
     spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
     if 0 in window or spans[0] > padded[0] or spans[1] > padded[1]:
@@ -118,7 +118,7 @@ def geometry_of(x: NDArray, w: NDArray, stride: Any, padding: Any, dilation: Any
     return Geometry(window, steps, before, after, gaps, int(groups), (rows, columns))
 
 
-def _border(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
+def border_of(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair, Pair]:
     """(rows above, columns left) and (rows below, columns right) of an image.
 
     As in torch.nn.Conv2d, "same" gives results as large as images; of an odd number the one more lies at the end.

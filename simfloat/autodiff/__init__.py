@@ -1,8 +1,9 @@
 """Tensors whose every operation, forward and backward, is rounded as a policy says."""
 
+from simfloat.autodiff.averaging import moving_average
 from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.functions import add_bias, concatenate, embedding, linear, pick, stack, where
-from simfloat.autodiff.images import conv2d, conv_transpose2d
+from simfloat.autodiff.images import avg_pool2d, conv2d, conv_transpose2d, max_pool2d
 from simfloat.autodiff.parameter import Parameter, begin_update
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
@@ -15,6 +16,7 @@ __all__ = [
     "Tensor",
     "add_bias",
     "as_tensor",
+    "avg_pool2d",
     "begin_update",
     "compose",
     "concatenate",
@@ -23,6 +25,8 @@ __all__ = [
     "embedding",
     "gradcheck",
     "linear",
+    "max_pool2d",
+    "moving_average",
     "operation",
     "pick",
     "scaled",

@@ -12,10 +12,16 @@ from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import cross_entropy, mse_loss
 from simfloat.nn.module import Module
+from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
+from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 
 __all__ = [
     "GELU",
     "MLP",
+    "AdaptiveAvgPool2d",
+    "AvgPool2d",
+    "BatchNorm1d",
+    "BatchNorm2d",
     "Conv2d",
     "ConvTranspose2d",
     "Dropout",
@@ -25,6 +31,7 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "MaxPool2d",
     "Module",
     "Parameter",
     "ReLU",

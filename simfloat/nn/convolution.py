@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
-from simfloat.accumulate.geometry import Pair, pair_of
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, conv2d, conv_transpose2d
+from simfloat.accumulate.geometry import Pair, border_of, pair_of
+from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, conv2d, conv_transpose2d
 from simfloat.formats.integers import is_integer
+from simfloat.nn.batch import of_images
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 
@@ -43,6 +44,7 @@ class _Convolution(Module):
         self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
         self.kernel_size = pair_of("kernel_size", kernel_size, 1)
         self.stride, self.dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
+        border_of(padding, self.stride, self.dilation, self.kernel_size)
         self.padding = padding if isinstance(padding, str) else pair_of("padding", padding, 0)
 
     def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
@@ -54,11 +56,11 @@ class _Convolution(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, channels, H, W) -> (N, channels, rows, columns); the same without N for one image."""
-        images = as_tensor(x)
-        if images.ndim == 3:
-            return self.forward(images.reshape(1, *images.shape))[0]
-        result = self._contracted(images)
-        return result if self.bias is None else add_bias(result, self.bias, axis=1)
+        return of_images(self._result, x)
+
+    def _result(self, x: Tensor) -> Tensor:
+        contracted = self._contracted(x)
+        return contracted if self.bias is None else add_bias(contracted, self.bias, axis=1)
 
     def _contracted(self, x: Tensor) -> Tensor:
         """The contraction alone."""

@@ -1,0 +1,168 @@
+"""Pooling of images: one number for every window, each with its derivative beside it.
+
+Where windows overlap, a pixel's gradient is a sum through the policy's `reduce`, over the windows in row-major order;
+windows that give the pixel nothing take part as +0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import product
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.geometry import Geometry, Pair, pair_of
+from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.variable import Variable
+from simfloat.formats.integers import is_integer
+from simfloat.simulation import Arithmetic
+
+
+def max_pool2d(
+    x: Variable,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    dilation: int | Pair = 1,
+    ceil_mode: bool = False,
+) -> Made:
+    """The largest of every window of images (N, C, H, W); its gradient goes to the first pixel that is as large.
+
+    Places in the padding never are. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
+    """
+    geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
+    started, shape = begin("max_pool2d", x), x.shape
+    largest, first = _first_largest(x.numbers, geometry)
+    arithmetic = started.forward
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        zero = g.dtype.type(0)
+        return _spread(u, (np.where(first == k, g, zero) for k in range(math.prod(geometry.window))), geometry, shape)
+
+    return finish(started, arithmetic.round(largest), arithmetic.format, derivative)
+
+
+def avg_pool2d(
+    x: Variable,
+    kernel_size: int | Pair,
+    stride: int | Pair | None = None,
+    padding: int | Pair = 0,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    divisor_override: int | None = None,
+) -> Made:
+    """The sum of every window of images (N, C, H, W), over (row, column), divided by the number of its pixels.
+
+    Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is False;
+    `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
+    """
+    geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
+    if divisor_override is not None and not is_integer(divisor_override, 1):
+        raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
+    started, shape = begin("avg_pool2d", x), x.shape
+    counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
+    divisor = counts if divisor_override is None else np.array(float(divisor_override))
+    windows = geometry.windows(geometry.padded(x.numbers, x.numbers.dtype)).transpose(2, 3, 0, 1, 4, 5)
+    arithmetic = started.forward
+    result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        share = u.divide(g, divisor)
+        return _spread(u, (share for _ in range(math.prod(geometry.window))), geometry, shape)
+
+    return finish(started, result, arithmetic.format, derivative)
+
+
+def _geometry_of(
+    name: str,
+    x: Variable,
+    kernel_size: int | Pair,
+    stride: int | Pair | None,
+    padding: int | Pair,
+    dilation: int | Pair,
+    ceil_mode: bool,
+) -> Geometry:
+    """Where windows lie on images; with `ceil_mode` a last one may leave them, if it begins inside."""
+    if x.ndim != 4:
+        raise ValueError(f"{name} needs images (N, C, H, W), got shape {x.shape}.")
+    window = pair_of("kernel_size", kernel_size, 1)
+    steps = window if stride is None else pair_of("stride", stride, 1)
+    border, gaps = pair_of("padding", padding, 0), pair_of("dilation", dilation, 1)
+    spans = [gap * (places - 1) + 1 for gap, places in zip(gaps, window, strict=True)]
+    if any(2 * width > span for width, span in zip(border, spans, strict=True)):
+        raise ValueError(f"padding must be at most half of the windows, {spans[0]} x {spans[1]}; got {border}.")
+    sizes: list[int] = []
+    for size, step, width, span in zip(x.shape[2:], steps, border, spans, strict=True):
+        room = size + 2 * width - span
+        count = (-(-room // step) if ceil_mode else room // step) + 1
+        sizes.append(count - 1 if ceil_mode and (count - 1) * step >= size + width else count)
+    if min(sizes) < 1:
+        raise ValueError(f"Windows of {spans[0]} x {spans[1]} find no room in x of shape {x.shape}, padding {border}.")
+    ends = [
+        max((count - 1) * step + span - size - width, 0)
+        for count, step, span, size, width in zip(sizes, steps, spans, x.shape[2:], border, strict=True)
+    ]
+    return Geometry(window, steps, border, (ends[0], ends[1]), gaps, 1, (sizes[0], sizes[1]))
+
+
+def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.int32]]:
+    """The largest number of every window, and the number of the first place that holds it."""
+    windows = geometry.windows(geometry.padded(x, x.dtype, -math.inf))
+    has_nan = bool(np.isnan(x).any())
+    largest = np.full((*x.shape[:2], *geometry.result), -np.inf, x.dtype)
+    # Until something is larger, the first place on the image: it has the gradient where all pixels are -inf.
+    down, right = (
+        np.maximum(-(-(border - step * np.arange(count)) // gap), 0)
+        for border, step, count, gap in zip(
+            geometry.before, geometry.stride, geometry.result, geometry.dilation, strict=True
+        )
+    )
+    first = np.empty(largest.shape, np.int32)
+    first[...] = down[:, np.newaxis] * geometry.window[1] + right
+    for k, (row, column) in enumerate(product(*map(range, geometry.window))):
+        there = windows[:, :, row, column]
+        larger = there > largest
+        if has_nan:
+            larger |= np.isnan(there) & ~np.isnan(largest)
+        largest[larger] = there[larger]
+        first[larger] = k
+    return largest, first
+
+
+def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.float64]:
+    """How many places of every window count: those in the padding too or not, never those beyond it."""
+    along = []
+    for places, step, width, count, pixels in zip(
+        geometry.window, geometry.stride, geometry.before, geometry.result, size, strict=True
+    ):
+        start = step * np.arange(count) - width
+        end = np.minimum(start + places, pixels + width)
+        if not with_padding:
+            start, end = np.maximum(start, 0), np.minimum(end, pixels)
+        along.append((end - start).astype(np.float64))
+    counts = np.outer(*along)
+    return counts if (counts != counts[0, 0]).any() else counts[0, 0]
+
+
+def _spread(u: Arithmetic, shares: Iterator[NDArray], geometry: Geometry, shape: tuple[int, ...]) -> NDArray:
+    """The gradient of images: for every place of the windows, by rows, what each window gives to the pixel there."""
+    places, steps, (rows, columns) = geometry.window, geometry.stride, geometry.result
+    offsets = [[gap * n for n in range(count)] for gap, count in zip(geometry.dilation, places, strict=True)]
+    # Windows that share a pixel are whole strides apart; the later one has it at the earlier place.
+    later = [sorted({o // step for o in along}, reverse=True) for along, step in zip(offsets, steps, strict=True)]
+    height, width = (
+        before + size + after for before, size, after in zip(geometry.before, shape[2:], geometry.after, strict=True)
+    )
+    terms: NDArray | None = None
+    for (down, right), share in zip(product(*offsets), shares, strict=True):
+        if terms is None:
+            terms = np.zeros((len(later[0]), len(later[1]), *shape[:2], height, width), share.dtype)
+        term = terms[later[0].index(down // steps[0]), later[1].index(right // steps[1])]
+        bottom, end = down + (rows - 1) * steps[0] + 1, right + (columns - 1) * steps[1] + 1
+        term[:, :, down : bottom : steps[0], right : end : steps[1]] = share
+    assert terms is not None
+    (top, left), (h, w) = geometry.before, shape[2:]
+    terms = terms[..., top : top + h, left : left + w]
+    return u.round(terms[0, 0]) if terms.shape[:2] == (1, 1) else u.sum(terms, (0, 1))

@@ -1,0 +1,128 @@
+"""Batch normalization."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, moving_average
+from simfloat.formats.integers import is_integer
+from simfloat.nn.module import Module
+
+
+class _BatchNorm(Module):
+    """What batch normalizations of all shapes share."""
+
+    running_mean: NDArray | None
+    running_var: NDArray | None
+    num_batches_tracked: NDArray | None
+    _ndims: tuple[int, ...] = ()
+    _shapes = ""
+
+    def __init__(
+        self,
+        num_features: int,
+        eps: float = 1e-5,
+        momentum: float | None = 0.1,
+        affine: bool = True,
+        track_running_stats: bool = True,
+    ) -> None:
+        super().__init__()
+        if not is_integer(num_features, 1):
+            raise ValueError(f"num_features must be a positive integer, got {num_features!r}.")
+        for name, value in (("eps", eps), ("momentum", 0.0 if momentum is None else momentum)):
+            if not isinstance(value, float | int) or not math.isfinite(value):
+                raise ValueError(f"{name} must be a finite number, got {value!r}.")
+        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
+        self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
+        self.bias = Parameter(np.zeros(num_features, np.float32)) if affine else None
+        self.register_buffer("running_mean", np.zeros(num_features, np.float32) if track_running_stats else None)
+        self.register_buffer("running_var", np.ones(num_features, np.float32) if track_running_stats else None)
+        self.register_buffer("num_batches_tracked", np.array(0) if track_running_stats else None)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of the layer's shape -> the same shape."""
+        x = as_tensor(x)
+        if x.ndim not in self._ndims or x.shape[1] != self.num_features:
+            raise ValueError(
+                f"{type(self).__name__}({self.num_features}) needs {self._shapes} with C = {self.num_features}, got "
+                f"shape {x.shape}."
+            )
+        parameters = [] if self.weight is None or self.bias is None else [self.weight, self.bias]
+        statistics: list[Tensor] = []
+        result = compose("batch_norm", lambda *operands: self._normalized(statistics, *operands), x, *parameters)
+        if self.training:
+            self._track(*statistics)
+        return result
+
+    def _normalized(self, statistics: list[Tensor], x: Tensor, *parameters: Tensor) -> Tensor:
+        """The result; the batch's mean and unbiased variance are appended to `statistics`."""
+        # Channels last: what belongs to them is broadcast over leading axes, whose sums are the quickest.
+        rows = x.transpose(0, *range(2, x.ndim), 1)
+        if self.training or self.running_mean is None or self.running_var is None:
+            mean, var, unbiased = self._moments(rows)
+            statistics += [mean.detach(), unbiased]
+        else:
+            mean, var = Tensor(self.running_mean), Tensor(self.running_var)
+        result = (rows - mean) * (var + self.eps).rsqrt()
+        if parameters:
+            weight, bias = parameters
+            result = result * weight + bias
+        return result.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+
+    def _moments(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The mean and the variance of each channel, and its unbiased variance as a constant."""
+        axes = tuple(range(rows.ndim - 1))
+        count = math.prod(rows.shape[:-1])
+        if count < 2:
+            raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
+        mean = rows.mean(axes)
+        total = (rows - mean).square().sum(axes)
+        return mean, total / count, total.detach() / (count - 1)
+
+    def _track(self, mean: Tensor, var: Tensor) -> None:
+        """Move the running statistics, if there are any, towards those of the batch."""
+        if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
+            return
+        self.num_batches_tracked = self.num_batches_tracked + 1
+        factor = 1.0 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
+        self.running_mean = moving_average("batch_norm", self.running_mean, mean, factor)
+        self.running_var = moving_average("batch_norm", self.running_var, var, factor)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return (
+            f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
+            f"track_running_stats={self.track_running_stats}"
+        )
+
+
+class BatchNorm2d(_BatchNorm):
+    """Batch normalization of images (N, C, H, W).
+
+    (x - mean) * rsqrt(var + eps) * weight + bias, with a mean and a variance for each channel.
+
+    In training they are those of the batch, var that of all its numbers: sums through the policy's `reduce`, over
+    (example, place), each divided by their number. Every step is rounded, unless the policy fuses ``batch_norm``.
+
+    `running_mean` and `running_var` then become (1 - momentum) * running + momentum * batch, three roundings to
+    `activations`, where the variance is the unbiased one, the same sum divided by one less; with `momentum` None they
+    are averages of all batches. They take the place of the batch's in evaluation, unless there are none:
+    `track_running_stats=False`.
+
+    weight and bias (num_features) start at 1 and 0; they are absent with `affine=False`.
+
+    Raises ValueError unless num_features is a positive integer, eps and momentum are numbers, and for inputs of another
+    shape, or in training of one number a channel.
+    """
+
+    _ndims, _shapes = (4,), "images (N, C, H, W)"
+
+
+class BatchNorm1d(_BatchNorm):
+    """Batch normalization of (N, C) or (N, C, L), in all else as BatchNorm2d."""
+
+    _ndims, _shapes = (2, 3), "x (N, C) or (N, C, L)"

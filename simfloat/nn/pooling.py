@@ -1,0 +1,119 @@
+"""Layers that make images smaller."""
+
+from __future__ import annotations
+
+from simfloat.accumulate.geometry import Pair, pair_of
+from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d
+from simfloat.formats.integers import is_integer
+from simfloat.nn.batch import of_images
+from simfloat.nn.module import Module
+
+
+class MaxPool2d(Module):
+    """The largest pixel of every window; its gradient goes to the first one that is as large.
+
+    Options are torch.nn's; `stride` is by default the window itself. Where windows overlap, gradients are added through
+    the policy's `reduce`, windows in row-major order.
+
+    Raises ValueError for `return_indices`, which there is not, and when it is called, for what does not fit.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        dilation: int | Pair = 1,
+        return_indices: bool = False,
+        ceil_mode: bool = False,
+    ) -> None:
+        super().__init__()
+        if return_indices:
+            raise ValueError("MaxPool2d returns the largest pixels alone; leave return_indices out.")
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.dilation, self.ceil_mode = pair_of("dilation", dilation, 1), bool(ceil_mode)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
+        return of_images(lambda images: max_pool2d(images, *options), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return (
+            f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}, dilation={self.dilation}, "
+            f"ceil_mode={self.ceil_mode}"
+        )
+
+
+class AvgPool2d(Module):
+    """The sum of every window through the policy's `reduce`, divided by the number of its pixels.
+
+    Options are torch.nn's; `stride` is by default the window itself. Places in the padding count as pixels unless
+    `count_include_pad` is False. Raises ValueError for a `divisor_override` that is no positive integer, and when it is
+    called, for what does not fit.
+    """
+
+    def __init__(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> None:
+        super().__init__()
+        if divisor_override is not None and not is_integer(divisor_override, 1):
+            raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
+        self.divisor_override = divisor_override
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        options = (
+            self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override,
+        )  # fmt: skip
+        return of_images(lambda images: avg_pool2d(images, *options), x)
+
+    def extra_repr(self) -> str:
+        """The arguments that made it."""
+        return f"kernel_size={self.kernel_size}, stride={self.stride}, padding={self.padding}"
+
+
+class AdaptiveAvgPool2d(Module):
+    """Averages of equal windows, as many as `output_size` says: 1 for one average of each channel.
+
+    output_size is an integer or a pair (rows, columns); None keeps the images' own.
+
+    Raises ValueError, when it is called, unless the images' sizes are multiples of it.
+    """
+
+    def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
+        super().__init__()
+        sizes = output_size if isinstance(output_size, tuple | list) else (output_size, output_size)
+        if len(sizes) != 2 or not all(size is None or is_integer(size, 1) for size in sizes):
+            raise ValueError(f"output_size is a positive integer, None, or a pair of them, got {output_size!r}.")
+        self.output_size = sizes[0], sizes[1]
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
+        return of_images(self._averages, x)
+
+    def _averages(self, x: Tensor) -> Tensor:
+        sizes = x.shape[2:]
+        wanted = [size if given is None else given for given, size in zip(self.output_size, sizes, strict=True)]
+        if any(size % n for size, n in zip(sizes, wanted, strict=True)):
+            raise ValueError(f"AdaptiveAvgPool2d cuts images into equal windows: {wanted} of {list(sizes)} are none.")
+        return avg_pool2d(x, (sizes[0] // wanted[0], sizes[1] // wanted[1]))
+
+    def extra_repr(self) -> str:
+        """The argument that made it."""
+        return f"output_size={self.output_size}"
+
+
+def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
+    """Window, stride and padding as pairs."""
+    window = pair_of("kernel_size", kernel_size, 1)
+    return window, window if stride is None else pair_of("stride", stride, 1), pair_of("padding", padding, 0)

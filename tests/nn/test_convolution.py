@@ -1,0 +1,157 @@
+"""Layers of convolutions and pooling: torch's names, shapes and numbers; two roundings; what observers hear."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+#: Layer, arguments, options.
+LAYERS = [
+    ("Conv2d", (3, 4, 3), {}),
+    ("Conv2d", (4, 6, (3, 2)), dict(stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2, bias=False)),
+    ("Conv2d", (3, 3, 3), dict(padding="same", groups=3)),
+    ("ConvTranspose2d", (4, 3, 4), dict(stride=2, padding=1)),
+    ("ConvTranspose2d", (4, 6, 3, 2, 1, 1, 2), dict(bias=False, dilation=(1, 2))),
+    ("MaxPool2d", (2,), {}),
+    ("MaxPool2d", (3, 2, 1), dict(dilation=1, ceil_mode=True)),
+    ("AvgPool2d", ((3, 2),), dict(stride=1, padding=(1, 0), count_include_pad=False)),
+    ("AvgPool2d", (2,), dict(divisor_override=3, ceil_mode=True)),
+    ("AdaptiveAvgPool2d", (1,), {}),
+    ("AdaptiveAvgPool2d", ((None, 4),), {}),
+    ("LeakyReLU", (0.2,), {}),
+    ("Flatten", (2,), {}),
+]
+
+
+@pytest.mark.parametrize("name, arguments, options", LAYERS, ids=str)
+@pytest.mark.parametrize("batch", [(2,), (1,), ()], ids=("two", "one", "without"))
+def test_layers_are_torchs_in_double_precision(name, arguments, options, batch, rng):
+    mine = getattr(sf.nn, name)(*arguments, **options)
+    theirs = getattr(torch.nn, name)(*arguments, **options).double()
+    state = {path: tuple(value.shape) for path, value in theirs.state_dict().items()}
+    assert {path: value.shape for path, value in mine.state_dict().items()} == state
+    mine.load_state_dict(theirs.state_dict())
+    channels = arguments[0] if name.startswith("Conv") else 3
+    x = rng.standard_normal((*batch, channels, 7, 8))
+    a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    want = theirs(b)
+    g = rng.standard_normal(tuple(want.shape))
+    want.backward(torch.tensor(g))
+    with sf.simulate("fp64"):
+        got = mine(a)
+        got.backward(g)
+    pairs = [(got.data, want.detach()), (a.grad, b.grad)]
+    pairs += [(p.grad, q.grad) for p, q in zip(mine.parameters(), theirs.parameters(), strict=True)]
+    for ready, other in pairs:
+        assert ready.shape == tuple(other.shape)
+        assert np.abs(ready - other.numpy()).max() <= 1e-12 * np.abs(ready).max()
+
+
+@pytest.mark.parametrize(
+    "layer", [sf.nn.Conv2d(3, 4, (3, 2), rng=0), sf.nn.ConvTranspose2d(3, 4, (3, 2), rng=0)], ids=str
+)
+def test_initial_values_fill_torchs_range(layer):
+    bound = 1 / np.sqrt(layer.weight.shape[1] * 6)
+    for parameter in layer.parameters():
+        assert 0.5 * bound < np.abs(parameter.data).max() <= bound
+    assert_bits(type(layer)(3, 4, (3, 2), rng=0).weight.data, layer.weight.data)
+
+
+def test_a_convolution_with_bias_is_two_rounded_operations(rng):
+    layer = sf.nn.Conv2d(3, 4, 3, padding=1, rng=3)
+    x = rng.standard_normal((2, 3, 5, 5))
+    with sf.simulate("fp16-standard"):
+        out = layer(x)
+    contracted = sf.conv2d(x, layer.weight.data, padding=1, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16)
+    assert_bits(out.data, sf.add(contracted, layer.bias.data[:, None, None], sf.FP16))
+
+
+def test_operand_casts_are_heard_at_the_layers_path_without_the_padding(rng):
+    recorder, model = sf.Recorder(), sf.nn.Sequential(sf.nn.Conv2d(2, 3, 3, stride=2, padding=1, rng=0))
+    policy = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.FP32)
+    x = sf.Tensor(rng.standard_normal((2, 2, 6, 6)), requires_grad=True)
+    with sf.simulate(policy, observer=recorder):
+        y = model(x)
+        y.backward(np.ones(y.shape))
+    heard = {
+        (name, phase): recorder.counts("0", phase, operation=name)["total"]
+        for name in ("cast_input", "cast_weight", "cast_gradient")
+        for phase in ("forward", "backward")
+    }
+    assert heard == {
+        ("cast_input", "forward"): x.size, ("cast_input", "backward"): x.size,
+        ("cast_weight", "forward"): 54, ("cast_weight", "backward"): 54,
+        ("cast_gradient", "forward"): 0, ("cast_gradient", "backward"): 2 * y.size,
+    }  # fmt: skip
+    assert recorder.counts("0.weight", "backward")["total"] == 54
+    assert recorder.counts("0.bias", "backward")["total"] == 3
+
+
+def test_overrides_reach_a_convolution_by_path_and_by_name(rng):
+    model = sf.nn.Sequential(sf.nn.Conv2d(2, 3, 3, rng=0), sf.nn.ConvTranspose2d(3, 2, 3, bias=False, rng=0))
+    policy = sf.policies["fp32"].override("0", compute=sf.E4M3).override(operation="conv_transpose2d", compute=sf.BF16)
+    x = rng.standard_normal((1, 2, 5, 5)).astype(np.float32)
+    with sf.simulate(policy):
+        y = model[0](x)
+        z = model[1](y)
+    narrow = sf.conv2d(x, model[0].weight.data, inputs=sf.E4M3, accumulate=sf.FP32, output=sf.E4M3)
+    assert y.format == sf.E4M3 and z.format == sf.BF16
+    assert_bits(y.data, sf.add(narrow, model[0].bias.data[:, None, None], sf.E4M3))
+
+
+def test_results_do_not_depend_on_threads(rng):
+    x = rng.standard_normal((3, 4, 20, 20))
+    policy = sf.Policy(compute=sf.BF16, accumulate=sf.sequential(sf.BF16, rounding=sf.stochastic()))
+    bits = []
+    for count in (1, 2, 3):
+        before = sf.get_threads()
+        sf.set_threads(count)
+        try:
+            layer, t = sf.nn.Conv2d(4, 80, 3, rng=0), sf.Tensor(x, requires_grad=True)
+            with sf.simulate(policy):
+                layer(t).sum().backward()
+        finally:
+            sf.set_threads(before)
+        bits.append((t.grad, layer.weight.grad, layer.bias.grad))
+    for other in bits[1:]:
+        for a, b in zip(bits[0], other, strict=True):
+            assert_bits(a, b)
+
+
+def test_layers_print_their_arguments():
+    assert str(sf.nn.Conv2d(3, 4, 3, padding=1, bias=False)).startswith(
+        "Conv2d(3, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), bias=False)"
+    )
+    assert str(sf.nn.ConvTranspose2d(3, 4, 2, 2, output_padding=1)).startswith(
+        "ConvTranspose2d(3, 4, kernel_size=(2, 2), stride=(2, 2), output_padding=(1, 1))"
+    )
+    assert str(sf.nn.MaxPool2d(2)).startswith("MaxPool2d(kernel_size=(2, 2), stride=(2, 2)")
+    assert str(sf.nn.AdaptiveAvgPool2d(1)) == "AdaptiveAvgPool2d(output_size=(1, 1))"
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.Conv2d(0, 4, 3), "in_channels must be a positive integer, got 0"),
+        (lambda: sf.nn.Conv2d(3, 4, 3, groups=2), "multiples of groups, got 3 and 4 with groups=2"),
+        (lambda: sf.nn.Conv2d(3, 4, 3, padding_mode="reflect"), "padding_mode must be 'zeros', .* got 'reflect'"),
+        (lambda: sf.nn.Conv2d(3, 4, 0), "kernel_size must be an integer of at least 1"),
+        (lambda: sf.nn.Conv2d(3, 4, 3, padding=-1), "padding must be an integer of at least 0"),
+        (lambda: sf.nn.Conv2d(3, 4, 3, padding="some"), "padding is an integer, .* got 'some'"),
+        (lambda: sf.nn.Conv2d(3, 4, 3, stride=2, padding="same"), "with a stride of 1, 'same'"),
+        (lambda: sf.nn.ConvTranspose2d(3, 4, 3, padding="same"), "padding must be an integer of at least 0"),
+        (lambda: sf.nn.ConvTranspose2d(3, 4, 3, output_padding=1)(np.ones((1, 3, 4, 4))), "output_padding must be"),
+        (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((1, 2, 8, 8))), "with C and O multiples of groups"),
+        (lambda: sf.nn.Conv2d(3, 4, 3)(np.ones((8, 8))), r"needs x \(N, C, H, W\)"),
+        (lambda: sf.nn.MaxPool2d(2, return_indices=True), "leave return_indices out"),
+        (lambda: sf.nn.AvgPool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
+        (lambda: sf.nn.AdaptiveAvgPool2d((1, 2, 3)), "output_size is a positive integer, None, or a pair"),
+        (lambda: sf.nn.AdaptiveAvgPool2d(3)(np.ones((1, 1, 8, 9))), r"equal windows: \[3, 3\] of \[8, 9\] are none"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()

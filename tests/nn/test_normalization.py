@@ -1,0 +1,116 @@
+"""Batch normalization: torch's numbers, gradients and state; every step rounded; running statistics."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+
+@pytest.mark.parametrize("name, shape", [("BatchNorm2d", (4, 3, 5, 6)), ("BatchNorm2d", (1, 3, 1, 2)),
+                                         ("BatchNorm1d", (7, 3)), ("BatchNorm1d", (4, 3, 5))])  # fmt: skip
+@pytest.mark.parametrize(
+    "options",
+    [{}, dict(momentum=None), dict(momentum=0.0), dict(affine=False), dict(track_running_stats=False), dict(eps=0.5)],
+    ids=str,
+)
+def test_training_and_evaluation_are_torchs_in_double_precision(name, shape, options, rng):
+    mine, theirs = getattr(sf.nn, name)(3, **options), getattr(torch.nn, name)(3, **options).double()
+    assert list(mine.state_dict()) == list(theirs.state_dict())
+    for step in range(4):
+        if step == 3:
+            mine.eval(), theirs.eval()
+        x, g = 3 * rng.standard_normal(shape) + 1, rng.standard_normal(shape)
+        a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        want = theirs(b)
+        want.backward(torch.tensor(g))
+        with sf.simulate("fp64"):
+            got = mine(a)
+            got.backward(g)
+        pairs = [(got.data, want.detach()), (a.grad, b.grad)]
+        pairs += [(p.grad, q.grad) for p, q in zip(mine.parameters(), theirs.parameters(), strict=True)]
+        pairs += list(zip(mine.state_dict().values(), theirs.state_dict().values(), strict=True))
+        for ready, other in pairs:
+            assert ready.shape == tuple(other.shape)
+            np.testing.assert_allclose(ready, other.numpy(), rtol=1e-11, atol=1e-12)
+    mine.load_state_dict(theirs.state_dict())
+
+
+def test_every_step_is_rounded(rng):
+    policy = sf.Policy(compute=sf.BF16, activations=sf.FP16, reduce=sf.sequential(sf.FP32))
+    layer, x = sf.nn.BatchNorm2d(2, eps=0.01, momentum=0.3), rng.standard_normal((3, 2, 4, 5))
+    layer.weight.data, layer.bias.data = [1.5, 0.75], [0.1, -2.0]
+    with sf.simulate(policy):
+        got = layer(x)
+    for channel in range(2):
+        values, eps, one = x[:, channel].reshape(-1), 0.01, sf.FP16
+        mean = sf.divide(sf.sum(values, accumulate=sf.FP32, output=one), 60.0, one)
+        d = sf.subtract(values, mean, one)
+        total = sf.sum(sf.multiply(d, d, one), accumulate=sf.FP32, output=one)
+        scale = sf.rsqrt(sf.add(sf.divide(total, 60.0, one), eps, one), one)
+        weight, bias = (sf.round(p.data[channel], sf.BF16) for p in (layer.weight, layer.bias))
+        want = sf.add(sf.multiply(sf.multiply(d, scale, one), weight, one), bias, one)
+        assert_bits(got.data[:, channel].reshape(-1), want)
+        for running, old, new in (
+            (layer.running_mean, 0.0, mean), (layer.running_var, 1.0, sf.divide(total, 59.0, one)),
+        ):  # fmt: skip
+            moved = sf.add(sf.multiply(1 - 0.3, old, one), sf.multiply(0.3, new, one), one)
+            assert_bits(running[channel], moved)
+
+
+def test_evaluation_takes_the_running_statistics_and_leaves_them(rng):
+    layer, x = sf.nn.BatchNorm2d(2).eval(), rng.standard_normal((1, 2, 1, 1))
+    layer.running_mean, layer.running_var = [0.5, -1.0], [2.0, 0.25]
+    before = layer.state_dict()
+    with sf.simulate("bf16-standard"):
+        got = layer(x)
+    scale = sf.rsqrt(sf.add(layer.running_var, 1e-5, sf.BF16), sf.BF16)
+    d = sf.subtract(x[0, :, 0, 0], layer.running_mean, sf.BF16)
+    assert_bits(got.data[0, :, 0, 0], sf.multiply(d, scale, sf.BF16))
+    for path, value in layer.state_dict().items():
+        assert_bits(value, before[path])
+
+
+def test_a_fused_layer_rounds_its_result_once(rng):
+    layer, x = sf.nn.BatchNorm2d(3), rng.standard_normal((2, 3, 4, 4))
+    wide = sf.nn.BatchNorm2d(3)
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, reduce=sf.FP32)
+    with sf.simulate(policy.override(operation="batch_norm", fused=True)):
+        got = layer(x)
+    with sf.simulate("fp32"):
+        exact = wide(x)
+    assert_bits(got.data, sf.round(exact.data, sf.BF16))
+    statistic = sf.multiply(0.1, x.mean((0, 2, 3)), sf.BF16)
+    assert np.abs(layer.running_mean - statistic).max() < 2**-8 * np.abs(statistic).max()
+    assert_bits(layer.running_mean, sf.round(layer.running_mean, sf.BF16))
+
+
+def test_running_statistics_survive_copies_and_pickles(rng):
+    import copy
+    import pickle
+
+    layer = sf.nn.BatchNorm1d(3)
+    with sf.simulate("fp32"):
+        layer(rng.standard_normal((5, 3)))
+    for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        for path, value in twin.state_dict().items():
+            assert_bits(value, layer.state_dict()[path])
+    assert layer.num_batches_tracked == 1 and layer.num_batches_tracked.dtype == np.int64
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.BatchNorm2d(0), "num_features must be a positive integer, got 0"),
+        (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must be a finite number"),
+        (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
+        (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
+        (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
+        (lambda: sf.nn.BatchNorm1d(2)(np.ones((1, 2))), "more than one number for each channel to train on"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()
