@@ -79,8 +79,13 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
     size = results.size
-    if draw is None and observer is None and size <= BLOCK:
-        source.round_block(plan, 0, size, NO_WORDS, results)
+    if draw is None and size <= BLOCK:
+        if observer is None:
+            source.round_block(plan, 0, size, NO_WORDS, results)
+        else:
+            events = no_events()
+            _round_and_count(source, plan, 0, NO_WORDS, results, events)
+            observer.observe(events, target.operation)
     else:
         words = _words_of(draw, size, target.rounding)
         work = partial(_round_piece, source, results, plan, words, observer is not None)

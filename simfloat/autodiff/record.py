@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
-from simfloat.simulation import Arithmetic, Input, Place, current, is_recording, widest
+from simfloat.simulation import Arithmetic, Input, Place, here, widest
 
 Operand = Variable | ArrayLike
 
@@ -27,6 +27,7 @@ class Started(NamedTuple):
     place: Place
     operands: tuple[Variable, ...]
     paths: tuple[str | None, ...]  # of the operands that are parameters
+    is_recorded: bool  # for backward
 
     @property
     def forward(self) -> Arithmetic:
@@ -44,20 +45,20 @@ class Started(NamedTuple):
 
 def begin(operation: str, *operands: Variable) -> Started:
     """The start of an operation on these operands, whose parameters are brought into their format first."""
-    simulation = current()
+    now = here()
+    simulation = now.simulation
     paths = tuple([operand.conform_in(simulation) for operand in operands])
-    return Started(simulation.place(operation), operands, paths)
+    recorded = now.recording and any([operand.requires_grad for operand in operands])
+    return Started(simulation.place_in(now, operation), operands, paths, recorded)
 
 
 def finish(started: Started, numbers: NDArray, format: Format | None, *derivatives: Derivative) -> Made:
     """The result, recorded if one of the operands requires a gradient."""
-    place, parents, paths = started
-    if is_recording():
-        for parent in parents:
-            if parent.requires_grad:
-                formats = tuple([x.stored_format for x in parents])
-                return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
-    return Made(numbers, format, None)
+    if not started.is_recorded:
+        return Made(numbers, format, None)
+    place, parents, paths, _ = started
+    formats = tuple([x.stored_format for x in parents]) if place.takes_formats else ()
+    return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
 
 
 def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -28,7 +28,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
             # A gradient that was spread is a view of few numbers, and read-only.
-            variable.grad = incoming if incoming.flags.writeable else incoming.copy()
+            variable.receive(incoming if incoming.flags.writeable else incoming.copy())
             continue
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:

@@ -32,11 +32,11 @@ class Node(NamedTuple):
     derivatives: tuple[Derivative, ...]
     place: Place
     paths: tuple[str | None, ...]  # of the parents that are parameters
-    formats: tuple[Format, ...]  # of the parents, for gradients that take them
+    formats: tuple[Format, ...]  # of the parents, where gradients take them
 
     def arithmetic(self, number: int) -> Arithmetic:
         """The arithmetic of the backward pass to the parent of this number."""
-        path, format = self.paths[number], self.formats[number]
+        path, format = self.paths[number], self.formats[number] if self.formats else None
         if path is None:
             return self.place.to_activation(number, format)
         return self.place.to_weight(path, number, format)
@@ -110,6 +110,10 @@ class Variable:
         gradient = as_operand(value, what)
         if gradient.shape != self.shape:
             raise ValueError(f"{what} must have the shape of its data, {self.shape}, got {gradient.shape}.")
+        self.receive(gradient)
+
+    def receive(self, gradient: NDArray[np.floating]) -> None:
+        """Take what backward found: an array of the data's shape."""
         self._grad = gradient
 
     def conform_in(self, simulation: Simulation) -> str | None:

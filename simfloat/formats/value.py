@@ -1,4 +1,4 @@
-"""Immutable values that are dictionary keys on every call."""
+"""Immutable values that are compared, and keys of dictionaries, on every call."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ T = TypeVar("T")
 
 
 def hashed_once(cls: type[T]) -> type[T]:
-    """Let a frozen dataclass compute its hash once. It pickles as its fields: hashes of text differ by process."""
+    """Let a frozen dataclass compute its hash once, and compare itself to itself at once.
+
+    It pickles as its fields: hashes of text differ by process.
+    """
     compute: Any = cls.__hash__
+    equals: Any = cls.__eq__
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
 
     def __hash__(self: Any) -> int:
@@ -20,9 +24,13 @@ def hashed_once(cls: type[T]) -> type[T]:
             object.__setattr__(self, "_hash", compute(self))
             return self._hash
 
+    def __eq__(self: Any, other: object) -> bool:
+        return self is other or equals(self, other)
+
     def __getstate__(self: Any) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
     cls.__hash__ = __hash__  # type: ignore[method-assign]
+    cls.__eq__ = __eq__  # type: ignore[method-assign]
     cls.__getstate__ = __getstate__  # type: ignore[method-assign]
     return cls

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter
+from simfloat.optim.groups import name_of
 from simfloat.optim.optimizer import Optimizer, Params
 from simfloat.optim.options import Option, flag, integer, number, number_from_zero, several, word
 from simfloat.optim.step import Step
@@ -76,12 +77,12 @@ class Muon(Optimizer):
             adjust_lr_fn=adjust_lr_fn,
         )
 
-    def check_parameter(self, name: str, parameter: Parameter) -> None:
+    def check_parameter(self, number: int, parameter: Parameter) -> None:
         """Raise ValueError for a parameter that is no matrix."""
         if parameter.ndim != 2:
             raise ValueError(
-                f"Muon updates matrices; {name} has the shape {parameter.shape}. Give it to another optimizer, such as "
-                "AdamW."
+                f"Muon updates matrices; {name_of(number, parameter)} has the shape {parameter.shape}. Give it to "
+                "another optimizer, such as AdamW."
             )
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:

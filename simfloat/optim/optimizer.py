@@ -62,7 +62,7 @@ class Optimizer:
         group = read_group(param_group, self.defaults, self.params)
         self.read(group)
         for number, parameter in enumerate(group["params"], len(self.state)):
-            self.check_parameter(name_of(number, parameter), parameter)
+            self.check_parameter(number, parameter)
         self.param_groups.append(group)
         self.state.extend({} for _ in group["params"])
 
@@ -78,7 +78,8 @@ class Optimizer:
         that has not the parameter's shape.
         """
         current()  # refuses a step outside of any block, even if there is nothing to do
-        options = [self.read(group) for group in self.param_groups for _ in group["params"]]
+        read = [(self.read(group), group["params"]) for group in self.param_groups]
+        options = [chosen for chosen, params in read for _ in params]
         work = list(zip(self.params, self.state, options, strict=True))
         for number, (parameter, kept, _) in enumerate(work):
             self._check_shapes(number, parameter, kept)
@@ -103,8 +104,8 @@ class Optimizer:
     def check(self, options: SimpleNamespace) -> None:
         """Raise ValueError unless these options, each of which is fine, may be used together."""
 
-    def check_parameter(self, name: str, parameter: Parameter) -> None:
-        """Raise ValueError for a parameter that this kind of optimizer cannot update."""
+    def check_parameter(self, number: int, parameter: Parameter) -> None:
+        """Raise ValueError for a parameter, that of this number, that this kind of optimizer cannot update."""
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """The shape of every array that may be kept for a parameter of this `shape`, by name."""
@@ -127,12 +128,15 @@ class Optimizer:
 
     def _check_shapes(self, number: int, parameter: Parameter, kept: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
-        if parameter.grad is not None:
-            name, shapes = name_of(number, parameter), self.shapes(parameter.shape)
-            self.check_parameter(name, parameter)
-            state.check_shape(f"the gradient of {name}", parameter.grad, parameter.shape, parameter)
-            for what, array in kept.items():
-                state.check_shape(f"the {what} of {name}", array, shapes.get(what, parameter.shape), parameter)
+        gradient = parameter.grad
+        if gradient is None:
+            return
+        self.check_parameter(number, parameter)
+        shapes = self.shapes(parameter.shape) if kept else {}
+        for what, array in (("gradient", gradient), *kept.items()):
+            shape = shapes.get(what, parameter.shape)
+            if array.shape != shape:
+                state.check_shape(f"the {what} of {name_of(number, parameter)}", array, shape, parameter)
 
     def __repr__(self) -> str:
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}

@@ -26,6 +26,7 @@ class InForce(NamedTuple):
     streams: Streams | None  # None if the policy draws nothing
     observer: Observer | None
     histories: Histories
+    takes_formats: bool  # whether gradients may take the format of what they belong to
 
 
 class Place:
@@ -42,10 +43,12 @@ class Place:
         self.operation = operations[-1]  # itself, without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
+        self.takes_formats = in_force.takes_formats
         self._in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
+        self._inputs: dict[str | None, Input] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
 
     @cached_property
@@ -116,6 +119,12 @@ class Place:
 
     def input(self, parameter: str | None = None) -> Input:
         """How an operand of a contraction is rounded: data, an activation, or the parameter at this path."""
+        found = self._inputs.get(parameter)
+        if found is None:
+            found = self._inputs[parameter] = self._new_input(parameter)
+        return found
+
+    def _new_input(self, parameter: str | None) -> Input:
         if parameter is None:
             return Input(as_cast(self.recipe.compute), "cast_input")
         return Input(as_cast(self.recipe_of(parameter).compute_weights), "cast_weight")
@@ -160,8 +169,18 @@ def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
 
 def draws(policy: Policy) -> bool:
     """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
+    return any(map(_is_random, _values(policy)))
+
+
+def takes_formats(policy: Policy) -> bool:
+    """Whether any result under the policy takes the format of an operand."""
+    return any(value == WIDEST for value in _values(policy))
+
+
+def _values(policy: Policy) -> list[Any]:
+    """What the roles are, anywhere."""
     given = [getattr(policy, role) for role in ROLES]
-    return any(map(_is_random, (*given, *(value for override in policy.overrides for _, value in override.roles))))
+    return given + [value for override in policy.overrides for _, value in override.roles]
 
 
 def _is_random(value: Any) -> bool:

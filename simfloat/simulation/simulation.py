@@ -10,9 +10,9 @@ from weakref import ref
 from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.policy import Policy, as_policy
-from simfloat.simulation.context import Names, close_block, open_block, running, under_way
+from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
 from simfloat.simulation.histories import Histories, read_state
-from simfloat.simulation.place import InForce, Place, draws
+from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Rule, Switch, Switches, read_log
 
@@ -57,7 +57,8 @@ class Simulation:
 
     def _put_in_force(self, policy: Policy) -> None:
         """Let operations from now on follow the policy; those that are recorded keep theirs."""
-        self._in_force = InForce(policy, self.streams if draws(policy) else None, self.observer, self.histories)
+        streams = self.streams if draws(policy) else None
+        self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy))
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
 
     @property
@@ -119,18 +120,22 @@ class Simulation:
 
     def place(self, operation: str, path: str | None = None) -> Place:
         """Where an operation runs: at `path`, by default in the running module and its composites."""
-        if path is None:
-            now = under_way()
-            key = (operation, now.path, now.composites)
-        else:
-            key = (operation, path, ())
-        place = self._places.get(key)
-        if place is None:
-            place = self._places.setdefault(key, Place(self._in_force, key[1], (*key[2], operation)))
-            self.note_path(key[1])
-            if operation != "update":
-                self._operations.update(dict.fromkeys(place.operations))
-        return place
+        return self.place_in(under_way(), operation) if path is None else self._place(operation, path, ())
+
+    def place_in(self, now: UnderWay, operation: str) -> Place:
+        """Where an operation runs while this is under way."""
+        return self._place(operation, now.path, now.composites)
+
+    def _place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+        place = self._places.get((operation, path, composites))
+        return self._new_place(operation, path, composites) if place is None else place
+
+    def _new_place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+        place = Place(self._in_force, path, (*composites, operation))
+        self.note_path(path)
+        if operation != "update":
+            self._operations.update(dict.fromkeys(place.operations))
+        return self._places.setdefault((operation, path, composites), place)
 
     def stream(self, operation: str) -> BitStream:
         """The stream of an operation of the forward pass that draws by itself, in the running module."""
@@ -208,11 +213,17 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     return Simulation(as_policy(policy, "simulate"), seed, observer)
 
 
+def here() -> UnderWay:
+    """What is under way inside of a `simulate` block; ValueError outside of any."""
+    now = under_way()
+    if now.simulation is None:
+        raise ValueError("A Tensor operation needs a policy in force: put it inside `with simfloat.simulate(policy):`.")
+    return now
+
+
 def current() -> Simulation:
     """The innermost `simulate` block; ValueError outside of any."""
-    simulation = under_way().simulation
-    if simulation is None:
-        raise ValueError("A Tensor operation needs a policy in force: put it inside `with simfloat.simulate(policy):`.")
+    simulation: Simulation = here().simulation
     return simulation
 
 
@@ -221,11 +232,11 @@ def module_running(module: Root) -> running:
 
     A module that the root does not name becomes a root of its own, with the path that its first owner gives it.
     """
-    simulation, now = current(), under_way()
+    now = here()
     if now.names is not None and id(module) in now.names.modules:
         names, path = now.names, now.names.modules[id(module)]
     else:
         names = module.names()
         path = names.modules[id(module)]
-    simulation.note_path(path)
+    now.simulation.note_path(path)
     return running(path=path, names=names)

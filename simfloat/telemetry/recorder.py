@@ -56,18 +56,17 @@ class Recorder(Observer):
         _check_seen("path", path, ())
         _check_phase(phase)
         self._path, self._phase = path, phase
-        self._events: dict[Key, NDArray[np.int64]] = {}
+        self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
         self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array itself is neither kept nor changed."""
         if not self.wants(path, phase):
             return
-        key = Key(path, operation, phase)
         with self._lock:
-            known = self._events.get(key)
+            known = self._events.get((path, operation, phase))
             if known is None:
-                self._events[key] = np.array(events)
+                self._events[path, operation, phase] = np.array(events)
             else:
                 known += events
 
@@ -103,7 +102,7 @@ class Recorder(Observer):
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
         """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
         with self._lock:
-            return [(key, np.array(events)) for key, events in self._events.items()]
+            return [(Key(*key), np.array(events)) for key, events in self._events.items()]
 
     def table(self) -> Table:
         """The counts, a line for each path, operation and phase in the order they were first seen."""
