@@ -1,8 +1,25 @@
-"""Optimizers whose every operation is rounded as the policy says, and the scaling of losses."""
+"""Optimizers whose every operation is rounded as the policy says, and the scaling of losses.
+
+A step is, for example::
+
+    scaler.scale(loss).backward()
+    scaler.unscale_(optimizer)
+    clip_grad_norm_(model.parameters(), 1.0)
+    scaler.step(optimizer)
+    scaler.update()
+    schedule.step()
+
+Roles: moments are rounded to `optimizer_state`, all else to `weights`; the last addition follows `update`. Each may
+differ by parameter, ``policy.override("*.weight", update="kahan")``. `weight_decay` meets the parameter as `weights`
+stores it, so with ``weights=simfloat.FP32`` the master copy. A regularizer that is to be computed in the formats of the
+model instead is a term of the loss, as in ``loss + 0.5 * decay * (weight * weight).sum()``: its gradient, decay *
+weight, is then rounded to `weight_gradients`, where it may underflow.
+"""
 
 from simfloat.optim.adafactor import Adafactor
 from simfloat.optim.adagrad import Adagrad
 from simfloat.optim.adam import Adam, AdamW
+from simfloat.optim.clipping import clip_grad_norm_, clip_grad_value_
 from simfloat.optim.dynamic_loss_scale import DynamicLossScale
 from simfloat.optim.lion import Lion
 from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
@@ -33,4 +50,6 @@ __all__ = [
     "SequentialLR",
     "StaticLossScale",
     "StepLR",
+    "clip_grad_norm_",
+    "clip_grad_value_",
 ]

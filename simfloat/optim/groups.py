@@ -14,7 +14,7 @@ LABELS = ("param_names", "name", "initial_lr")
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:
     """The groups that an optimizer is given: parameters, (name, parameter) pairs, or dictionaries of a group each."""
-    found = _listed(params)
+    found = listed(params)
     if not found:
         raise ValueError("An optimizer needs parameters; got none.")
     groups: list[Mapping[str, Any]] = [entry for entry in found if isinstance(entry, Mapping)]
@@ -34,7 +34,7 @@ def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parame
         raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
     check_names([name for name in group if name != "params"], defaults)
     given = group["params"]
-    params, names = _unnamed([given] if isinstance(given, Parameter) else _listed(given))
+    params, names = _unnamed([given] if isinstance(given, Parameter) else listed(given))
     check_distinct(params, taken)
     labels = {"param_names": names} if names else {}
     return {"params": params, **labels, **defaults, **{name: group[name] for name in group if name != "params"}}
@@ -50,14 +50,14 @@ def check_names(given: Iterable[Any], options: Iterable[str]) -> None:
             raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(known)}.{hint}")
 
 
-def check_distinct(params: list[Parameter], taken: Collection[Parameter] = ()) -> None:
-    """Raise ValueError for what is no parameter, and for a parameter that comes twice."""
+def check_distinct(params: list[Any], taken: Collection[Parameter] = (), taker: str = "An optimizer") -> None:
+    """Raise ValueError for what is no parameter, and for a parameter that comes twice, or is `taken` already."""
     seen = {id(parameter) for parameter in taken}
     for number, parameter in enumerate(params, len(seen)):
         if not isinstance(parameter, Parameter):
-            raise ValueError(f"An optimizer takes model.parameters(), got a {type(parameter).__name__} among them.")
+            raise ValueError(f"{taker} takes model.parameters(), got a {type(parameter).__name__} among them.")
         if id(parameter) in seen:
-            raise ValueError(f"{name_of(number, parameter)} was given twice; it would be updated twice a step.")
+            raise ValueError(f"{name_of(number, parameter)} was given twice; each parameter is given once.")
         seen.add(id(parameter))
 
 
@@ -66,10 +66,11 @@ def name_of(number: int, parameter: Parameter) -> str:
     return parameter.path or f"parameter {number}"
 
 
-def _listed(params: Any) -> list[Any]:
+def listed(params: Any, taker: str = "An optimizer") -> list[Any]:
+    """What is given as parameters, in its order; ValueError for what has none."""
     if isinstance(params, Tensor | set | frozenset | Mapping | str) or not isinstance(params, Iterable):
         kind = type(params).__name__
-        raise ValueError(f"An optimizer takes model.parameters() or a list of parameters in their order, got a {kind}.")
+        raise ValueError(f"{taker} takes model.parameters() or a list of parameters in their order, got a {kind}.")
     return list(params)
 
 

@@ -100,6 +100,11 @@ class Place:
         return self._arithmetic("weights", self.recipe, "update", below=".unscale")
 
     @cached_property
+    def to_clipped(self) -> Arithmetic:
+        """The arithmetic by which a parameter's gradient is clipped."""
+        return self._arithmetic("weights", self.recipe, "update", below=".clip")
+
+    @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u."""
         rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even

@@ -5,69 +5,14 @@ operations that each optimizer's documentation lays down.
 """
 
 import math
-from fractions import Fraction
 from hashlib import blake2b
 
 import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.definition import round_value
 from tests.bits import assert_bits
-from tests.reference import operate, sequential_dot
-
-EVEN = sf.nearest_even
-
-
-def root(x):
-    """The square root of a positive number to 300 bits, odd where it is not exact."""
-    shifted = Fraction(x) * 4**300
-    r = math.isqrt(shifted.numerator // shifted.denominator)
-    return Fraction(r, 2**300) if r * r == shifted else Fraction(2 * r + 1, 2**301)
-
-
-class Rounded:
-    """Arithmetic on arrays of Python floats, each result rounded to a format by the definition."""
-
-    def __init__(self, format):
-        self.format = format
-
-    def each(self, function, *operands):
-        return np.vectorize(function, otypes=[float])(*operands)
-
-    def to(self, x):
-        return self.each(lambda v: round_value(v, self.format, EVEN), x)
-
-    def add(self, a, b):
-        return self.each(lambda x, y: operate("add", self.format, EVEN, x, y), a, b)
-
-    def sub(self, a, b):
-        return self.add(a, np.negative(b))
-
-    def mul(self, a, b):
-        return self.each(lambda x, y: operate("multiply", self.format, EVEN, x, y), a, b)
-
-    def div(self, a, b):
-        return self.each(lambda x, y: operate("divide", self.format, EVEN, x, y), a, b)
-
-    def sqrt(self, x):
-        return self.each(lambda v: round_value(root(v) if v else v, self.format, EVEN), x)
-
-    def rsqrt(self, x):
-        return self.each(lambda v: round_value(1 / root(v), self.format, EVEN), x)
-
-    def sum(self, x, by, axis=None):
-        def total(values):
-            return round_value(sequential_dot(list(values), [1.0] * len(values), by, EVEN), self.format, EVEN)
-
-        if axis is None:
-            return np.array(total(np.ravel(x)))
-        return np.expand_dims(np.apply_along_axis(total, axis, x), axis)
-
-    def matmul(self, a, b, compute, by):
-        a, b = compute.to(a), compute.to(b)
-        dots = [[sequential_dot(row.tolist(), column.tolist(), by, EVEN) for column in b.T] for row in a]
-        return self.to(np.array(dots))
+from tests.rounded import Rounded
 
 
 def adam(q, s, w, g, m, t, recipe, decoupled, amsgrad=False, lr=0.01, b1=0.9, b2=0.95, eps=1e-3, decay=0.1):
