@@ -10,6 +10,7 @@ from simfloat.formats.integers import is_integer
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer
 from simfloat.simulation import current
+from simfloat.simulation.switching import Rule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.history import History
 from simfloat.train.progress import Bar
@@ -31,6 +32,7 @@ def fit(
     resume: Folder | None = None,
     steps: int | None = None,
     schedule: Any = None,
+    switching: Rule | None = None,
     accumulation: int = 1,
     metrics: Mapping[str, Metric] | None = None,
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
@@ -54,6 +56,7 @@ def fit(
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
     * steps: how many to make in all, before and after resuming; None until the batches end.
     * schedule: its `step` is called after each step of the optimizer.
+    * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
     * accumulation: so many batches make a step; their losses are divided by it, their gradients added.
     * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
     * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
@@ -69,7 +72,7 @@ def fit(
     check_counts(every=every, evaluate_every=evaluate_every, accumulation=accumulation)
     if steps is not None:
         check_counts(steps=steps)
-    check_parts(batches, schedule, evaluate, stop, metrics)
+    check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
     step = TrainingStep(model, loss_fn, optimizer, scaler=scaler, accumulation=accumulation, metrics=metrics or {})
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
@@ -80,6 +83,7 @@ def fit(
         checkpoints=checkpoints,
         every=every,
         schedule=schedule,
+        switching=switching,
         evaluate=evaluate,
         evaluate_every=evaluate_every,
         stop=stop,
@@ -102,19 +106,17 @@ def check_counts(**counts: Any) -> None:
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
 
 
-def check_parts(batches: Any, schedule: Any, evaluate: Any, stop: Any, metrics: Any) -> None:
+def check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:
     """Raise ValueError for what does not have the verbs that it is used by."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
-    verbs = [("schedule", schedule, verb) for verb in ("step", "state_dict", "load_state_dict")]
-    for name, part, verb in verbs:
-        if part is not None and not hasattr(part, verb):
-            raise ValueError(f"{name} needs the method {verb}, which {type(part).__name__} lacks.")
-    functions = {"evaluate": evaluate, "stop": stop}
+    for verb in ("step", "state_dict", "load_state_dict"):
+        if schedule is not None and not hasattr(schedule, verb):
+            raise ValueError(f"schedule needs the method {verb}, which {type(schedule).__name__} lacks.")
     if metrics is not None and not isinstance(metrics, Mapping):
         raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
     for name, function in {**functions, **(metrics or {})}.items():
-        if function is not None and not callable(function):
+        if not callable(function) and (function is not None or name in (metrics or {})):
             raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
 
 

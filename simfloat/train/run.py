@@ -9,6 +9,7 @@ from typing import Any
 
 from simfloat.nn import Module
 from simfloat.simulation import Simulation
+from simfloat.simulation.switching import Rule
 from simfloat.train.aside import evaluated
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.history import COLUMNS, History
@@ -29,6 +30,7 @@ class Plan:
     checkpoints: Checkpoints | None
     every: int
     schedule: Any
+    switching: Rule | None
     evaluate: Callable[[Module], Any] | None
     evaluate_every: int
     stop: Callable[[History], bool] | None
@@ -94,6 +96,8 @@ class Run:
             plan.schedule.step()
         if plan.evaluate and steps % plan.evaluate_every == 0:
             self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.simulation))
+        if plan.switching is not None:
+            self.simulation.follow(plan.switching, steps)
         if steps % plan.every == 0:
             self._save()
 

@@ -39,6 +39,48 @@ def test_a_resumed_training_has_the_bits_of_one_that_never_stopped(policy, tmp_p
     assert dict(again) == dict(history) and again.evaluations == history.evaluations
 
 
+def warm_up(optimizer):
+    first = sf.optim.LinearLR(optimizer, start_factor=0.25, total_iters=3)
+    return sf.optim.SequentialLR(optimizer, [first, sf.optim.CosineAnnealingLR(optimizer, T_max=6)], [3])
+
+
+def test_schedules_casts_and_switches_of_the_policy_go_on_too(tmp_path):
+    delayed = sf.cast(sf.E4M3, scale=sf.delayed(history=3))
+    narrow = sf.Policy(compute=delayed, activations=sf.BF16, weights=sf.FP32)
+
+    def options():
+        rule = sf.Switching(narrow, "bf16-standard", lambda: 1.0, above=0.5, hold=3)
+        return dict(schedule=warm_up, switching=rule)
+
+    whole, history = toy.fit(narrow, 9, **options())
+    np.testing.assert_allclose(history["lr"][:4], [0.0125, 0.025, 0.0375, 0.05])
+    assert "casts" in whole[3] and "switches" in whole[3] and "rule" in whole[3]
+    toy.fit(narrow, 5, checkpoint=tmp_path, **options())
+    assert_same(toy.fit(narrow, 9, seed=5, resume=tmp_path, **options())[0], whole)
+
+
+class Centred(sf.nn.Module):
+    """Subtracts a moving average, which is a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", np.zeros(5, np.float32))
+
+    def forward(self, x):
+        self.average[...] = 0.5 * self.average + 0.5 * x.data.mean(0)
+        return x - self.average
+
+
+@pytest.mark.parametrize("layer", [lambda: sf.nn.Dropout(0.3), Centred])
+def test_buffers_of_the_model_and_draws_of_its_layers_go_on_too(layer, tmp_path):
+    def model():
+        return sf.nn.Sequential(sf.nn.Linear(3, 5), layer(), sf.nn.Linear(5, 2))
+
+    whole, _ = toy.fit("bf16-stochastic", 6, model=model)
+    toy.fit("bf16-stochastic", 4, model=model, checkpoint=tmp_path)
+    assert_same(toy.fit("bf16-stochastic", 6, seed=5, model=model, resume=tmp_path)[0], whole)
+
+
 def test_two_checkpoints_are_kept_and_one_is_written_at_the_end(tmp_path):
     folder = tmp_path / "new" / "folder"
     toy.fit("fp32", 7, checkpoint=os.fspath(folder), every=3)

@@ -13,22 +13,27 @@ def batches(count, start=0):
         yield random.standard_normal((4, 3)), random.integers(0, 2, 4)
 
 
-def parts(seed=3):
+def parts(seed=3, make=None):
     """A model, an optimizer, a scaler."""
     sf.nn.seed(seed)
-    model = sf.nn.MLP([3, 5, 2])
+    model = make() if make else sf.nn.MLP([3, 5, 2])
     optimizer = sf.optim.Adam(model.parameters(), 0.05)
     return model, optimizer, sf.optim.DynamicLossScale(2.0**14, growth_interval=3)
 
 
-def fit(policy, steps, seed=3, **options):
-    """Train from the start, or from where `options` say; the states at the end, and the history."""
-    model, optimizer, scaler = parts(seed)
-    simulation = sf.simulate(policy, seed=seed)
+def fit(policy, steps, seed=3, model=None, schedule=None, observer=None, **options):
+    """Train from the start, or from where `options` say; the states at the end, and the history.
+
+    model and schedule are functions that make them, the latter of an optimizer.
+    """
+    model, optimizer, scaler = parts(seed, model)
+    schedule = schedule and schedule(optimizer)
+    simulation = sf.simulate(policy, seed=seed, observer=observer)
     with simulation:
         history = sf.train.fit(
-            model, sf.nn.cross_entropy, batches(steps), optimizer, scaler=scaler, progress=False, **options
-        )
+            model, sf.nn.cross_entropy, batches(steps), optimizer, scaler=scaler, schedule=schedule, progress=False,
+            **options,
+        )  # fmt: skip
     states = [model.state_dict(), optimizer.state_dict(), scaler.state_dict(), simulation.state]
     return states, history
 
