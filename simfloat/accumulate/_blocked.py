@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,6 +143,13 @@ def _format(accumulator: Accumulator) -> Format:
     return accumulator.result
 
 
+class Freeing(Protocol):
+    """Takes scales off sums."""
+
+    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+        """The sums (rows, columns) without the scales a of the rows and b of the columns."""
+
+
 class Runs(NamedTuple):
     """Sums runs of some rows, then the results of the runs."""
 
@@ -154,6 +161,7 @@ class Runs(NamedTuple):
     outer_stages: int
     steps: int  # that a run draws from
     draws: bool  # the outer sums draw, so rows of the result are not summed as one
+    freeing: Freeing | None = None  # what takes the scales of its block off a run's sum
 
     @property
     def carrier(self) -> FloatType:
@@ -184,17 +192,37 @@ class Runs(NamedTuple):
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        if self.freeing:
+            return self._freed_sums(a, b, count, region)
         sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier)
         for run in range(count):
-            within = slice(run * self.size, (run + 1) * self.size)
-            at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
-            if region.scales:
-                blocks = slice(run * self.blocks, (run + 1) * self.blocks)
-                at = at._replace(scales=(np.ascontiguousarray(region.scales[0][:, blocks]), region.scales[1][blocks]))
-            self.inner.run(np.ascontiguousarray(a[:, within]), b[within], sums[run], at)
+            self._sum_run(a, b, run, sums[run], region)
+        self._check_no_nan(sums)
+        return sums.astype(self.outer.carrier, copy=False)
+
+    def _freed_sums(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
+        """The same of runs that are scaled blocks."""
+        assert self.freeing and region.scales
+        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier)
+        for run in range(count):
+            sums = np.zeros(freed.shape[1:], self.inner.carrier)
+            self._sum_run(a, b, run, sums, region._replace(scales=None))
+            freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
+        self._check_no_nan(freed)
+        return freed
+
+    def _check_no_nan(self, sums: NDArray) -> None:
         if not self.within.has_nan and np.isnan(sums).any():
             raise ValueError(f"{self.within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
-        return sums.astype(self.outer.carrier, copy=False)
+
+    def _sum_run(self, a: NDArray, b: NDArray, run: int, out: NDArray, region: Region) -> None:
+        """Sum one run into zeros."""
+        within = slice(run * self.size, (run + 1) * self.size)
+        at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
+        if region.scales:
+            blocks = slice(run * self.blocks, (run + 1) * self.blocks)
+            at = at._replace(scales=(np.ascontiguousarray(region.scales[0][:, blocks]), region.scales[1][blocks]))
+        self.inner.run(np.ascontiguousarray(a[:, within]), b[within], out, at)
 
     def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
         """(first row, results) of what the outer accumulator takes at once."""

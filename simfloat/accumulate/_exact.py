@@ -54,12 +54,10 @@ class Exact(Accumulator):
         if inside and exact_products and summands.high + growth - summands.low <= 53:
             # Every partial sum is a float64 number: the hardware's sum is exact in any order, and may be divided then.
             return _Plain()
-        _check_output(problem.output, problem.rounding)
-        to_nearest = problem.output == FP64
         if not inside or problem.divisor != 1:
-            _check_ends(problem.output, problem.rounding)
-            return Fractions(Fraction(problem.divisor), to_nearest)
-        return _Bins(_anchors(summands, growth), exact_products, to_nearest)
+            return fractions_for(problem)
+        _check_output(problem.output, problem.rounding)
+        return _Bins(_anchors(summands, growth), exact_products, problem.output == FP64)
 
     def __repr__(self) -> str:
         return self.maker
@@ -104,24 +102,31 @@ class _Bins(NamedTuple):
 
 
 class Fractions(NamedTuple):
-    """Sums one by one, of numbers anywhere in float64's range, and of totals that are to be divided."""
+    """Sums one by one, of numbers anywhere in float64's range, and of totals or blocks that are to be divided."""
 
     divisor: Fraction
     to_nearest: bool
+    block: int | None = None  # the products that are divided by their own scales
     carrier: FloatType = np.float64
     cost: float = 2000.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        scales = region.scales
         with np.errstate(invalid="ignore", over="ignore"):
             for i, j in np.ndindex(*out.shape):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
                 start = float(out[i, j])
                 special = _special(a[i], b[:, j], start)
-                out[i, j] = self._total(a[i], b[:, j], start) if special is None else special
+                divisors = scales[0][i] * scales[1][:, j] if scales else ()
+                out[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
 
-    def _total(self, row: NDArray, column: NDArray, start: float) -> float:
-        products = zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)
-        total = sum((x * y for x, y in products), Fraction(start)) / self.divisor
+    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], start: float) -> float:
+        products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
+        if self.block is not None:
+            firsts = range(0, len(products), self.block)
+            runs = (sum(products[first : first + self.block], Fraction(0)) for first in firsts)
+            products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
+        total = sum(products, Fraction(start)) / self.divisor
         near = _nearest(total)
         if self.to_nearest:
             return near
@@ -131,6 +136,16 @@ class Fractions(NamedTuple):
         is_odd = int(np.float64(near).view(np.int64)) % 2 == 1
         # Rounded to odd, an exact tie of a narrower format and what lies beside it stay apart.
         return near if rest == 0 or is_odd else math.nextafter(near, math.copysign(math.inf, rest))
+
+
+def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
+    """The engine for totals that are divided, or whose blocks are, or that may leave float64's range.
+
+    Raises ValueError for an output that such totals cannot be rounded to.
+    """
+    _check_output(problem.output, problem.rounding)
+    _check_ends(problem.output, problem.rounding)
+    return Fractions(Fraction(problem.divisor), problem.output == FP64, block)
 
 
 def _special(row: NDArray, column: NDArray, start: float) -> float | None:

@@ -14,9 +14,10 @@ from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Known, Problem, known_of
-from simfloat.accumulate.operand import take
-from simfloat.accumulate.scales import Scales, scaled
+from simfloat.accumulate.known import Problem, known_of
+from simfloat.accumulate.operand import Taken, Use, take
+from simfloat.accumulate.rescaled import engine_by_blocks
+from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.exactness import check_precision
@@ -24,7 +25,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan, round_all
-from simfloat.arithmetic.scaling import History, Whole
+from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, as_target, carrier_of
@@ -141,49 +142,55 @@ def prepare(
     options: Options,
     scales: Scales | None = None,
     initial: NDArray | None = None,
+    axes: tuple[int, int] = (-1, -2),
 ) -> Work:
-    """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape."""
-    inputs, accumulator, target, names, histories = options
+    """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape.
+
+    `axes` are those of both operands, the last or the one before it, along which products are summed.
+    """
+    inputs, accumulator, target, *_ = options
     if options.has_scales:
         _check_scaled(options, scales, initial)
-    divisor, own, factors = 1.0, None, None
+    draw = take_draw(target.stream, target.rounding, *accumulator.roundings, *(cast.rounding for cast in inputs or ()))
     if inputs:
-        left, right = inputs
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings, left.rounding, right.rounding)
-        x, s = take(a, left, draw, target, names[0], 255, histories[0])
-        y, t = take(b, right, draw, target, names[1], 254, histories[1])
-        accumulator, divisor = accumulator.for_inputs(left.format, right.format), s * t
+        left, right = _taken(a, b, options, draw, axes)
+        accumulator = accumulator.for_inputs(inputs[0].format, inputs[1].format)
+        scales = scales_of_blocks(left, right, axes, accumulator) or scales
     else:
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-        x, y = known_of(a), known_of(b)
+        left, right = Taken(known_of(a)), Taken(known_of(b))
         accumulator = accumulator.for_inputs(None, None)
-    if scales or accumulator.scales:
-        x, y, own = _with_scales(x, y, scales, accumulator)
-        divisor = scales.divisor if scales else divisor
-        factors = own and (facts_of(own.a), facts_of(own.b))
+    divisor = left.divisor * right.divisor * (scales.divisor if scales else 1.0)
     if divisor != 1.0 or options.has_scales:
         check_precision(target.format, target.rounding)  # of what is divided
-    start, addend = None, None
-    if initial is not None:
-        start = start_for(accumulator, initial, shape)
-        addend = facts_of(start)
+    x, y, own = with_scales(left.known, right.known, scales, axes, accumulator)
+    start = None if initial is None else start_for(accumulator, initial, shape)
+    factors = (facts_of(own.a), facts_of(own.b)) if own and accumulator.scales else None
+    addend = None if start is None else facts_of(start)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
-    assert x.array is not None and y.array is not None
-    engine = accumulator.engine(problem)
+    engine = engine_by_blocks(accumulator, problem, own) if own and not factors else accumulator.engine(problem)
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
+    assert x.array is not None and y.array is not None
     return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
+
+
+def _taken(a: NDArray, b: NDArray, options: Options, draw: Draw | None, axes: tuple[int, int]) -> tuple[Taken, Taken]:
+    """Both operands, taken to their formats."""
+    casts, target, names, histories = options.inputs, options.target, options.cast_operations, options.histories
+    assert casts is not None
+    left = take(a, casts[0], Use(names[0], 255, axes[0], histories[0]), draw, target)
+    return left, take(b, casts[1], Use(names[1], 254, axes[1], histories[1]), draw, target)
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
     """Refuse what casts that scale cannot be combined with."""
     if scales is not None:
         raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
-    whole = [cast.scale for cast in options.inputs or () if isinstance(cast.scale, Whole)]
+    whole = [cast.scale for cast in options.inputs or () if cast.scale is not None and cast.scale.is_whole]
     if whole and initial is not None:
         raise ValueError(
-            f"Sums that start from initial= would be divided by the scales of {whole[0]} as a whole: add it to the "
-            "result."
+            f"Sums that start from initial= would be divided with it by the scale of an operand as a whole, which "
+            f"{whole[0]} has: add it to the result."
         )
 
 
@@ -197,16 +204,3 @@ def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) 
     out = np.empty(shape, target.dtype)
     round_all(Elements(sums), out, target, work.draw)
     return out
-
-
-def _with_scales(
-    x: Known, y: Known, scales: Scales | None, accumulator: Accumulator
-) -> tuple[Known, Known, Scales | None]:
-    """The operands with their scales multiplied in, or as they are beside scales that the accumulator takes."""
-    if accumulator.scales:
-        if not scales:
-            block, format = accumulator.scales
-            raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
-        return x, y, scales
-    assert scales is not None
-    return scaled(x, scales.a, scales.block, -1), scaled(y, scales.b, scales.block, -2), None

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.accumulate.known import Known, known_of
 from simfloat.arithmetic._cast import Cast
+from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target
@@ -20,14 +21,26 @@ class Taken(NamedTuple):
 
     known: Known
     divisor: float = 1.0  # by which they are too large: the scale of all
+    blocks: BlockScales | None = None
 
 
-def take(
-    x: NDArray, cast: Cast, draw: Draw | None, target: Target, name: str | None, stage: int, history: History | None
-) -> Taken:
-    """The operand taken to the cast's format; the target's observer hears of it as the operation `name`, if any."""
-    format, observer = cast.format, target.observer if name else None
-    drawn = draw._replace(stage=stage) if draw and cast.rounding.is_stochastic else None
+class Use(NamedTuple):
+    """As what an operand is used."""
+
+    name: str | None  # the operation as which observers hear of its cast; None: they are not told
+    stage: int  # of a draw
+    axis: int  # that is summed over: -1 or -2 of its matrices
+    history: History | None  # what a delayed scaling follows from
+
+
+def take(x: NDArray, cast: Cast, use: Use, draw: Draw | None, target: Target) -> Taken:
+    """The operand taken to the cast's format; the target's observer hears of it."""
+    format, name, history = cast.format, use.name, use.history
+    observer = target.observer if name else None
+    drawn = draw._replace(stage=use.stage) if draw and cast.rounding.is_stochastic else None
+    if isinstance(cast.scale, Block):
+        elements, blocks = cast.apply_in_blocks(x, use.axis, drawn, observer, name or "")
+        return Taken(known_of(elements, format), blocks.whole, blocks)
     if cast.scale is not None:
         rounded, scale = cast.apply(x, drawn, observer, name or "", history)
         return Taken(known_of(rounded, format), scale or 1.0)

@@ -7,8 +7,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Inputs, Work, finish, options_of, prepare
-from simfloat.accumulate.engine import Region
+from simfloat.accumulate.engine import Region, TileScales
 from simfloat.accumulate.product import as_vectors
+from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Stream
 from simfloat.formats import FormatLike, Rounding
@@ -27,8 +28,8 @@ def partial_sums(
 ) -> NDArray[np.floating]:
     """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
 
-    A step is a product, a chunk of a unit, or a run of a blocked sum; the last one may be short. Each running sum is
-    rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`.
+    A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
+    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`.
 
     Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
     """
@@ -38,7 +39,10 @@ def partial_sums(
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
     work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
-    sums = _running_sums(work, a.size, accumulator.chunk, accumulator.resumes)
+    chunk, resumes = accumulator.chunk, accumulator.resumes
+    if work.scales and not accumulator.scales:
+        chunk, resumes = work.scales.block, not any(rounding.is_stochastic for rounding in accumulator.roundings)
+    sums = _running_sums(work, a.size, chunk, resumes)
     if not options.target.rounding.is_stochastic:
         return finish(sums, sums.shape, options, work)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
@@ -56,7 +60,13 @@ def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
         within = slice(first, min((i + 1) * chunk, terms))
         if not resumes:
             running[:] = 0.0
-        region = Region(0, 1, 1, work.draw)
+        region = Region(0, 1, 1, work.draw, scales=work.scales and _within(work.scales, within))
         engine.run(np.ascontiguousarray(row[:, within]), column[within], running, region)
         sums[i] = running[0, 0]
     return sums
+
+
+def _within(scales: Scales, products: slice) -> TileScales:
+    """The scales of the blocks of some products, which start where a block does."""
+    blocks = slice(products.start // scales.block, -(-products.stop // scales.block))
+    return scales.a[:, blocks].astype(np.float64), scales.b[blocks].astype(np.float64)

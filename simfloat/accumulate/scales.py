@@ -10,9 +10,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import Known, first_stranger
+from simfloat.accumulate.operand import Taken
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
-from simfloat.formats import Format
+from simfloat.formats import E4M3, E8M0, Format
 
 
 class Scales(NamedTuple):
@@ -22,6 +23,7 @@ class Scales(NamedTuple):
     b: NDArray  # (..., blocks, n)
     block: int  # products a block; the last one may be short
     divisor: float = 1.0  # by which sums of scaled products are too large
+    divide: bool | None = None  # sums of blocks are divided by them, or multiplied; None: operands are multiplied
 
 
 def unpacked(a: Any, b: Any, scales: Any = None) -> tuple[Any, Any, Any]:
@@ -98,6 +100,63 @@ def _check(name: str, values: NDArray, format: Format | None) -> None:
         place, what = first_stranger(np.abs(values), format), f"an {format} number"
     if place is not None:
         raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
+
+
+def scales_of_blocks(left: Taken, right: Taken, axes: tuple[int, int], accumulator: Accumulator) -> Scales | None:
+    """The scales that casts gave to blocks of one or of both operands; None if there are no blocks.
+
+    The other operand's are ones. Raises ValueError for blocks of two sizes, or of another kind than the accumulator's.
+    """
+    given = [taken.blocks for taken in (left, right) if taken.blocks]
+    if not given:
+        return None
+    one, other = given[0], given[-1]
+    if one.block != other.block:
+        raise ValueError(f"Both operands must have blocks of one size along k; a has {one.block}, b has {other.block}.")
+    for blocks in given:
+        if accumulator.scales and accumulator.scales != (blocks.block, blocks.format):
+            block, format = accumulator.scales
+            raise ValueError(
+                f"{accumulator} takes blocks of {block} products with {format} scales, got blocks of {blocks.block} "
+                f"with {blocks.format} scales."
+            )
+    # Powers of two serve either way.
+    divide = one.divide if one.format != E8M0 else other.divide
+    values = [_values_of(taken, axis, one.block, divide) for taken, axis in zip((left, right), axes, strict=True)]
+    return Scales(values[0], values[1], one.block, divide=divide)
+
+
+def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
+    """An operand's scales, as what divides sums or as what multiplies them."""
+    blocks, array = taken.blocks, taken.known.array
+    if blocks is None:
+        assert array is not None
+        shape = list(array.shape)
+        shape[axis] = -(-shape[axis] // block)
+        return np.ones(shape)
+    if blocks.divide == divide:
+        return blocks.values
+    if blocks.format != E8M0:
+        raise ValueError(
+            f"Sums of blocks cannot be divided by FP32 scales and multiplied with {E4M3} ones at once: scale both "
+            "operands by blocks of one kind."
+        )
+    return 1.0 / blocks.values.astype(np.float64)
+
+
+def with_scales(
+    x: Known, y: Known, scales: Scales | None, axes: tuple[int, int], accumulator: Accumulator
+) -> tuple[Known, Known, Scales | None]:
+    """The operands, with their scales multiplied in unless these remain: for the accumulator, or for sums of blocks."""
+    if accumulator.scales and not scales:
+        block, format = accumulator.scales
+        raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
+    if not scales or accumulator.scales:
+        return x, y, scales
+    # An exact sum of scaled products is one of products of scaled operands.
+    if scales.divide is None or (accumulator.result is None and not scales.divide):
+        return scaled(x, scales.a, scales.block, axes[0]), scaled(y, scales.b, scales.block, axes[1]), None
+    return x, y, scales
 
 
 def scaled(known: Known, scales: NDArray, block: int, axis: int) -> Known:

@@ -2,6 +2,7 @@
 
 from simfloat.arithmetic._cast import Cast, as_cast, cast, scaled
 from simfloat.arithmetic._round import round
+from simfloat.arithmetic.block_scaling import block
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.catalog import FUNCTIONS as _FUNCTIONS
 from simfloat.arithmetic.codes import decode, encode, to_hex
@@ -20,6 +21,7 @@ __all__ = [
     "GivenBits",
     "Observer",
     "as_cast",
+    "block",
     "block_quantize",
     "cast",
     "decode",

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
@@ -31,9 +32,10 @@ def cast(format: FormatLike, rounding: Rounding = nearest_even, *, scale: Scalin
     Where a function or a policy asks for the format of operands, a bare Format means ``cast(format)``: to nearest
     even, not saturating. Immutable; prints as the call that makes it.
 
-    With a `scale`, :func:`per_tensor` or :func:`delayed`, numbers x become q = round(x * s), the exact product rounded
-    once, saturating whatever the mode says of that. A contraction then sums products of such q, and its sums are
-    divided by the scales of both operands, exactly, before the one rounding to the output format.
+    With a `scale`, :func:`per_tensor`, :func:`delayed` or :func:`block`, numbers x become q = round(x * s), the exact
+    product rounded once, saturating whatever the mode says of that. A contraction then sums products of such q, and
+    divides its sums by the scales of both operands, exactly: before the one rounding to the output format, or block by
+    block.
 
     Raises ValueError for what is no format, no rounding mode or no scaling, and for a scale of a format that float32
     does not hold.
@@ -113,8 +115,8 @@ class Cast:
         `operation`.
         """
         if isinstance(self.scale, Whole):
-            factor = self.scale.scale(x, self.format, history)
-            return self._multiplied(x, factor, draw, observer, operation), factor
+            factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
+            return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw), factor
         target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
@@ -122,13 +124,17 @@ class Cast:
         round_planned(Elements(flat(x)), plan, out, target, draw)
         return out, None
 
-    def _multiplied(
-        self, x: NDArray, factor: float, draw: Draw | None, observer: Observer | None, operation: str
-    ) -> NDArray[np.floating]:
-        """The exact products with a scale, rounded once."""
+    def apply_in_blocks(
+        self, x: NDArray, axis: int, draw: Draw | None = None, observer: Observer | None = None, operation: str = ""
+    ) -> tuple[NDArray[np.floating], BlockScales]:
+        """The rounded numbers of matrices `x` (..., rows, columns) with the scales of blocks along `axis`, -1 or -2."""
+        assert isinstance(self.scale, Block)
+        return self.scale.quantize(x, self._target(x, observer, operation), axis, draw)
+
+    def _target(self, x: NDArray, observer: Observer | None, operation: str) -> Target:
+        """Where scaled numbers go: they saturate."""
         dtype = result_dtype([x], self.format)
-        target = Target(self.format, self.rounding.saturating(), dtype, observer=observer, operation=operation)
-        return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw)
+        return Target(self.format, self.rounding.saturating(), dtype, observer=observer, operation=operation)
 
     def __repr__(self) -> str:
         return self._call(repr)

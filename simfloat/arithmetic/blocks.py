@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.functions import multiply
+from simfloat.arithmetic.block_elements import RULES, Blocks, repeated, scaled_by_powers, scaled_in_two_levels
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.stream import Stream, check_stream
+from simfloat.arithmetic.scaling import LARGEST
+from simfloat.arithmetic.stream import Stream, check_stream, take_draw
 from simfloat.arithmetic.target import Target, check_rounding, result_dtype
-from simfloat.formats import E4M3, E8M0, FP32, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import E4M3, E8M0, Format, FormatLike, Rounding, as_format, nearest_even
 from simfloat.formats.integers import is_integer
-
-LARGEST = np.float32(FP32.max)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ class BlockScaled:
 
         Exact if `tensor_scale` is 1, else the exact quotient rounded to float64.
         """
-        scales = _repeated(self.scales, self.block, self.axis, self.elements.shape)
+        scales = repeated(self.scales, self.block, self.axis, self.elements.shape)
         return self.elements.astype(np.float64) * scales / self.tensor_scale
 
 
@@ -94,9 +92,13 @@ def block_quantize(
     check_stream(stream)
     x = as_operand(x)
     block, axis = _checked(x, format, block, scale, rule, axis)
+    blocks, draw = Blocks(block, axis), take_draw(stream, rounding)
+    target = Target(format, rounding.saturating(), result_dtype([x], format))
     if scale == E4M3:
-        return _quantize_two_levels(x, format, block, axis, rounding.saturating(), stream)
-    return _quantize_powers(x, format, block, RULES[rule], axis, rounding.saturating(), stream)
+        elements, scales, tensor_scale = scaled_in_two_levels(x, blocks, target, draw)
+        return BlockScaled(elements, scales, block, axis, tensor_scale)
+    elements, scales = scaled_by_powers(x, blocks, target, RULES[rule], draw)
+    return BlockScaled(elements, scales, block, axis)
 
 
 def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule: str, axis: int) -> tuple[int, int]:
@@ -107,9 +109,7 @@ def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule:
         raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
     if scale == E4M3 and rule != "floor":
         raise ValueError(f"rule={rule!r} chooses among powers of two: it needs scale=E8M0, got {scale}.")
-    most = float(LARGEST) / (E4M3.max if scale == E4M3 else 1.0)
-    if not format.fits_float32 or format.max > most:
-        raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")
+    check_elements(format, scale)
     if block is None:
         block = 16 if scale == E4M3 else 32
     if not is_integer(block, 1):
@@ -121,84 +121,8 @@ def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule:
     return int(block), int(axis) % x.ndim
 
 
-Rule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
-
-
-def _quantize_powers(
-    x: NDArray, format: Format, block: int, rule: Rule, axis: int, rounding: Rounding, stream: Stream | None
-) -> BlockScaled:
-    """Scales that are powers of two."""
-    amax = _largest(x, block, axis).astype(np.float64)
-    exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, format)), E8M0.emin)
-    usable = np.isfinite(amax) & (exponents <= E8M0.emax)
-    exponents = np.where(usable, exponents, 0)
-    reciprocals = _repeated(np.ldexp(np.ones(1, x.dtype), -exponents), block, axis, x.shape)
-    elements = multiply(_without_unusable(x, usable, format, block, axis), reciprocals, format, rounding, stream=stream)
-    scales = np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
-    return BlockScaled(elements, scales, block, axis)
-
-
-def _quantize_two_levels(
-    x: NDArray, format: Format, block: int, axis: int, rounding: Rounding, stream: Stream | None
-) -> BlockScaled:
-    """A scale for all, and E4M3 scales for blocks; every operation is one of float32."""
-    one, most, most_scale = np.float32(1), np.float32(format.max), np.float32(E4M3.max)
-    with np.errstate(all="ignore"):
-        single = x.astype(np.float32)
-        amax = _largest(single, block, axis)
-        usable = np.isfinite(amax)
-        greatest = np.max(amax, initial=np.float32(0), where=usable)
-        tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
-        # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
-        exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
-        scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
-        factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
-        scaled = _without_unusable(single, usable, format, block, axis)
-        scaled = np.clip(scaled * _repeated(np.where(usable, factors, one), block, axis, x.shape), -most, most)
-    elements = round_array(scaled, Target(format, rounding, result_dtype([x], format), stream))
-    return BlockScaled(elements, scales.astype(result_dtype([x], E4M3)), block, axis, float(tensor_scale))
-
-
-def _largest(x: NDArray, block: int, axis: int) -> NDArray:
-    """The largest magnitude of each block; NaN where there is one."""
-    return np.maximum.reduceat(np.abs(x), np.arange(0, x.shape[axis], block), axis)
-
-
-def _repeated(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> NDArray:
-    """For every element of an array of this shape what its block has."""
-    spread = np.repeat(scales, block, axis)
-    return spread[(slice(None),) * axis + (slice(shape[axis]),)]
-
-
-def _without_unusable(x: NDArray, usable: NDArray, format: Format, block: int, axis: int) -> NDArray:
-    """`x` with the elements of blocks that have no scale replaced."""
-    if usable.all():
-        return x
-    substitute = x.dtype.type(np.nan if format.has_nan else 0.0)
-    return np.where(_repeated(usable, block, axis, x.shape), x, substitute)
-
-
-def _floor(amax: NDArray, format: Format) -> NDArray:
-    return np.frexp(amax)[1] - 1 - format.emax
-
-
-def _ceil(amax: NDArray, format: Format) -> NDArray:
-    fraction, exponent = np.frexp(amax)  # the fraction of a power of two is 0.5
-    return exponent - (fraction == 0.5) - format.emax
-
-
-def _rceil(amax: NDArray, format: Format) -> NDArray:
-    fraction, exponent = np.frexp(amax)
-    most_fraction, most_exponent = np.frexp(format.max)
-    # The quotient of the fractions lies between 1/2 and 2.
-    return exponent - most_exponent + (fraction > most_fraction)
-
-
-def _even(amax: NDArray, format: Format) -> NDArray:
-    fraction, exponent = np.frexp(amax)
-    units = 2.0**format.precision
-    return exponent - 1 + (np.rint(fraction * units) == units) - format.emax
-
-
-#: The exponent of a block's scale, by name; functions of the blocks' largest magnitudes and the element format.
-RULES: dict[str, Rule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}
+def check_elements(format: Format, scale: Format) -> None:
+    """Raise ValueError for elements that scales of this format cannot have."""
+    most = float(LARGEST) / (E4M3.max if scale == E4M3 else 1.0)
+    if not format.fits_float32 or format.max > most:
+        raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")

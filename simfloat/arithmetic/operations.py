@@ -15,9 +15,9 @@ from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
-from simfloat.arithmetic.stream import Draw, Stream, check_stream, take_draw
+from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, check_stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding
-from simfloat.formats import Rounding, as_format
+from simfloat.formats import FP64, Rounding, as_format, nearest_even
 
 
 def operate(
@@ -52,6 +52,24 @@ def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: D
     """The same as part of a call whose draw is already taken; the observer is told of the target's operation."""
     route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
     return _computed(route, arrays, target, draw)
+
+
+def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
+    """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
+    route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
+    shape, vectors = aligned(arrays)
+    out = np.empty(shape, target.dtype)
+    route.source(route, vectors, out.size).round_block(route.plan, 0, out.size, NO_WORDS, out.reshape(-1))
+    return out
+
+
+def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
+    """The exact results rounded to odd in float64, by this thread alone."""
+    route = route_of(operation, FP64, nearest_even, False, machine_of(*arrays))
+    shape, vectors = aligned(arrays)
+    out = np.empty(shape)
+    route.exact(*vectors, *route.nothing, route.sign, out.reshape(-1))
+    return out
 
 
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:

@@ -25,6 +25,11 @@ HISTORY = 1024
 class Scaling:
     """How a cast finds its scales: made by :func:`per_tensor`, :func:`delayed` or :func:`block`."""
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether an operand has a scale as a whole, by which sums are divided in the end."""
+        return True
+
     def check(self, format: Format) -> None:
         """Raise ValueError for a format that it cannot scale to."""
         if not format.fits_float32:
@@ -57,7 +62,7 @@ class PerTensor(Whole):
     def scale(self, x: NDArray, format: Format, history: History | None) -> float:
         """max / amax of `x` itself."""
         amax = largest_magnitude(x)
-        return quotient(format.max, amax) if np.isfinite(amax) and amax > 0 else 1.0
+        return float(quotients(format.max, amax)) if np.isfinite(amax) and amax > 0 else 1.0
 
     def __repr__(self) -> str:
         return "per_tensor()"
@@ -101,7 +106,7 @@ class Delayed(Whole):
             )
         amax = history.greatest
         history.note(largest_magnitude(x), self.history)
-        return 1.0 if amax is None else quotient(format.max * 2.0**-self.margin, amax)
+        return 1.0 if amax is None else float(quotients(format.max * 2.0**-self.margin, amax))
 
     def __repr__(self) -> str:
         given = {"history": (self.history, HISTORY), "margin": (self.margin, 0)}
@@ -138,7 +143,7 @@ def largest_magnitude(x: NDArray) -> np.float32:
         return np.float32(np.maximum(np.max(x), -np.min(x)))
 
 
-def quotient(most: float, amax: Any) -> float:
-    """most / amax as a float32 division, inside float32's positive numbers; of arrays too."""
+def quotients(most: float, amax: Any) -> Any:
+    """most / amax as float32 divisions, inside float32's positive numbers."""
     with np.errstate(all="ignore"):
-        return float(np.clip(np.float32(most) / np.float32(amax), SMALLEST, LARGEST))
+        return np.clip(np.float32(most) / np.float32(amax), SMALLEST, LARGEST)

@@ -31,6 +31,7 @@ CALLS: dict[str, Callable] = {
     "Format": formats.Format,
     "p3109": formats.p3109,
     "stochastic": formats.stochastic,
+    "block": arithmetic.block,
     "cast": arithmetic.cast,
     "delayed": arithmetic.delayed,
     "per_tensor": arithmetic.per_tensor,

@@ -30,6 +30,8 @@ def test_stages_of_a_draw_have_bits_of_their_own():
 SCALED = (
     sf.scaled("e4m3", sf.per_tensor()), sf.cast(sf.E5M2, sf.toward_zero, scale=sf.per_tensor()),
     sf.scaled(sf.E4M3, sf.delayed()), sf.scaled(sf.E4M3, sf.delayed(16, margin=1)),
+    sf.scaled(sf.E4M3, sf.block(32, sf.E8M0)), sf.scaled(sf.E2M1, sf.block((16, 16), sf.E4M3)),
+    sf.scaled(sf.E4M3, sf.block(128, "fp32")), sf.scaled(sf.E4M3, sf.block(32, sf.E8M0, rule="floor")),
 )  # fmt: skip
 
 
@@ -38,6 +40,8 @@ def test_scaled_casts_show_their_scale():
     assert [str(cast) for cast in SCALED] == [
         "cast(E4M3, scale=per_tensor())", "cast(E5M2, toward_zero, scale=per_tensor())",
         "cast(E4M3, scale=delayed())", "cast(E4M3, scale=delayed(history=16, margin=1))",
+        "cast(E4M3, scale=block(32, E8M0))", "cast(E2M1, scale=block((16, 16), E4M3))",
+        "cast(E4M3, scale=block(128, FP32))", "cast(E4M3, scale=block(32, E8M0, rule='floor'))",
     ]  # fmt: skip
     assert not SCALED[0].is_plain and SCALED[0].unscaled == sf.cast(sf.E4M3)
 

@@ -69,6 +69,10 @@ plain = (
 accumulators = plain | blocked() | st.just(sf.exact)
 
 scalings = st.just(sf.per_tensor()) | st.builds(sf.delayed, st.integers(1, 2000), st.integers(-64, 64))
+sizes = st.integers(1, 2**40) | st.tuples(st.integers(1, 200), st.integers(1, 200))
+scalings |= valid(
+    sf.block, sizes, st.sampled_from([sf.E8M0, sf.E4M3, sf.FP32]), rule=st.none() | st.sampled_from(["floor", "even"])
+)
 
 VALUES = {
     "operand format": formats | valid(sf.cast, formats, roundings, scale=st.none() | scalings),

@@ -1,0 +1,87 @@
+"""Sums by blocks of scaled operands: each block's sum is freed of its two scales before it joins the running total."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate._blocked import Blocked, Runs
+from simfloat.accumulate._exact import fractions_for
+from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine
+from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.known import UNITY, Known, Problem
+from simfloat.accumulate.scales import Scales
+from simfloat.arithmetic.exactness import odd_suffices
+from simfloat.arithmetic.operations import compute_alone, odd_results
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.formats import Format, Rounding, nearest_even
+
+
+def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales) -> Engine:
+    """The engine that sums each block from zero by the accumulator, divides by its two scales, and rounds and adds it.
+
+    Both happen in the accumulator's format and mode, one block after the other; an exact sum is rounded in the end.
+    """
+    format, divide = accumulator.result, bool(scales.divide)
+    if format is None:
+        return fractions_for(problem, scales.block)
+    mode, blocks = _mode(accumulator), -(-problem.depth // scales.block)
+    inner = accumulator.engine(Problem(problem.a, problem.b, min(scales.block, problem.depth), format))
+    _check_draws(format, mode)
+    freeing = _Freeing("divide" if divide else "multiply", format, mode)
+    outer = freeing.total.engine(Problem(freeing.results, UNITY, blocks, format, start=problem.start))
+    stages, steps = freeing.total.stages, accumulator.steps(scales.block)
+    return Runs(scales.block, 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
+
+
+def _mode(accumulator: Accumulator) -> Rounding:
+    """The mode in which an accumulator's results are rounded."""
+    while isinstance(accumulator, Blocked):
+        accumulator = accumulator.outer
+    return getattr(accumulator, "rounding", nearest_even)
+
+
+class _Freeing(NamedTuple):
+    """How sums of blocks are freed of their scales, and what is known of the results."""
+
+    operation: str  # divide or multiply
+    format: Format
+    rounding: Rounding
+
+    @property
+    def total(self) -> Sequential:
+        """The accumulator of the results. One that draws rounds them too, for it knows the place of a draw."""
+        return Sequential(
+            self.format, rounding=self.rounding, products=self.format if self.rounding.is_stochastic else None
+        )
+
+    @property
+    def results(self) -> Known:
+        """What is known of the results."""
+        if self.rounding.is_stochastic:
+            return Known(Facts(53, -1074, -1074, 1024, False), None, False)
+        smallest = self.format.emin - self.format.mantissa_bits
+        facts = Facts(self.format.precision, smallest, smallest, self.format.emax + 1, False)
+        return Known(facts, self.format, self.format.fits_float32)
+
+    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+        """The sums (rows, columns) of a block without its scales: a of the rows, b of the columns."""
+        # Scales have at most 24 bits: their products are float64 numbers.
+        scales = a.astype(np.float64)[:, np.newaxis] * b.astype(np.float64)
+        if not self.rounding.is_stochastic:
+            target = Target(self.format, self.rounding, carrier_of(self.format))
+            return compute_alone(self.operation, [sums, scales], target)
+        return odd_results(self.operation, [sums, scales])
+
+
+def _check_draws(format: Format, rounding: Rounding) -> None:
+    """Raise ValueError if a draw would read more of a quotient than float64 holds."""
+    if rounding.is_stochastic and not odd_suffices(format, rounding):
+        raise ValueError(
+            f"Sums of blocks that are divided by their scales are known to 53 bits, too few to round them to {format} "
+            f"with {rounding.bits} random bits; use fewer."
+        )

@@ -1,0 +1,246 @@
+"""Sums of products of operands scaled block by block, against a computation by fractions."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from simfloat.selftest.orders import Arithmetic, sequential_dot
+from tests.bits import assert_bits
+from tests.scalar_casts import block_dot, block_scales, elements
+
+ACCUMULATORS = (
+    sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),
+    sf.sequential(sf.BF16, products=sf.FP32), sf.pairwise(sf.FP32), sf.kahan(sf.BF16),
+    sf.blocked(3, sf.FP16, sf.sequential(sf.FP32, sf.toward_zero)), sf.fused(4, 13), sf.exact,
+    sf.tensor_core("hopper"), sf.tensor_core("ada"), sf.tensor_core("blackwell"),
+)  # fmt: skip
+MX, MX_FLOOR = sf.block(4, sf.E8M0), sf.block(4, sf.E8M0, rule="floor")
+FINE, SQUARE = sf.block(4, sf.FP32), sf.block((2, 4), sf.FP32)
+
+
+def spread(rng, shape):
+    """Numbers whose rows and columns differ by many binades."""
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape)
+
+
+def product_of(a, b, casts, accumulate, output, **options):
+    """The product by the scalar computation."""
+    (left, right), along = casts, casts[0].scale.along
+    s, t = block_scales(a, left.format, left.scale), block_scales(b.T, right.format, right.scale)
+    divide = left.scale.format == sf.FP32
+    factor, other = (s, t) if divide else (1 / s, 1 / t)
+    q = elements(a, left.format, np.repeat(factor, along, 1)[:, : a.shape[1]])
+    r = elements(b.T, right.format, np.repeat(other, along, 1)[:, : a.shape[1]])
+    formats = left.format, right.format
+    return np.array([
+        [block_dot(q[i].tolist(), r[j].tolist(), (s[i] * t[j]).tolist(), formats, along, accumulate, output, divide,
+                   **options) for j in range(len(r))]
+        for i in range(len(q))
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
+@pytest.mark.parametrize("depth", [1, 4, 11])
+@pytest.mark.parametrize("scales", [(FINE, SQUARE), (MX, MX_FLOOR)], ids=str)
+def test_a_blocks_sum_is_divided_by_its_two_scales_and_added_to_the_running_total(scales, depth, accumulate, rng):
+    a, b = spread(rng, (3, depth)), spread(rng, (depth, 5))
+    formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
+    casts = tuple(map(sf.scaled, formats, scales))
+    got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.BF16)
+    want = product_of(a, b, casts, accumulate, sf.BF16)
+    assert np.isfinite(want).all() and (want != 0).any()
+    assert_bits(got, want)
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.pairwise(sf.BF16), sf.tensor_core("hopper")], ids=str)
+@pytest.mark.parametrize("shape", [(1, 64, 1), (130, 8, 3), (3, 9, 130), (0, 5, 2), (2, 5, 0), (2, 0, 3)], ids=str)
+def test_tall_short_and_empty_products(accumulate, shape, rng):
+    m, k, n = shape
+    a, b = spread(rng, (m, k)), spread(rng, (k, n))
+    casts = sf.scaled(sf.E4M3, FINE), sf.scaled(sf.E4M3, SQUARE)
+    got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.FP32)
+    accumulate = sf.sequential(accumulate) if isinstance(accumulate, sf.Format) else accumulate
+    assert_bits(got, product_of(a, b, casts, accumulate, sf.FP32) if m * k else np.zeros((m, n)))
+
+
+@pytest.mark.parametrize("scale", [MX, FINE, sf.block(4, sf.E4M3)], ids=str)
+def test_threads_batches_and_transposes_change_no_bit(scale, rng):
+    cast = sf.scaled(sf.E2M1, scale)
+    a, b = spread(rng, (2, 40, 36)), spread(rng, (2, 36, 70))
+    whole = sf.matmul(a[1], b[1], inputs=cast, accumulate=sf.BF16)
+    threads = sf.get_threads()
+    try:
+        for count in (1, 3):
+            sf.set_threads(count)
+            if scale.format != sf.E4M3:  # NVFP4 has one more scale for all of an operand
+                assert_bits(sf.matmul(a, b, inputs=cast, accumulate=sf.BF16)[1], whole)
+            assert_bits(sf.matmul(np.asfortranarray(a[1]), b[1], inputs=cast, accumulate=sf.BF16), whole)
+            assert_bits(sf.matmul(b[1].T, a[1].T, inputs=cast, accumulate=sf.BF16), whole.T)
+    finally:
+        sf.set_threads(threads)
+
+
+def test_float64_data_at_the_ends_of_the_range_zeros_infinities_and_nan():
+    big, small = 1e300, 5e-324
+    a = np.array([[big, 1.0, 0.0, 0.0, small, -0.0, small, 2.0, np.inf, 1.0, 2.0, 3.0],
+                  [np.nan, 1.0, 1.0, 1.0, 2.0**-140, 0, 0, 0, 0.0, -0.0, 0.0, 0.0]])  # fmt: skip
+    b = np.ones((12, 1))
+    fine, mx = sf.scaled(sf.E4M3, FINE), sf.scaled(sf.E4M3, MX)
+    q, scales = fine.apply_in_blocks(a, -1)
+    assert scales.values.tolist() == [[1.0, 224.0, 1.0], [1.0, float(sf.FP32.max), 1.0]]
+    assert_bits(q[0], [448.0, 1.0, 0, 0, 0, -0.0, 0, 448, 448, 1, 2, 3])
+    q, scales = mx.apply_in_blocks(a, -1)
+    assert_bits(scales.values, [[np.nan, 2.0**-7, np.nan], [np.nan, 2.0**-127, 2.0**-127]])
+    for accumulate in (sf.FP32, sf.exact):
+        got = sf.matmul(a, b, inputs=(fine, sf.E4M3), accumulate=accumulate, output=sf.FP32)
+        assert got[0, 0] == 448 + 1 + 2 + 448 + 1 + 2 + 3 and np.isnan(got[1, 0])
+        assert np.isnan(sf.matmul(a, b, inputs=(mx, sf.E4M3), accumulate=accumulate, output=sf.FP32)).all()
+    ends = sf.matmul(a[1:, 4:], b[4:], inputs=(mx, sf.E4M3), accumulate=sf.FP32)
+    # X is 2^-127, and 2^-140 of it a number below E4M3's subnormal ones.
+    assert ends == 0.0
+    assert sf.matmul([[2.0**-130]], [[1.0]], inputs=(mx, sf.E4M3), accumulate=sf.FP32) == 2.0**-130
+
+
+NVFP4 = sf.scaled(sf.E2M1, sf.block(16, sf.E4M3))
+
+
+def test_nvfp4_elements_and_scales_are_those_of_block_quantize(rng):
+    a, b = spread(rng, (3, 40)), spread(rng, (40, 2))
+    x, y = sf.block_quantize(a, sf.E2M1, scale=sf.E4M3), sf.block_quantize(b, sf.E2M1, scale=sf.E4M3, axis=0)
+    q, scales = NVFP4.apply_in_blocks(a, -1)
+    assert_bits(q, x.elements)
+    assert_bits(scales.values, x.scales)
+    assert scales.whole == x.tensor_scale != 1.0
+    got = sf.matmul(a, b, inputs=NVFP4, accumulate=sf.exact, output=sf.FP32)
+    assert_bits(got, sf.matmul(x, y, accumulate=sf.exact, output=sf.FP32))
+    # In steps: scales of blocks where blocks end, those of whole operands in the end.
+    whole = Fraction(x.tensor_scale) * Fraction(y.tensor_scale)
+    factors = np.einsum("ib,bj->ijb", x.scales, y.scales)
+    want = [
+        [
+            block_dot(x.elements[i].tolist(), y.elements[:, j].tolist(), factors[i, j].tolist(), (sf.E2M1,) * 2, 16,
+                      sf.sequential(sf.BF16), sf.BF16, divide=False)
+            for j in range(2)
+        ]
+        for i in range(3)
+    ]  # fmt: skip
+    want = [[round_value(Fraction(total) / whole, sf.FP32, sf.nearest_even) for total in row] for row in want]
+    assert_bits(sf.matmul(a, b, inputs=NVFP4, accumulate=sf.BF16, output=sf.FP32), want)
+
+
+@pytest.mark.parametrize(
+    "elements, scale",
+    [
+        (sf.E2M1, sf.block(16, sf.E4M3)),
+        (sf.E2M1, sf.block(32, sf.E8M0)),
+        (sf.E4M3, sf.block(32, sf.E8M0)),
+        (sf.E4M3, sf.block((32, 32), sf.E8M0)),
+    ],
+)
+def test_units_with_block_scales_take_them_themselves(elements, scale, rng):
+    cast = sf.scaled(elements, scale)
+    a, b = spread(rng, (5, 70)).astype(np.float32), spread(rng, (70, 90)).astype(np.float32)
+    (q, s), (r, t) = cast.apply_in_blocks(a, -1), cast.apply_in_blocks(b, -2)
+    unit = sf.tensor_core("blackwell", elements, scales=(scale.along, scale.format))
+    pad = -70 % scale.along
+    q, r = np.pad(q, ((0, 0), (0, pad))), np.pad(r, ((0, pad), (0, 0)))
+    want = sf.matmul(q, r, scales=(s.values, t.values), accumulate=unit, output=sf.FP32)
+    for accumulate in (unit, sf.tensor_core("blackwell", scales=(scale.along, scale.format))):
+        got = sf.matmul(a, b, inputs=cast, accumulate=accumulate)
+        assert_bits(got, sf.divide(want, s.whole * t.whole, sf.FP32))
+
+
+def test_stochastic_accumulators_draw_for_freed_sums_and_totals_at_the_places_of_blocked_ones(rng):
+    a, b = spread(rng, (2, 10)), spread(rng, (10, 3))
+    rounding, cast = sf.stochastic(9), sf.scaled(sf.E4M3, FINE)
+    accumulate = sf.sequential(sf.BF16, rounding)
+    got = sf.matmul(a, b, inputs=cast, accumulate=accumulate, stream=sf.BitStream(5))
+    (q, s), (r, t) = cast.apply_in_blocks(a, -1), cast.apply_in_blocks(b, -2)
+    for i, j in np.ndindex(2, 3):
+        do, total = Arithmetic(sf.BF16, rounding, i * 3 + j, 5), 0.0
+        for run in range(3):
+            k = slice(4 * run, 4 * run + 4)
+            inner = sequential_dot(q[i, k].tolist(), r[k, j].tolist(), sf.BF16, rounding, None, element=i * 3 + j,
+                                   seed=5, stage=3, step=4 * run)  # fmt: skip
+            freed = do("divide", inner, float(s.values[i, run]) * float(t.values[run, j]), step=run, stage=1)
+            total = do("add", total, freed, step=run, stage=0)
+        assert got[i, j] == total
+    with pytest.raises(ValueError, match="known to 53 bits, too few to round them to FP32 with 32 random bits"):
+        sf.matmul(a, b, inputs=cast, accumulate=sf.sequential(sf.FP32, sf.stochastic()), stream=sf.BitStream(5))
+
+
+def test_stochastic_elements_stay_on_both_sides_of_the_scaled_number(rng):
+    x = spread(rng, (4, 32))
+    cast = sf.cast(sf.E2M1, sf.stochastic(), scale=sf.block(16, sf.E4M3))
+    assert_bits(
+        cast.apply_in_blocks(x, -1, sf.arithmetic.stream.Draw(0, 3))[0],
+        sf.block_quantize(x, sf.E2M1, scale=sf.E4M3, rounding=sf.stochastic(), stream=sf.BitStream(3)).elements,
+    )
+
+
+def test_the_running_total_starts_from_initial(rng):
+    a, b, c = spread(rng, (3, 9)), spread(rng, (9, 2)), sf.round(spread(rng, (3, 2)), sf.FP32)
+    casts = (sf.scaled(sf.E4M3, FINE),) * 2
+    for accumulate in (sf.sequential(sf.FP32), sf.exact):
+        got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.FP32, initial=c)
+        for i, j in np.ndindex(3, 2):
+            want = product_of(a[i : i + 1], b[:, j : j + 1], casts, accumulate, sf.FP32, start=float(c[i, j]))
+            assert_bits(got[i : i + 1, j : j + 1], want)
+
+
+def test_partial_sums_stop_after_every_block(rng):
+    x, y = spread(rng, 11), spread(rng, 11)
+    for cast, accumulate in ((sf.scaled(sf.E4M3, FINE), sf.FP32),
+                             (sf.scaled(sf.E4M3, sf.block(32, sf.E8M0)),
+                              sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)))):  # fmt: skip
+        sums = sf.partial_sums(x, y, inputs=cast, accumulate=accumulate)
+        assert len(sums) == -(-11 // cast.scale.along)
+        assert_bits(sums[-1], sf.dot(x, y, inputs=cast, accumulate=accumulate))
+    first = sf.dot(x[:4], y[:4], inputs=sf.scaled(sf.E4M3, FINE), accumulate=sf.FP32)
+    assert_bits(sf.partial_sums(x, y, inputs=sf.scaled(sf.E4M3, FINE), accumulate=sf.FP32)[0], first)
+
+
+def test_observers_hear_of_every_element_that_saturates_or_vanishes():
+    x = np.array([[500.0, 1.0, 1e-9, 1.0, 1.0, 1e-9, 1.0, 0.0]])
+    for scale, overflow in ((MX_FLOOR, 0), (sf.block(4, sf.E8M0), 0), (FINE, 0)):
+        recorder = sf.Recorder()
+        sf.matmul(
+            x, np.ones((8, 1)), inputs=(sf.scaled(sf.E4M3, scale), sf.E4M3), accumulate=sf.FP32, observer=recorder
+        )
+        heard = recorder.counts(operation="cast_input")
+        overflow = int(scale == MX_FLOOR)  # 500 is beyond 448
+        assert (heard["total"], heard["overflow"], heard["underflow"]) == (16, overflow, 2)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.block(0, sf.E8M0), "size of a block is a positive integer"),
+        (lambda: sf.block((1, 2, 3), sf.E8M0), "or a pair of elements across k"),
+        (lambda: sf.block(True, sf.E8M0), "size of a block is a positive integer"),
+        (lambda: sf.block(16, sf.FP16), "numbers of E8M0, E4M3 or FP32, got FP16"),
+        (lambda: sf.block(16, sf.E4M3, rule="floor"), "it needs E8M0 scales"),
+        (lambda: sf.block(16, sf.E8M0, rule="up"), "rule must be one of floor, ceil, rceil, even"),
+        (lambda: sf.scaled(sf.FP32, sf.block(16, sf.E4M3)), "Elements scaled by E4M3"),
+        (lambda: product((FINE, sf.block(8, sf.FP32))), "blocks of one size along k; a has 4, b has 8"),
+        (lambda: product((FINE, sf.block(4, sf.E4M3))), "scale both operands by blocks of one kind"),
+        (lambda: product((FINE, FINE), accumulate=UNIT), "takes blocks of 32 products with E8M0 scales, got"),
+        (lambda: product((sf.per_tensor(), sf.per_tensor()), accumulate=UNIT), "needs scales="),
+        (lambda: product((MX, MX), initial=np.float32(0.1).astype(float) / 3), "must hold numbers of FP32"),
+        (lambda: product((sf.block(4, sf.E4M3),) * 2, initial=1.0), "add it to the result"),
+    ],
+)  # fmt: skip
+def test_blocks_that_do_not_fit_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+UNIT = sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0))
+
+
+def product(scales, accumulate=sf.FP32, **options):
+    casts = tuple(sf.scaled(sf.E4M3, scale) for scale in scales)
+    return sf.matmul(np.ones((2, 8)), np.ones((8, 2)), inputs=casts, accumulate=accumulate, **options)
