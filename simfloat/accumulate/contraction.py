@@ -20,6 +20,7 @@ from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._cast import Cast, as_cast
+from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
@@ -50,6 +51,11 @@ class Options(NamedTuple):
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
     histories: Histories = (None, None)
+
+    @property
+    def has_blocks(self) -> bool:
+        """Whether a cast scales blocks of its operand."""
+        return self.inputs is not None and any(isinstance(cast.scale, Block) for cast in self.inputs)
 
     @property
     def has_scales(self) -> bool:
@@ -142,27 +148,26 @@ def prepare(
     options: Options,
     scales: Scales | None = None,
     initial: NDArray | None = None,
-    axes: tuple[int, int] = (-1, -2),
 ) -> Work:
     """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape.
 
-    `axes` are those of both operands, the last or the one before it, along which products are summed.
+    Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
     inputs, accumulator, target, *_ = options
     if options.has_scales:
         _check_scaled(options, scales, initial)
     draw = take_draw(target.stream, target.rounding, *accumulator.roundings, *(cast.rounding for cast in inputs or ()))
     if inputs:
-        left, right = _taken(a, b, options, draw, axes)
+        left, right = _taken(a, b, options, draw)
         accumulator = accumulator.for_inputs(inputs[0].format, inputs[1].format)
-        scales = scales_of_blocks(left, right, axes, accumulator) or scales
+        scales = scales_of_blocks(left, right, accumulator) or scales
     else:
         left, right = Taken(known_of(a)), Taken(known_of(b))
         accumulator = accumulator.for_inputs(None, None)
     divisor = left.divisor * right.divisor * (scales.divisor if scales else 1.0)
     if divisor != 1.0 or options.has_scales:
         check_precision(target.format, target.rounding)  # of what is divided
-    x, y, own = with_scales(left.known, right.known, scales, axes, accumulator)
+    x, y, own = with_scales(left.known, right.known, scales, accumulator)
     start = None if initial is None else start_for(accumulator, initial, shape)
     factors = (facts_of(own.a), facts_of(own.b)) if own and accumulator.scales else None
     addend = None if start is None else facts_of(start)
@@ -174,12 +179,12 @@ def prepare(
     return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
 
 
-def _taken(a: NDArray, b: NDArray, options: Options, draw: Draw | None, axes: tuple[int, int]) -> tuple[Taken, Taken]:
+def _taken(a: NDArray, b: NDArray, options: Options, draw: Draw | None) -> tuple[Taken, Taken]:
     """Both operands, taken to their formats."""
     casts, target, names, histories = options.inputs, options.target, options.cast_operations, options.histories
     assert casts is not None
-    left = take(a, casts[0], Use(names[0], 255, axes[0], histories[0]), draw, target)
-    return left, take(b, casts[1], Use(names[1], 254, axes[1], histories[1]), draw, target)
+    left = take(a, casts[0], Use(names[0], 255, -1, histories[0]), draw, target)
+    return left, take(b, casts[1], Use(names[1], 254, -2, histories[1]), draw, target)
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:

@@ -13,6 +13,7 @@ from simfloat.accumulate.contraction import Inputs, Options, Work, finish, optio
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.tiles import NARROW
+from simfloat.accumulate.unfolded import convolve_unfolded
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Draw, Stream
@@ -49,8 +50,9 @@ def conv2d(
     infinity they give NaN. `stride`, `padding` and `dilation` are integers or pairs (rows, columns). With `groups`,
     each group of C / groups channels gives a group of O / groups channels of the result.
 
-    Options are those of matmul; a pair of `inputs` is for x and w. Stochastic steps number the elements of the result
-    in C order.
+    Options are those of matmul; a pair of `inputs` is for x and w. A scale of a whole operand is that of the images, or
+    of the kernels, themselves; blocks run along k, so that a pixel is scaled anew by every patch that it is in.
+    Stochastic steps number the elements of the result in C order.
 
     Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
     """
@@ -65,6 +67,8 @@ def convolve(
     x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
     """The convolution; geometry and options are not checked."""
+    if options.has_blocks:
+        return convolve_unfolded(x, w, geometry, options, initial)
     shape = (len(x), len(w), *geometry.result)
     work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
     return finish(_sums(geometry, work), shape, options, work)

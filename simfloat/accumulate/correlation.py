@@ -12,6 +12,7 @@ from simfloat.accumulate.contraction import Options, Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.tiles import NARROW
+from simfloat.accumulate.unfolded import correlate_unfolded
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 
@@ -25,6 +26,8 @@ def correlate(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> N
     Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
     included: the product of g (O, N * rows * columns) and the transposed im2col of x.
     """
+    if options.has_blocks:
+        return correlate_unfolded(g, x, geometry, options)
     channels = x.shape[1] // geometry.groups
     shape = (g.shape[1], channels, *geometry.window)
     work = prepare(g, x, shape, len(x) * geometry.pixels, options)

@@ -102,7 +102,7 @@ def _check(name: str, values: NDArray, format: Format | None) -> None:
         raise ValueError(f"A scale must be {what}, and that of {name}{list(place)} is {float(values[place])!r}.")
 
 
-def scales_of_blocks(left: Taken, right: Taken, axes: tuple[int, int], accumulator: Accumulator) -> Scales | None:
+def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Scales | None:
     """The scales that casts gave to blocks of one or of both operands; None if there are no blocks.
 
     The other operand's are ones. Raises ValueError for blocks of two sizes, or of another kind than the accumulator's.
@@ -122,7 +122,7 @@ def scales_of_blocks(left: Taken, right: Taken, axes: tuple[int, int], accumulat
             )
     # Powers of two serve either way.
     divide = one.divide if one.format != E8M0 else other.divide
-    values = [_values_of(taken, axis, one.block, divide) for taken, axis in zip((left, right), axes, strict=True)]
+    values = [_values_of(taken, axis, one.block, divide) for taken, axis in ((left, -1), (right, -2))]
     return Scales(values[0], values[1], one.block, divide=divide)
 
 
@@ -145,7 +145,7 @@ def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
 
 
 def with_scales(
-    x: Known, y: Known, scales: Scales | None, axes: tuple[int, int], accumulator: Accumulator
+    x: Known, y: Known, scales: Scales | None, accumulator: Accumulator
 ) -> tuple[Known, Known, Scales | None]:
     """The operands, with their scales multiplied in unless these remain: for the accumulator, or for sums of blocks."""
     if accumulator.scales and not scales:
@@ -155,7 +155,7 @@ def with_scales(
         return x, y, scales
     # An exact sum of scaled products is one of products of scaled operands.
     if scales.divide is None or (accumulator.result is None and not scales.divide):
-        return scaled(x, scales.a, scales.block, axes[0]), scaled(y, scales.b, scales.block, axes[1]), None
+        return scaled(x, scales.a, scales.block, -1), scaled(y, scales.b, scales.block, -2), None
     return x, y, scales
 
 

@@ -16,8 +16,8 @@ from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 NARROW = 64
 
 
-def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
-    """The unrounded sums of matrices of `shape` as one vector in C order."""
+def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
+    """The unrounded sums of matrices of `shape` as one vector in C order, that of transposed matrices if `turned`."""
     engine, a, b, draw, scales, start, finite, _ = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
@@ -28,14 +28,17 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
-    if not batch and start is None and scales is None and m * n * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
+    is_one = not batch and not turned and start is None and scales is None
+    if is_one and m * n * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
         return _sums_of_one_tile(work, m, n, swap)
-    rows, columns, row_step, column_step = (n, m, 1, n) if swap else (m, n, n, 1)
+    rows, columns = (n, m) if swap else (m, n)
+    flips = swap != turned  # the result's rows are columns here
+    row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
     sums = np.zeros((count, rows, columns), engine.carrier)
     if start is not None:
-        addend = start.reshape(count, m, n)
-        sums[:] = addend.transpose(0, 2, 1) if swap else addend
+        addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
+        sums[:] = addend.transpose(0, 2, 1) if flips else addend
     left, right = (_matrices(x, batch, engine.carrier, swap, finite) for x in (left, right))
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
@@ -49,7 +52,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work) -> NDArray:
         engine.run(left[i % len(left), first:last], right[i % len(right)], sums[i, first:last], region)
 
     run_all(compute, _tiles(count, rows, columns * a.shape[-1] * engine.cost))
-    return (sums.transpose(0, 2, 1) if swap else sums).reshape(-1)
+    return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
 def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:

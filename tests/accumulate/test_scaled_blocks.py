@@ -203,6 +203,45 @@ def test_partial_sums_stop_after_every_block(rng):
     assert_bits(sf.partial_sums(x, y, inputs=sf.scaled(sf.E4M3, FINE), accumulate=sf.FP32)[0], first)
 
 
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.tensor_core("hopper")], ids=str)
+@pytest.mark.parametrize("scale", [FINE, SQUARE, MX, sf.block(4, sf.E4M3)], ids=str)
+@pytest.mark.parametrize("size", [3, 9])
+def test_blocks_of_a_convolution_run_along_k_of_its_im2col(size, scale, accumulate, rng):
+    x, w = spread(rng, (2, 4, size, size)), spread(rng, (6, 2, 3, 2))
+    casts = sf.scaled(sf.E4M3, scale), sf.scaled(sf.E5M2, scale)
+    options = dict(inputs=casts, accumulate=accumulate, output=sf.FP32)
+    if scale.format == sf.E4M3:
+        x, w = x[:1, :2], w  # one operand, one scale: that of all patches
+        groups, images = [slice(0, 2)], 1
+    else:
+        groups, images = [slice(0, 2), slice(2, 4)], 2
+    c = sf.round(spread(rng, (images, 6, size, size - 1)), sf.FP32)
+    initial = {} if scale.format == sf.E4M3 else dict(initial=c)
+    got = sf.conv2d(x, w, padding=(1, 0), groups=len(groups), **initial, **options)
+    padded = np.pad(x, ((0, 0), (0, 0), (1, 1), (0, 0)))
+    for image, (number, channels) in [(i, group) for i in range(images) for group in enumerate(groups)]:
+        windows = np.lib.stride_tricks.sliding_window_view(padded[image, channels], (3, 2), (1, 2))
+        patches = windows.transpose(0, 3, 4, 1, 2).reshape(12, -1)
+        outputs = slice(number * 6 // len(groups), (number + 1) * 6 // len(groups))
+        start = {} if not initial else dict(initial=c[image, outputs].reshape(-1, patches.shape[1]).T)
+        want = sf.matmul(patches.T, w[outputs].reshape(-1, 12).T, **start, **options)
+        assert_bits(got[image, outputs], want.T.reshape(got[image, outputs].shape))
+
+
+def test_stochastic_results_of_a_convolution_by_blocks_are_numbered_in_c_order(rng):
+    casts = (sf.scaled(sf.E4M3, FINE),) * 2
+    for size in (3, 9):
+        x, w = spread(rng, (2, 4, size, size)), spread(rng, (6, 4, 2, 2))
+        plain = sf.conv2d(x, w, inputs=casts, accumulate=sf.FP32)
+        got = sf.conv2d(x, w, inputs=casts, accumulate=sf.FP32, output=sf.BF16, rounding=sf.stochastic(),
+                        stream=sf.BitStream(4))  # fmt: skip
+        assert_bits(got, sf.round(plain, sf.BF16, sf.stochastic(), stream=sf.BitStream(4)))
+        steps = sf.sequential(sf.BF16, sf.stochastic(8))
+        drawn = sf.conv2d(x[:1], w[:1], inputs=casts, accumulate=steps, stream=sf.BitStream(4))
+        whole = sf.conv2d(x, w, inputs=casts, accumulate=steps, stream=sf.BitStream(4))
+        assert_bits(whole[0, 0], drawn[0, 0])
+
+
 def test_observers_hear_of_every_element_that_saturates_or_vanishes():
     x = np.array([[500.0, 1.0, 1e-9, 1.0, 1.0, 1e-9, 1.0, 0.0]])
     for scale, overflow in ((MX_FLOOR, 0), (sf.block(4, sf.E8M0), 0), (FINE, 0)):

@@ -1,0 +1,44 @@
+"""Convolutions of operands that are scaled in blocks: these run along k of the im2col, so it is written out whole.
+
+A pixel then has as many elements as there are kernels' places that meet it, each with the scale of its own block.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.contraction import Options, finish, prepare
+from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.tiles import sums_of_matrices
+
+
+def convolve_unfolded(
+    x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
+) -> NDArray[np.floating]:
+    """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
+    groups, channels, depth = geometry.groups, len(w) // geometry.groups, math.prod(w.shape[1:])
+    patches = _windows(x, geometry).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
+    kernels = w.reshape(groups, channels, depth).swapaxes(-1, -2)
+    shape = (len(x), len(w), *geometry.result)
+    work = prepare(patches, kernels, shape, depth, options, initial=initial)
+    sums = sums_of_matrices((len(x), groups, geometry.pixels, channels), work, turned=True)
+    return finish(sums, shape, options, work)
+
+
+def correlate_unfolded(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+    """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W)."""
+    groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
+    depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
+    gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose(1, 2, 0, 3)
+    patches = _windows(x, geometry).transpose(0, 4, 5, 1, 2, 3).reshape(depth, groups, places).swapaxes(0, 1)
+    shape = (g.shape[1], channels, *geometry.window)
+    work = prepare(gradients.reshape(groups, outputs, depth), patches, shape, depth, options)
+    return finish(sums_of_matrices((groups, outputs, places), work), shape, options, work)
+
+
+def _windows(x: NDArray, geometry: Geometry) -> NDArray:
+    """(image, channel, kernel row, kernel column, row, column): what each place of the kernels meets."""
+    return geometry.windows(geometry.padded(x, x.dtype))
