@@ -14,9 +14,12 @@ from simfloat.nn.losses import cross_entropy, mse_loss
 from simfloat.nn.module import Module
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
 from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from simfloat.nn.recurrent import GRU, LSTM, RNN
 
 __all__ = [
     "GELU",
+    "GRU",
+    "LSTM",
     "MLP",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
@@ -34,6 +37,7 @@ __all__ = [
     "MaxPool2d",
     "Module",
     "Parameter",
+    "RNN",
     "ReLU",
     "ReLULinear",
     "Sequential",

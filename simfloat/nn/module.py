@@ -136,11 +136,11 @@ class Module(Owned):
         """Whether the module computes something itself: it has parameters of its own, or no modules inside."""
         return bool(self._parameters) or not self._modules
 
-    def forward(self, *inputs: Any, **options: Any) -> Tensor:
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         """What the module computes; each kind of module has its own."""
         raise ValueError(f"{type(self).__name__} has no forward method; define one.")
 
-    def __call__(self, *inputs: Any, **options: Any) -> Tensor:
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Run `forward` as the layer at this module's path."""
         with module_running(self):
             return self.forward(*inputs, **options)

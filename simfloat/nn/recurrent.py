@@ -1,0 +1,236 @@
+"""Recurrent layers: RNN, LSTM and GRU."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, concatenate, linear, stack
+from simfloat.nn.arguments import as_probability, check_sizes
+from simfloat.nn.dropout import dropout
+from simfloat.nn.initial import generator_of
+from simfloat.nn.module import Module
+
+if TYPE_CHECKING:
+    from simfloat.nn.initial import Seed
+
+#: What a cell hands on from step to step: (h,) or (h, c), each (N, hidden_size).
+State = tuple[Tensor, ...]
+
+
+class Weights(NamedTuple):
+    """The parameters of one layer in one direction."""
+
+    weight_ih: Parameter
+    weight_hh: Parameter
+    bias_ih: Parameter | None
+    bias_hh: Parameter | None
+
+
+class Recurrent(Module):
+    """What recurrent layers share: parameters, the loop over layers, directions and steps.
+
+    The parameters of each layer k and direction are torch.nn's: ``weight_ih_lk`` (gates * hidden_size, inputs),
+    ``weight_hh_lk`` (gates * hidden_size, hidden_size), ``bias_ih_lk`` and ``bias_hh_lk``, with ``_reverse`` behind the
+    names of the backward direction. All start uniform in +-1 / sqrt(hidden_size), from `rng` as in Linear.
+
+    Roundings: the inputs of all steps are one contraction, to which bias_ih is added; every step is a contraction of
+    the hidden state, to which bias_hh is added; then what the kind of layer says, one rounding an operation.
+    """
+
+    gates = 1
+    states = 1  # h, or h and c
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        rng: Seed = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
+        self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
+        self.dropout = as_probability(dropout, "dropout")
+        generator, bound = generator_of(rng), 1 / math.sqrt(hidden_size)
+        rows = self.gates * hidden_size
+        for layer in range(num_layers):
+            inputs = hidden_size * self.directions if layer else input_size
+            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, hidden_size)}
+            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if bias else {}
+            for direction in range(self.directions):
+                for name, shape in shapes.items():
+                    numbers = generator.uniform(-bound, bound, shape)
+                    setattr(self, f"{name}{_suffix(layer, direction)}", Parameter(numbers))
+
+    @property
+    def directions(self) -> int:
+        """2 for a bidirectional layer, else 1."""
+        return 2 if self.bidirectional else 1
+
+    def forward(self, input: Operand, hx: Any = None) -> tuple[Tensor, Any]:
+        """input (L, N, input_size) -> h of the last layer (L, N, directions * hidden_size), and every layer's last h.
+
+        With batch_first the input and the first result have the axes N, L; without N there is one sequence. hx and the
+        second result, the states before and after all steps, are (num_layers * directions, N, hidden_size); for LSTM
+        pairs (h, c) of them. States start at zero where they are left out.
+
+        Raises ValueError for other shapes, and for a sequence without steps.
+        """
+        x = as_tensor(input)
+        is_single = x.ndim == 2
+        x = self._sequence(x)
+        before = self._before(hx, x.shape[1], is_single)
+        after: list[State] = []
+        for layer in range(self.num_layers):
+            if layer and self.training:
+                x = dropout(x, self.dropout)
+            sides = []
+            for direction in range(self.directions):
+                state = before[len(after)] if before else None
+                outputs, last = self._run(x, self._weights(layer, direction), direction, state)
+                sides.append(outputs)
+                after.append(last)
+            x = sides[0] if len(sides) == 1 else concatenate(sides, -1)
+        ends = [stack(states) for states in zip(*after, strict=True)]
+        if is_single:
+            x, ends = x.squeeze(1), [end.squeeze(1) for end in ends]
+        elif self.batch_first:
+            x = x.swapaxes(0, 1)
+        return x, ends[0] if self.states == 1 else tuple(ends)
+
+    def _sequence(self, x: Tensor) -> Tensor:
+        """The input as (L, N, input_size)."""
+        turned = self.batch_first and x.ndim == 3
+        if x.ndim not in (2, 3) or x.shape[-1] != self.input_size or not x.shape[turned]:
+            axes = "(N, L, " if self.batch_first else "(L, N, "
+            raise ValueError(
+                f"{type(self).__name__} takes at least one step, {axes}{self.input_size}) or (L, {self.input_size}), "
+                f"got {x.shape}."
+            )
+        return x.swapaxes(0, 1) if turned else x.unsqueeze(1) if x.ndim == 2 else x
+
+    def _weights(self, layer: int, direction: int) -> Weights:
+        suffix = _suffix(layer, direction)
+        bias_ih, bias_hh = (getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh"))
+        return Weights(getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix), bias_ih, bias_hh)
+
+    def _run(self, x: Tensor, weights: Weights, direction: int, state: State | None) -> tuple[Tensor, State]:
+        """One layer in one direction: x (L, N, inputs) -> h at every step (L, N, hidden_size), and the last state."""
+        given = _affine(x, weights.weight_ih, weights.bias_ih)
+        now = state or self._zeros(given)
+        steps = given.unbind()
+        outputs = []
+        for step in reversed(steps) if direction else steps:
+            now = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
+            outputs.append(now[0])
+        return stack(outputs[::-1] if direction else outputs), now
+
+    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+        """The next state, from what the input and the hidden state give to the gates, (N, gates * hidden_size) each."""
+        raise ValueError(f"{type(self).__name__} has no step.")
+
+    def _zeros(self, given: Tensor) -> State:
+        """States of zeros, which are numbers of whatever format the gates have."""
+        zeros = Tensor(np.zeros((given.shape[1], self.hidden_size), given.numbers.dtype))
+        zeros.format = given.format
+        return (zeros,) * self.states
+
+    def _before(self, hx: Any, batch: int, is_single: bool) -> list[State] | None:
+        """The initial states, one for each layer and direction; None where they are left out."""
+        if hx is None:
+            return None
+        given = hx if self.states > 1 else (hx,)
+        if not isinstance(given, tuple | list) or len(given) != self.states:
+            raise ValueError(f"{type(self).__name__} takes a pair (h, c) of initial states, got {type(hx).__name__}.")
+        number = self.num_layers * self.directions
+        shape = (number, self.hidden_size) if is_single else (number, batch, self.hidden_size)
+        tensors = [as_tensor(state) for state in given]
+        for tensor in tensors:
+            if tensor.shape != shape:
+                raise ValueError(f"An initial state of this {type(self).__name__} is {shape}, got {tensor.shape}.")
+        parts = [(t.unsqueeze(1) if is_single else t).unbind() for t in tensors]
+        return list(zip(*parts, strict=True))
+
+    def extra_repr(self) -> str:
+        """The arguments that made it, where they are not the usual ones."""
+        usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        given = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
+        return ", ".join([str(self.input_size), str(self.hidden_size), *given])
+
+
+class RNN(Recurrent):
+    """h' = tanh(W_ih x + b_ih + (W_hh h + b_hh)), or relu of it: Elman, Cognitive Science 14, 1990.
+
+    Raises ValueError for another nonlinearity.
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        nonlinearity: Literal["tanh", "relu"] = "tanh",
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        *,
+        rng: Seed = None,
+    ) -> None:
+        if nonlinearity not in ("tanh", "relu"):
+            raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}.")
+        super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng)
+        self.nonlinearity = nonlinearity
+
+    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+        total = given + hidden
+        return (total.tanh() if self.nonlinearity == "tanh" else total.relu(),)
+
+
+class LSTM(Recurrent):
+    """c' = f * c + i * g and h' = o * tanh(c'): Hochreiter and Schmidhuber, Neural Computation 9, 1997.
+
+    i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o.
+    """
+
+    gates, states = 4, 2
+
+    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+        i, f, g, o = (given + hidden).split(self.hidden_size, -1)
+        cell = f.sigmoid() * state[1] + i.sigmoid() * g.tanh()
+        return o.sigmoid() * cell.tanh(), cell
+
+
+class GRU(Recurrent):
+    """h' = (1 - z) * n + z * h: Cho et al., arXiv 1406.1078, with the reset after the product, as in torch.nn.
+
+    r and z are sigmoids of their gates, n = tanh(W_in x + b_in + r * (W_hn h + b_hn)); the gates stand in the order
+    r, z, n.
+    """
+
+    gates = 3
+
+    def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
+        sizes = [2 * self.hidden_size, self.hidden_size]
+        (given_rz, given_n), (hidden_rz, hidden_n) = given.split(sizes, -1), hidden.split(sizes, -1)
+        r, z = (given_rz + hidden_rz).sigmoid().split(self.hidden_size, -1)
+        n = (given_n + r * hidden_n).tanh()
+        return ((1.0 - z) * n + z * state[0],)
+
+
+def _suffix(layer: int, direction: int) -> str:
+    return f"_l{layer}{'_reverse' if direction else ''}"
+
+
+def _affine(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
+    product = linear(x, weight)
+    return product if bias is None else add_bias(product, bias)

@@ -1,0 +1,204 @@
+"""RNN, LSTM and GRU: torch's in double precision, and one number at a time in narrow formats."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+from tests.nn.against_torch import compare
+
+RNG = np.random.default_rng(12)
+X = RNG.standard_normal((4, 3, 5))
+KINDS = {"RNN": sf.nn.RNN, "LSTM": sf.nn.LSTM, "GRU": sf.nn.GRU}
+
+
+@pytest.mark.parametrize("options", [
+    {}, {"num_layers": 2, "bidirectional": True}, {"bias": False, "batch_first": True}, {"num_layers": 3},
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("kind", KINDS)
+def test_recurrent_layers_equal_torchs(kind, options):
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    ours, theirs = KINDS[kind](5, 2, **options), getattr(torch.nn, kind)(5, 2, **options)
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    compare(ours, theirs, X)
+    compare(ours, theirs, X[:, 0])
+    rows = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    batch = X.shape[0] if options.get("batch_first") else X.shape[1]
+    h, c = RNG.standard_normal((2, rows, batch, 2))
+
+    def run(layer, arguments):
+        x, *states = arguments
+        return layer(x, states[0] if len(states) == 1 else tuple(states))
+
+    compare(ours, theirs, X, *((h, c) if kind == "LSTM" else (h,)), run=run)
+
+
+def test_the_nonlinearity_of_an_rnn_may_be_relu():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    compare(sf.nn.RNN(5, 2, nonlinearity="relu"), torch.nn.RNN(5, 2, nonlinearity="relu"), X)
+
+
+class Narrow:
+    """Rounded arithmetic on single numbers: results in one format, sums in FP32."""
+
+    def __init__(self, format):
+        self.format = format
+
+    def __getattr__(self, name):
+        return lambda *operands: float(getattr(sf, name)(*operands, self.format))
+
+    def dot(self, a, b):
+        total = 0.0
+        for x, y in zip(a, b, strict=True):
+            total = float(sf.fma(x, y, total, sf.FP32))
+        return float(sf.round(total, self.format))
+
+    def affine(self, x, weight, bias):
+        return [self.add(self.dot(x, row), b) for row, b in zip(weight, bias, strict=True)]
+
+
+def scalar_lstm_step(x, h, c, state, n):
+    """One example through one LSTM cell."""
+    size = len(h)
+    given = n.affine(x, state["weight_ih_l0"], state["bias_ih_l0"])
+    hidden = n.affine(h, state["weight_hh_l0"], state["bias_hh_l0"])
+    gates = [n.add(a, b) for a, b in zip(given, hidden, strict=True)]
+    i, f, g, o = (gates[k * size : (k + 1) * size] for k in range(4))
+    cell = [n.add(n.multiply(n.sigmoid(f[j]), c[j]), n.multiply(n.sigmoid(i[j]), n.tanh(g[j]))) for j in range(size)]
+    return [n.multiply(n.sigmoid(o[j]), n.tanh(cell[j])) for j in range(size)], cell
+
+
+def scalar_gru_step(x, h, state, n):
+    """One example through one GRU cell."""
+    size = len(h)
+    given = n.affine(x, state["weight_ih_l0"], state["bias_ih_l0"])
+    hidden = n.affine(h, state["weight_hh_l0"], state["bias_hh_l0"])
+    out = []
+    for j in range(size):
+        r = n.sigmoid(n.add(given[j], hidden[j]))
+        z = n.sigmoid(n.add(given[size + j], hidden[size + j]))
+        new = n.tanh(n.add(given[2 * size + j], n.multiply(r, hidden[2 * size + j])))
+        out.append(n.add(n.multiply(n.subtract(1.0, z), new), n.multiply(z, h[j])))
+    return out
+
+
+@pytest.mark.parametrize("format", [sf.BF16, sf.FP16], ids=str)
+@pytest.mark.parametrize("kind", ["LSTM", "GRU"])
+def test_steps_equal_a_scalar_computation_bit_for_bit(kind, format):
+    layer, n = KINDS[kind](3, 2, rng=5), Narrow(format)
+    x = sf.round(RNG.standard_normal((3, 2, 3)), format)
+    with sf.simulate(sf.Policy(compute=format)):
+        out, last = layer(x)
+    state = {name: value.tolist() for name, value in layer.state_dict().items()}
+    for example in range(2):
+        h, c = [0.0, 0.0], [0.0, 0.0]
+        for t in range(3):
+            if kind == "LSTM":
+                h, c = scalar_lstm_step(x[t, example].tolist(), h, c, state, n)
+            else:
+                h = scalar_gru_step(x[t, example].tolist(), h, state, n)
+            assert_bits(out.data[t, example], h)
+        final = last[0] if kind == "LSTM" else last
+        assert_bits(final.data[0, example], h)
+        if kind == "LSTM":
+            assert_bits(last[1].data[0, example], c)
+
+
+def scalar_lstm_gradients(x, state, g, n):
+    """One step of one example from zero states, and the gradients of g . h with respect to all parameters.
+
+    Every gradient is rounded where it is made, in the order that the operations were recorded.
+    """
+    size = len(g)
+    given = n.affine(x, state["weight_ih_l0"], state["bias_ih_l0"])
+    hidden = n.affine([0.0] * size, state["weight_hh_l0"], state["bias_hh_l0"])
+    gates = [n.add(a, b) for a, b in zip(given, hidden, strict=True)]
+    i, f, a, o = (gates[k * size : (k + 1) * size] for k in range(4))
+    si, so, ta = [n.sigmoid(v) for v in i], [n.sigmoid(v) for v in o], [n.tanh(v) for v in a]
+    cell = [n.add(n.multiply(n.sigmoid(f[j]), 0.0), n.multiply(si[j], ta[j])) for j in range(size)]
+    tc = [n.tanh(v) for v in cell]
+
+    def through_sigmoid(gradient, y):
+        return n.multiply(gradient, n.multiply(y, n.subtract(1.0, y)))
+
+    def through_tanh(gradient, y):
+        return n.multiply(gradient, n.subtract(1.0, n.multiply(y, y)))
+
+    to_o = [through_sigmoid(n.multiply(g[j], tc[j]), so[j]) for j in range(size)]
+    to_cell = [through_tanh(n.multiply(g[j], so[j]), tc[j]) for j in range(size)]
+    to_f = [0.0] * size  # the cell before is zero
+    to_i = [through_sigmoid(n.multiply(to_cell[j], ta[j]), si[j]) for j in range(size)]
+    to_a = [through_tanh(n.multiply(to_cell[j], si[j]), ta[j]) for j in range(size)]
+    to_gates = [*to_i, *to_f, *to_a, *to_o]
+    return to_gates, [[n.multiply(gate, v) for v in x] for gate in to_gates]
+
+
+def test_the_gradients_of_an_lstm_step_equal_a_scalar_computation_bit_for_bit():
+    layer, n = sf.nn.LSTM(3, 2, rng=8), Narrow(sf.BF16)
+    x, g = sf.round(RNG.standard_normal((1, 1, 3)), sf.BF16), sf.round(RNG.standard_normal((1, 1, 2)), sf.BF16)
+    with sf.simulate("bf16-standard"):
+        out, _ = layer(x)
+        out.backward(g)
+    state = {name: value.tolist() for name, value in layer.state_dict().items()}
+    gates, weight = scalar_lstm_gradients(x[0, 0].tolist(), state, g[0, 0].tolist(), n)
+    assert_bits(layer.bias_ih_l0.grad, gates)
+    assert_bits(layer.bias_hh_l0.grad, gates)
+    assert_bits(np.abs(layer.weight_ih_l0.grad), np.abs(weight)), "products of zero have no agreed sign"
+    assert not layer.weight_hh_l0.grad.any()
+
+
+def test_dropout_acts_between_layers_while_training():
+    layer = sf.nn.GRU(5, 4, num_layers=2, dropout=0.5, rng=0)
+    with sf.simulate("fp32", seed=1) as simulation:
+        first, second = layer(X)[0].data, layer(X)[0].data
+        layer.eval()
+        quiet = layer(X)[0].data
+        assert_bits(layer(X)[0].data, quiet)
+    assert (first != second).any() and (first != quiet).any()
+    assert [(entry["path"], entry["operation"], entry["calls"]) for entry in simulation.state["streams"]] == [
+        ("", "dropout", 2)
+    ]
+
+
+def test_states_of_zeros_take_the_format_of_the_gates():
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, activations="widest").allow("linear")
+    with sf.simulate(policy):
+        out, (h, c) = sf.nn.LSTM(5, 2)(X)
+    assert out.format == h.format == c.format == sf.BF16
+
+
+def test_a_batch_may_be_empty():
+    with sf.simulate("fp32"):
+        out, h = sf.nn.GRU(5, 2)(X[:, :0])
+    assert out.shape == (4, 0, 2) and h.shape == (1, 0, 2)
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.LSTM(0, 2), "input_size must be a positive integer, got 0"),
+        (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
+        (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
+        (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
+        (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes at least one step, \(L, N, 2\) or \(L, 2\), got \(4, 3, 5\)"),
+        (lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]), r"\(N, L, 5\) or \(L, 5\), got \(5,\)"),
+        (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
+        (
+            lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))),
+            r"LSTM takes a pair \(h, c\) of initial states, got ndarray",
+        ),
+        (
+            lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
+            r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()
+
+
+def test_layers_print_as_the_calls_that_make_them():
+    assert repr(sf.nn.LSTM(3, 2, num_layers=2, batch_first=True)).startswith(
+        "LSTM(3, 2, num_layers=2, batch_first=True)"
+    )
