@@ -22,8 +22,11 @@ class Adam(Optimizer):
 
     and w + u follows the policy's `update`. lr, betas, 1 - betas, eps, c1 and c2 are exact float64 operands; without
     weight_decay d is g. With `amsgrad`, v in the last line is the largest v so far. Kept are `exp_avg`, `exp_avg_sq`,
-    `max_exp_avg_sq` and `step`. Options and their meaning are torch.optim.Adam's. In BF16 0.999 times v is v for many
-    v, which then never decays: the observer's `unchanged` of `exp_avg_sq` tells.
+    `max_exp_avg_sq` and `step`. Options and their meaning are torch.optim.Adam's.
+
+    In BF16 0.999 times v is v for many v, which then never decays: the observer's `unchanged` of `exp_avg_sq` tells. In
+    FP16 an eps of 1e-8 is lost, and the square of a small gradient is zero, so that a quotient may be NaN: there eps is
+    to be larger, or `weights` wider.
 
     Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Kingma
     and Ba, arXiv 1412.6980; the order of operations is that of arXiv 2010.06192.

@@ -49,7 +49,7 @@ class Lion(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * (sign(c) + weight_decay * w)."""
         b1, b2 = options.betas
-        m = step.begin("exp_avg", np.zeros(gradient.shape))
+        m = step.kept("exp_avg", gradient.shape)
         c = step.mix(b1, m, 1 - b1, gradient)
         step.moment("exp_avg", gradient, keep=b2, take=1 - b2)
         return step.multiply(-options.lr, step.with_decay(np.sign(c), options.weight_decay))

@@ -100,6 +100,10 @@ class Step:
         self.state[STEP] = np.array(self.state.get(STEP, 0.0) + 1.0)
         return float(self.state[STEP])
 
+    def kept(self, name: str, shape: tuple[int, ...]) -> NDArray:
+        """The moment of this name as the last step left it; zeros at first."""
+        return self.state[name] if name in self.state else np.zeros(shape, np.float32)
+
     def begin(self, name: str, value: NDArray) -> NDArray:
         """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`."""
         if name not in self.state:
@@ -110,11 +114,10 @@ class Step:
         """m = keep * m + take * x, kept under `name`; m starts as zeros.
 
         Products are rounded to `weights`, and a factor that is left out makes none; the sum is rounded to
-        `optimizer_state`.
-        An element that stays as it was, though the exact sum is another, is counted as unchanged.
+        `optimizer_state`. An element that stays as it was, though the exact sum is another, is counted as unchanged.
         """
         arithmetic = self._place.to_moment(name)
-        before = self.state.get(name, np.zeros(x.shape, arithmetic.target.dtype))
+        before = self.kept(name, x.shape)
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
         if arithmetic.target.observer is None:
