@@ -32,7 +32,7 @@ def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parame
     """
     if not isinstance(group, Mapping) or "params" not in group:
         raise ValueError(f"A parameter group is a dictionary with 'params' and options, got {group!r}.")
-    check_names([name for name in group if name != "params"], defaults)
+    check_names(group, defaults)
     given = group["params"]
     params, names = _unnamed([given] if isinstance(given, Parameter) else listed(given))
     check_distinct(params, taken)
@@ -40,11 +40,11 @@ def read_group(group: Any, defaults: Mapping[str, Any], taken: Collection[Parame
     return {"params": params, **labels, **defaults, **{name: group[name] for name in group if name != "params"}}
 
 
-def check_names(given: Iterable[Any], options: Iterable[str]) -> None:
-    """Raise ValueError, with the nearest name, for one that is neither an option nor a label."""
+def check_names(group: Mapping[Any, Any], options: Collection[str]) -> None:
+    """Raise ValueError, with the nearest name, for one in a group that is neither an option nor a label."""
     known = [*options, *LABELS]
-    for name in given:
-        if name not in known:
+    for name in group:
+        if name not in known and name != "params":
             near = get_close_matches(str(name), known, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(known)}.{hint}")

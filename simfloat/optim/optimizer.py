@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter
 from simfloat.optim import state
-from simfloat.optim.groups import groups_in, name_of, read_group
+from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.options import Option, number_from_zero
 from simfloat.optim.step import COMPENSATION, STEP, Step
 from simfloat.simulation import current
@@ -78,18 +78,20 @@ class Optimizer:
         that has not the parameter's shape.
         """
         current()  # refuses a step outside of any block, even if there is nothing to do
+        params = self.params
+        if len(params) != len(self.state):
+            raise ValueError(
+                f"The groups hold {len(params)} parameters, the optimizer was given {len(self.state)}: add others by "
+                "add_param_group."
+            )
         read = [(self.read(group), group["params"]) for group in self.param_groups]
-        options = [chosen for chosen, params in read for _ in params]
-        work = list(zip(self.params, self.state, options, strict=True))
+        options = [chosen for chosen, its_params in read for _ in its_params]
+        work = list(zip(params, self.state, options, strict=True))
         for number, (parameter, kept, _) in enumerate(work):
             self._check_shapes(number, parameter, kept)
         for parameter, kept, chosen in work:
             if parameter.grad is not None:
-                step = Step(parameter, kept)
-                if parameter.size:
-                    ascends = getattr(chosen, "maximize", False)
-                    gradient = np.array(-parameter.grad) if ascends else parameter.grad
-                    step.finish(self.update(step, gradient, chosen))
+                self._update(Step(parameter, kept), parameter.grad, chosen)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""
@@ -97,7 +99,8 @@ class Optimizer:
 
     def read(self, group: Mapping[str, Any]) -> SimpleNamespace:
         """A group's options as updates take them; ValueError, naming the option, unless they may be used together."""
-        chosen = SimpleNamespace(**{name: option.read(name, group[name]) for name, option in self.options.items()})
+        check_names(group, self.options)
+        chosen = SimpleNamespace(**{name: option.read(name, group.get(name)) for name, option in self.options.items()})
         self.check(chosen)
         return chosen
 
@@ -114,8 +117,8 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """The groups with numbers for parameters, and the arrays kept for these; laid out as PyTorch's.
 
-        ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``, all of
-        it copies.
+        ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``.
+        Arrays are copies.
         """
         return state.packed(self)
 
@@ -125,6 +128,11 @@ class Optimizer:
         Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
         """
         self.param_groups, self.state = state.unpacked(self, state_dict)
+
+    def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
+        if gradient.size:
+            ascends = getattr(options, "maximize", False)
+            step.finish(self.update(step, np.array(-gradient) if ascends else gradient, options))
 
     def _check_shapes(self, number: int, parameter: Parameter, kept: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""

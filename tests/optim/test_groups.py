@@ -128,6 +128,19 @@ def test_options_of_a_group_are_checked_before_anything_is_updated():
     assert a.data.tolist() == [1.0, 2.0] and optimizer.state == [{}, {}]
 
 
+@pytest.mark.parametrize("change, message", [
+    (lambda group: group.update(momentm=0.9), "no option 'momentm'. Options: lr, momentum, .* Did you mean 'momentum'"),
+    (lambda group: group.pop("lr"), "lr must be a real number, got None"),
+    (lambda group: group["params"].append(parameter()), "The groups hold 2 parameters, the optimizer was given 1"),
+    (lambda group: group.update(nesterov=True), "Nesterov momentum needs"),
+])  # fmt: skip
+def test_what_is_changed_in_a_group_is_checked_when_it_is_used(change, message):
+    optimizer = sf.optim.SGD([parameter()])
+    change(optimizer.param_groups[0])
+    with pytest.raises(ValueError, match=message):
+        step(optimizer)
+
+
 @pytest.mark.parametrize("kind, options, message", [
     ("Adam", {"betas": 0.9}, "betas must be a tuple of 2 values, got 0.9"),
     ("Adam", {"betas": (0.9, 0.99, 0.999)}, "betas must be a tuple of 2 values"),
