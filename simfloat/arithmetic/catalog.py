@@ -112,7 +112,14 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("gelu_tanh", "x", "composite", "x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))."),
     ("embedding_bag", "weight", "composite", "The sum, mean or maximum of rows of a table."),
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
+    ("smooth_l1_loss", "input target", "composite", "The mean of d * d / 2 beta below beta, else d - beta / 2."),
     ("cross_entropy", "input target", "composite", "The mean of -log_softmax(input) at the targets."),
+    (
+        "binary_cross_entropy_with_logits",
+        "input target",
+        "composite",
+        "The mean of (1 - y) * x + log(exp(-m) + exp(-x - m)) + m with m = max(-x, 0).",
+    ),
 )
 
 _ROWS = (

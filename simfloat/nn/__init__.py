@@ -1,7 +1,9 @@
 """Layers and losses, written with the operations of tensors: a policy reaches all of them."""
 
 from simfloat.autodiff import Parameter
+from simfloat.nn import init
 from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax
+from simfloat.nn.classification import cross_entropy
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
 from simfloat.nn.dropout import Dropout
@@ -10,7 +12,7 @@ from simfloat.nn.flatten import Flatten
 from simfloat.nn.initial import seed
 from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
-from simfloat.nn.losses import cross_entropy, mse_loss
+from simfloat.nn.losses import binary_cross_entropy_with_logits, mse_loss, smooth_l1_loss
 from simfloat.nn.module import Module
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
 from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
@@ -42,7 +44,10 @@ __all__ = [
     "ReLULinear",
     "Sequential",
     "Softmax",
+    "binary_cross_entropy_with_logits",
     "cross_entropy",
+    "init",
     "mse_loss",
     "seed",
+    "smooth_l1_loss",
 ]

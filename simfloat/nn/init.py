@@ -1,0 +1,147 @@
+"""Initial values, by torch.nn.init's names: each fills a parameter and returns it.
+
+Values are drawn in double precision, from `rng`, a NumPy generator or a seed, or from the generator of
+`simfloat.nn.seed`; a parameter is rounded to the policy's `weights` before its first use. Of weights (outputs, inputs,
+...) the fan in is inputs times the size of the other axes, the fan out outputs times it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Tensor
+from simfloat.nn.initial import generator_of
+
+if TYPE_CHECKING:
+    from simfloat.nn.initial import Seed
+
+__all__ = [
+    "calculate_gain", "constant_", "kaiming_normal_", "kaiming_uniform_", "normal_", "ones_", "orthogonal_", "uniform_",
+    "xavier_normal_", "xavier_uniform_", "zeros_",
+]  # fmt: skip
+
+#: By what an activation makes numbers smaller, and initial weights larger; that of leaky_relu follows from its slope.
+GAINS = {
+    "linear": 1.0, "sigmoid": 1.0, "tanh": 5 / 3, "relu": math.sqrt(2.0), "selu": 3 / 4,
+    **{f"conv{transposed}{n}d": 1.0 for transposed in ("", "_transpose") for n in (1, 2, 3)},
+}  # fmt: skip
+
+
+def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
+    """The gain that torch recommends for an activation; `param` is the slope of leaky_relu, by default 0.01.
+
+    Raises ValueError for an unknown activation.
+    """
+    if nonlinearity == "leaky_relu":
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+    if nonlinearity not in GAINS:
+        raise ValueError(f"Unknown nonlinearity {nonlinearity!r}; there are {', '.join(GAINS)} and leaky_relu.")
+    return GAINS[nonlinearity]
+
+
+def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None) -> Tensor:
+    """Numbers from a to b. Raises ValueError if a is larger."""
+    if not a <= b:
+        raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
+    return _filled(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
+
+
+def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Seed = None) -> Tensor:
+    """Normal numbers with this mean and standard deviation. Raises ValueError if std is negative."""
+    if not std >= 0:
+        raise ValueError(f"std must be a number from 0, got {std!r}.")
+    return _filled(tensor, lambda shape: generator_of(rng).normal(mean, std, shape))
+
+
+def constant_(tensor: Tensor, val: float) -> Tensor:
+    """The number `val` everywhere."""
+    return _filled(tensor, lambda shape: np.full(shape, float(val)))
+
+
+def ones_(tensor: Tensor) -> Tensor:
+    """1 everywhere."""
+    return constant_(tensor, 1.0)
+
+
+def zeros_(tensor: Tensor) -> Tensor:
+    """0 everywhere."""
+    return constant_(tensor, 0.0)
+
+
+def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
+    """Uniform in +-gain * sqrt(6 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
+    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    return uniform_(tensor, -bound, bound, rng=rng)
+
+
+def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
+    """Normal with the standard deviation gain * sqrt(2 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
+    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
+
+
+def kaiming_uniform_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Seed = None
+) -> Tensor:
+    """Uniform in +-gain * sqrt(3 / fan): He et al., ICCV 2015. `a` is the slope of leaky_relu.
+
+    Raises ValueError for a mode other than "fan_in" and "fan_out".
+    """
+    bound = math.sqrt(3.0) * _kaiming(tensor, a, mode, nonlinearity)
+    return uniform_(tensor, -bound, bound, rng=rng)
+
+
+def kaiming_normal_(
+    tensor: Tensor, a: float = 0.0, mode: str = "fan_in", nonlinearity: str = "leaky_relu", *, rng: Seed = None
+) -> Tensor:
+    """Normal with the standard deviation gain / sqrt(fan): He et al., ICCV 2015. `a` is the slope of leaky_relu.
+
+    Raises ValueError for a mode other than "fan_in" and "fan_out".
+    """
+    return normal_(tensor, 0.0, _kaiming(tensor, a, mode, nonlinearity), rng=rng)
+
+
+def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
+    """Orthonormal rows, or columns if there are more rows, times gain: Saxe et al., ICLR 2014.
+
+    All axes but the first are taken as one. LAPACK computes them, and its last bits may differ between machines.
+    """
+
+    def draw(shape: tuple[int, ...]) -> NDArray:
+        rows, columns = shape[0], math.prod(shape[1:])
+        numbers = generator_of(rng).standard_normal((max(rows, columns), min(rows, columns)))
+        q, r = np.linalg.qr(numbers)
+        q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
+        return gain * (q if rows >= columns else q.T).reshape(shape)
+
+    _fans(tensor)
+    return _filled(tensor, draw)
+
+
+def _filled(tensor: Tensor, draw: Callable[[tuple[int, ...]], NDArray]) -> Tensor:
+    """The tensor, with new numbers of its shape."""
+    if not isinstance(tensor, Tensor):
+        raise ValueError(f"Initial values fill a Parameter or a Tensor, got a {type(tensor).__name__}.")
+    tensor.data = draw(tensor.shape)
+    return tensor
+
+
+def _fans(tensor: Tensor) -> tuple[int, int]:
+    """How many numbers an output comes from, and an input goes to."""
+    if not isinstance(tensor, Tensor) or tensor.ndim < 2 or not tensor.size:
+        shape = getattr(tensor, "shape", None)
+        raise ValueError(f"Fan in and fan out are of weights (outputs, inputs, ...), got shape {shape}.")
+    outputs, inputs, *window = tensor.shape
+    return inputs * math.prod(window), outputs * math.prod(window)
+
+
+def _kaiming(tensor: Tensor, a: float, mode: str, nonlinearity: str) -> float:
+    """The standard deviation that keeps the size of what passes a layer."""
+    if mode not in ("fan_in", "fan_out"):
+        raise ValueError(f"mode must be 'fan_in' or 'fan_out', got {mode!r}.")
+    fan = _fans(tensor)[mode == "fan_out"]
+    return calculate_gain(nonlinearity, a) / math.sqrt(fan)

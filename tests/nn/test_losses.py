@@ -1,0 +1,117 @@
+"""Losses: torch's numbers and gradients, and every step rounded."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+F = torch.nn.functional
+
+RNG = np.random.default_rng(5)
+X, Y = 2 * RNG.standard_normal((6, 4)), 2 * RNG.standard_normal((6, 4))
+TRUTH, FACTORS, CLASSES = (Y > 0).astype(float), RNG.uniform(0.5, 2, 4), RNG.integers(0, 4, 6)
+SOME = np.where(np.arange(6) % 3, CLASSES, -100)
+
+CASES = {
+    "mse": ("mse_loss", Y, {}),
+    "smooth l1": ("smooth_l1_loss", Y, {}),
+    "smooth l1 of another beta": ("smooth_l1_loss", Y, dict(beta=0.25)),
+    "l1": ("smooth_l1_loss", Y, dict(beta=0.0)),
+    "bce": ("binary_cross_entropy_with_logits", TRUTH, {}),
+    "bce of probabilities": ("binary_cross_entropy_with_logits", np.abs(Y) % 1, {}),
+    "bce weighted": ("binary_cross_entropy_with_logits", TRUTH, dict(weight=FACTORS)),
+    "bce of rare positives": ("binary_cross_entropy_with_logits", TRUTH, dict(pos_weight=FACTORS, weight=X[:, :1])),
+    "cross-entropy": ("cross_entropy", CLASSES, {}),
+    "cross-entropy of some": ("cross_entropy", SOME, {}),
+    "cross-entropy of some others": ("cross_entropy", CLASSES, dict(ignore_index=1)),
+    "cross-entropy weighted": ("cross_entropy", CLASSES, dict(weight=FACTORS)),
+    "cross-entropy smoothed": ("cross_entropy", CLASSES, dict(label_smoothing=0.1)),
+    "cross-entropy of all": ("cross_entropy", SOME, dict(label_smoothing=0.3, weight=FACTORS)),
+}
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+@pytest.mark.parametrize("name", CASES)
+def test_losses_and_their_gradients_are_torchs_in_double_precision(name, reduction):
+    function, target, options = CASES[name]
+    a, b = torch.tensor(X, requires_grad=True), sf.Tensor(X, requires_grad=True)
+    theirs = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    want = getattr(F, function)(a, torch.tensor(target), reduction=reduction, **theirs)
+    want.sum().backward()
+    with sf.simulate("fp64"):
+        got = getattr(sf.nn, function)(b, target, reduction=reduction, **options)
+        got.sum().backward()
+    np.testing.assert_allclose(got.data, want.detach().numpy(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(b.grad, a.grad.numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_every_step_of_a_smooth_l1_loss_is_rounded():
+    f = sf.BF16
+    with sf.simulate("bf16-standard"):
+        got = sf.nn.smooth_l1_loss(X, Y, beta=0.7, reduction="none").data
+    d = np.abs(sf.subtract(X, Y, f))
+    curve = sf.divide(sf.multiply(sf.multiply(d, d, f), 0.5, f), 0.7, f)
+    assert_bits(got, np.where(d < 0.7, curve, sf.subtract(d, 0.35, f)))
+
+
+def test_every_step_of_a_binary_cross_entropy_is_rounded():
+    f = sf.BF16
+    with sf.simulate("bf16-standard"):
+        got = sf.nn.binary_cross_entropy_with_logits(X, TRUTH, reduction="none", pos_weight=FACTORS).data
+    opposite = sf.round(-X, f)
+    m = np.maximum(opposite, 0)
+    powers = sf.add(sf.exp(-m, f), sf.exp(sf.subtract(opposite, m, f), f), f)
+    softplus = sf.add(sf.log(powers, f), m, f)
+    factor = sf.add(sf.multiply(sf.subtract(FACTORS, 1.0, f), TRUTH, f), 1.0, f)
+    first = sf.multiply(sf.subtract(1.0, TRUTH, f), X, f)
+    assert_bits(got, sf.add(first, sf.multiply(softplus, factor, f), f))
+
+
+def test_the_gradient_of_a_binary_cross_entropy_is_right_at_zero_and_far_away():
+    x = np.array([0.0, -0.0, 1e3, -1e3])
+    for target, want in ((0.0, [0.5, 0.5, 1.0, 0.0]), (1.0, [-0.5, -0.5, 0.0, -1.0])):
+        t = sf.Tensor(x, requires_grad=True)
+        with sf.simulate("fp64"):
+            loss = sf.nn.binary_cross_entropy_with_logits(t, np.full(4, target), reduction="sum")
+            loss.backward()
+        assert np.isfinite(loss.item()) and t.grad.tolist() == want
+
+
+def test_rows_that_are_ignored_get_no_gradient_and_none_at_all_gives_nan():
+    t = sf.Tensor(X, requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        sf.nn.cross_entropy(t, SOME).backward()
+        assert not t.grad[SOME == -100].any() and t.grad[SOME != -100].all()
+        assert np.isnan(sf.nn.cross_entropy(X, np.full(6, -100)).item())
+        assert sf.nn.cross_entropy(X, np.full(6, -100), reduction="sum").item() == 0.0
+
+
+def test_a_fused_loss_is_rounded_once():
+    for function, target in (("smooth_l1_loss", Y), ("binary_cross_entropy_with_logits", TRUTH)):
+        policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, reduce=sf.FP32).override(operation=function, fused=True)
+        loss = getattr(sf.nn, function)
+        with sf.simulate(policy):
+            got = loss(X, target)
+        with sf.simulate("fp32"):
+            assert_bits(got.data, sf.round(loss(X, target).data, sf.BF16))
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.nn.mse_loss(X, Y, reduction="avg"), "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
+        (lambda: sf.nn.cross_entropy(X, CLASSES, reduction=None), "reduction must be one of"),
+        (lambda: sf.nn.smooth_l1_loss(X, Y, beta=-1.0), "a number from 0; got -1.0"),
+        (lambda: sf.nn.smooth_l1_loss(X, Y[0]), r"one shape, got \(6, 4\) and \(4,\)"),
+        (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, weight=np.ones(3)), r"weight of shape \(3,\) does not"),
+        (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones((2, 6, 4))), "pos_weight of shape"),
+        (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one number for each of 4 classes"),
+        (lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2), "label_smoothing must be a number from 0 to 1"),
+        (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers go from 0 to 3; -1 to"),
+    ],
+)
+def test_bad_use_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()
