@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from simfloat.accumulate import tensor_core
-from simfloat.arithmetic import Cast, delayed, per_tensor, scaled
-from simfloat.formats import BF16, E4M3, E5M2, FP16, FP32, FP64
+from simfloat.arithmetic import Cast, block, delayed, per_tensor, scaled
+from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed, present
 from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
@@ -18,10 +18,11 @@ REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
 MIXED = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
 AUTOCAST = "PyTorch, torch.autocast on CUDA, docs/source/amp.md"
 ENGINE = "NVIDIA TransformerEngine, transformer_engine/common/recipe"
+MICROSCALING = "OCP Microscaling Formats 1.0"
 APEX = "NVIDIA Apex, apex/amp/frontend.py"
 
 
-def _narrow(operands: Cast, gradients: Cast, **roles: Any) -> Policy:
+def _narrow(operands: Cast, gradients: Cast | None = None, **roles: Any) -> Policy:
     """Contractions of narrow numbers; other results in BF16, parameters and optimizer in FP32."""
     return Policy(compute=operands, compute_gradients=gradients, weights=FP32, activations=BF16, **roles)
 
@@ -72,6 +73,26 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
         "fp8-hopper",
         _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
         "MMA-Sim, arXiv 2511.10909: Hopper's wgmma, E4M3 forward and E5M2 x E4M3 backward",
+    ),
+    (
+        "fp8-deepseek",
+        _narrow(
+            scaled(E4M3, block(128, FP32)),
+            compute_weights=scaled(E4M3, block((128, 128), FP32)),
+            accumulate=tensor_core("hopper"),
+            optimizer_state=BF16,
+        ),
+        "DeepSeek-V3, arXiv 2412.19437, section 3.3: rows and squares of 128, FP32 promotion of every 128 products",
+    ),
+    (
+        "mxfp8",
+        _narrow(scaled(E4M3, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
+        f"{ENGINE}, MXFP8BlockScaling; {MICROSCALING}",
+    ),
+    (
+        "mxfp4",
+        _narrow(scaled(E2M1, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
+        f"{MICROSCALING}, MXFP4 operands",
     ),
 )
 

@@ -69,3 +69,31 @@ def test_narrow_presets_keep_the_rest_in_bf16_and_parameters_in_fp32(name):
         "fp8-deepseek": (sf.E4M3, sf.E4M3), "mxfp8": (sf.E4M3, sf.E4M3), "mxfp4": (sf.E2M1, sf.E2M1),
         "nvfp4": (sf.E2M1, sf.E2M1),
     }[name]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["fp8-deepseek", "mxfp8", "mxfp4"])
+def test_presets_of_blocks_scale_every_operand_along_k_of_its_product(name):
+    policy = sf.policies[name]
+    recipe = policy.recipe()
+    y, x_grad, weight = stepped(policy)
+    x, w, options = sf.round(X, sf.BF16), weight.data, dict(accumulate=policy.accumulate, output=sf.BF16)
+    assert_bits(y, sf.matmul(x, w.T, inputs=(recipe.compute, recipe.compute_weights), **options))
+    assert_bits(x_grad, sf.matmul(G, w, inputs=(recipe.compute_gradients, recipe.compute_weights), **options))
+    assert_bits(weight.grad, sf.matmul(G.T, x, inputs=(recipe.compute_gradients, recipe.compute), **options))
+
+
+def test_deepseeks_weights_are_scaled_in_squares_and_its_sums_promoted_every_128_products(rng):
+    recipe = sf.policies["fp8-deepseek"].recipe()
+    assert recipe.compute.scale == sf.block(128, sf.FP32)
+    assert recipe.compute_weights.scale == sf.block((128, 128), sf.FP32)
+    a, b = rng.standard_normal((2, 300)), rng.standard_normal((300, 3))
+    total = np.zeros((2, 3))
+    for first in range(0, 300, 128):
+        x, y = a[:, first : first + 128], b[first : first + 128]
+        s = np.float32(448) / np.abs(x).max(1, keepdims=True).astype(np.float32)
+        t = np.float32(448) / np.float32(np.abs(y).max())
+        q, r = sf.multiply(x, s, sf.E4M3), sf.multiply(y, t, sf.E4M3)
+        part = sf.matmul(q, r, accumulate=sf.tensor_core("hopper", sf.E4M3))
+        total = sf.add(total, sf.divide(part, s.astype(float) * t, sf.FP32), sf.FP32)
+    got = sf.matmul(a, b, inputs=(recipe.compute, recipe.compute_weights), accumulate=recipe.accumulate)
+    assert_bits(got, total)
