@@ -33,6 +33,7 @@ class Adam(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    marks = {"decoupled_weight_decay": False}
 
     betas = Option(several(decay, decay))
     eps = Option(number_from_zero)
@@ -85,6 +86,8 @@ class AdamW(Adam):
     Raises ValueError as Adam does. Source: Loshchilov and Hutter, arXiv 1711.05101; the order of operations is that of
     arXiv 2010.06192.
     """
+
+    marks = {"decoupled_weight_decay": True}
 
     def __init__(
         self,

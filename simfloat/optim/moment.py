@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -10,24 +12,34 @@ from simfloat.kernels.events import UNCHANGED, no_events
 from simfloat.simulation import Arithmetic
 
 
-def add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, before: NDArray, change: NDArray) -> NDArray:
-    """a + b, the moment that follows `before`; `change` is what it would differ by, were nothing rounded.
+class Average(NamedTuple):
+    """What a moment is made of: keep * before + take * x."""
 
-    An observer hears of it as ``moment``. Unchanged are elements that stay as they were though their change is not
-    zero: whether the decay was rounded away, the new addend, or one made up for the other.
+    before: NDArray
+    keep: float
+    x: NDArray
+    take: float
+
+    def stalled(self, after: NDArray) -> int:
+        """How many elements stay as they were, though keep * before + take * x is something else."""
+        same = after == self.before
+        before, x = self.before[same].astype(np.float64), self.x[same].astype(np.float64)
+        with np.errstate(all="ignore"):
+            changes = self.take * x != (1.0 - self.keep) * before
+        return int(np.count_nonzero(changes & np.isfinite(before)))
+
+
+def add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, average: Average) -> NDArray:
+    """a + b, the products of an average whose observer is told, as of a ``moment``, how many elements stalled.
+
+    These count as unchanged: whether the decay was rounded away, the new addend, or one made up for the other.
     """
     heard = _Heard()
     after = arithmetic.heard_by(heard).add(a, b)
-    heard.events[UNCHANGED] = np.count_nonzero((after == before) & np.isfinite(after) & (change != 0))
+    heard.events[UNCHANGED] = average.stalled(after)
     if arithmetic.target.observer is not None:
         arithmetic.target.observer.observe(heard.events, arithmetic.target.operation)
     return after
-
-
-def change_of(before: NDArray, keep: float, x: NDArray, take: float) -> NDArray:
-    """keep * before + take * x - before, in float64: zero where x is what the average has reached."""
-    with np.errstate(all="ignore"):
-        return take * x.astype(np.float64) - (1.0 - keep) * before.astype(np.float64)
 
 
 class _Heard(Observer):

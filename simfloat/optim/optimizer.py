@@ -38,6 +38,9 @@ class Optimizer:
     #: The options of the kind, by name; those of a subclass are added to them.
     options: ClassVar[dict[str, Option]] = {"lr": lr}
 
+    #: What a PyTorch state of this kind says beside the options, and what must be said there.
+    marks: ClassVar[Mapping[str, Any]] = {}
+
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
         cls.options = {**cls.options, **own}
@@ -123,7 +126,7 @@ class Optimizer:
         return state.packed(self)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave: all of it is taken, or nothing if a part does not fit.
+        """Go on from what `state_dict` gave, here or in PyTorch: all of it is taken, or nothing if a part does not fit.
 
         Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
         """

@@ -15,6 +15,9 @@ from simfloat.optim.groups import LABELS, name_of
 if TYPE_CHECKING:
     from simfloat.optim.optimizer import Optimizer
 
+#: What PyTorch's states say of how it runs, and not of what it computes.
+RUNNING = {"foreach", "fused", "capturable", "differentiable"}
+
 Groups = list[dict[str, Any]]
 State = list[dict[str, NDArray]]
 
@@ -30,7 +33,7 @@ def packed(optimizer: Optimizer) -> dict[str, Any]:
 def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
     """The groups and the arrays of a state, copied, for the parameters of this optimizer; ValueError if it is not its.
 
-    The numbers of parameters may be texts, as JSON makes them.
+    The numbers of parameters may be texts, as JSON makes them. A state of PyTorch's optimizer of the kind is one.
     """
     if not isinstance(data, Mapping) or set(data) != {"state", "param_groups"}:
         raise ValueError("load_state_dict takes what state_dict gives: a dictionary of 'state' and 'param_groups'.")
@@ -55,15 +58,17 @@ def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, 
     kind, known = type(optimizer).__name__, {*optimizer.options, "params"}
     if not isinstance(group, Mapping) or not isinstance(group.get("params"), list):
         raise ValueError(f"A group of a state is a dictionary with a list of 'params', got {group!r}.")
-    missing, unknown = known.difference(group), [key for key in group if key not in known.union(LABELS)]
+    marks = {key for key, mark in optimizer.marks.items() if group.get(key) == mark}
+    missing = known.difference(group)
+    unknown = [key for key in group if key not in known.union(LABELS, RUNNING, marks)]
     if missing or unknown:
         raise ValueError(f"The state is not {kind}'s: missing {sorted(missing)}, unknown {unknown}.")
     if len(group["params"]) != len(mine["params"]):
         theirs, ours = len(group["params"]), len(mine["params"])
         raise ValueError(f"The state is of {theirs} parameters, in a group where the optimizer has {ours}.")
-    optimizer.read(group)
-    labels = {name: mine[name] for name in LABELS if name in mine}
-    return {**labels, **group, "params": mine["params"]}
+    optimizer.read({name: group[name] for name in optimizer.options})
+    labels = {name: (group if name in group else mine)[name] for name in LABELS if name in group or name in mine}
+    return {"params": mine["params"], **labels, **{name: group[name] for name in optimizer.options}}
 
 
 def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray]:
@@ -72,7 +77,8 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     name, shapes = name_of(number, parameter), optimizer.shapes(parameter.shape)
     if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
         raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {entry!r}.")
-    arrays = {key: np.array(as_operand(entry[key], f"{key} of {name}")) for key in entry}
+    given = {key: value for key, value in entry.items() if value is not None}
+    arrays = {key: np.array(as_operand(value, f"{key} of {name}")) for key, value in given.items()}
     for key, array in arrays.items():
         check_shape(f"{key} of {name}", array, shapes[key], parameter)
     return arrays

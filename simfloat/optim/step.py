@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, begin_update
 from simfloat.formats import Format
-from simfloat.optim.moment import add_observed, change_of
+from simfloat.optim.moment import Average, add_observed
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"
@@ -123,8 +123,8 @@ class Step:
         if arithmetic.target.observer is None:
             self.state[name] = arithmetic.add(a, b)
         else:
-            change = change_of(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
-            self.state[name] = add_observed(arithmetic, a, b, before, change)
+            average = Average(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
+            self.state[name] = add_observed(arithmetic, a, b, average)
         return self.state[name]
 
     def largest(self, name: str, x: NDArray) -> NDArray:

@@ -95,3 +95,32 @@ def test_options_are_torchs_with_its_defaults_and_keyword_only_after_lr(name):
     kinds = [p.kind for p in inspect.signature(getattr(sf.optim, name)).parameters.values()]
     assert set(kinds[:2]) == {inspect.Parameter.POSITIONAL_OR_KEYWORD}
     assert set(kinds[2:]) == {inspect.Parameter.KEYWORD_ONLY}
+
+
+@pytest.mark.parametrize("name, options", CASES)
+def test_a_training_of_torchs_goes_on_here(name, options, monkeypatch):
+    monkeypatch.setattr("torch.optim._muon._zeropower_via_newtonschulz", newton_schulz)
+    rng = np.random.default_rng(6)
+    t = torch.tensor(rng.standard_normal((3, 2)), requires_grad=True)
+    oracle = getattr(torch.optim, name)([t], lr=0.05, **options)
+    gradients = rng.standard_normal((6, 3, 2))
+    for gradient in gradients[:3]:
+        t.grad = torch.tensor(gradient)
+        oracle.step()
+    p = sf.Parameter(t.detach())
+    optimizer = getattr(sf.optim, name)([p])
+    optimizer.load_state_dict(oracle.state_dict())
+    with sf.simulate("fp64"):
+        for gradient in gradients[3:]:
+            t.grad, p.grad = torch.tensor(gradient), gradient
+            oracle.step()
+            optimizer.step()
+    np.testing.assert_allclose(p.data, t.detach().numpy(), rtol=1e-12)
+
+
+def test_a_state_of_torchs_adamw_is_none_of_adams():
+    state = torch.optim.AdamW([torch.ones(2, requires_grad=True)]).state_dict()
+    with pytest.raises(
+        ValueError, match=r"The state is not Adam's: missing \[\], unknown \['decoupled_weight_decay'\]"
+    ):
+        sf.optim.Adam([sf.Parameter([1.0, 2.0])]).load_state_dict(state)
