@@ -22,7 +22,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    ready, gathered = [root], Gathered()
+    ready, gathered, balance = [root], Gathered(), root.balance
     while ready:
         variable = ready.pop()
         node, incoming = variable.node, gradients.pop(id(variable))
@@ -34,8 +34,10 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
             if parent.requires_grad:
                 uses[id(parent)] -= 1
                 complete = uses[id(parent)] == 0
-                before = gradients.get(id(parent))
-                gradients[id(parent)] = _contribution(node, number, incoming, before, complete, gathered)
+                given, before = incoming, gradients.get(id(parent))
+                if balance is not None:
+                    given, before = balance.meet(variable, node, number, incoming, before)
+                gradients[id(parent)] = _contribution(node, number, given, before, complete, gathered)
                 if complete:
                     ready.append(parent)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -42,6 +42,18 @@ class Node(NamedTuple):
         return self.place.to_weight(path, number, format)
 
 
+class Balance(Protocol):
+    """Who scales gradients on their way back from a variable."""
+
+    def meet(
+        self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
+    ) -> tuple[NDArray, NDArray | None]:
+        """What goes on from the variable, which `node` made, to its parent of this number, and what came there before.
+
+        Both times factors of its choice, so that what comes of them can be added.
+        """
+
+
 class Variable:
     """An array of numbers, the format they were rounded to, their gradient, and the operation that made them.
 
@@ -49,6 +61,7 @@ class Variable:
     """
 
     is_weight = False  # whether its gradient takes the role of a weight's
+    balance: Balance | None = None  # for what starts from it
 
     def __init__(
         self,

@@ -21,6 +21,7 @@ from simfloat.optim.adagrad import Adagrad
 from simfloat.optim.adam import Adam, AdamW
 from simfloat.optim.clipping import clip_grad_norm_, clip_grad_value_
 from simfloat.optim.dynamic_loss_scale import DynamicLossScale
+from simfloat.optim.layerwise_loss_scale import LayerwiseLossScale
 from simfloat.optim.lion import Lion
 from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
 from simfloat.optim.loss_scale import LossScale, StaticLossScale
@@ -42,6 +43,7 @@ __all__ = [
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
+    "LayerwiseLossScale",
     "Lion",
     "LogNormalLossScale",
     "LossScale",

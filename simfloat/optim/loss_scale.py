@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor, begin_update, scaled
+from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import is_integer
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number
@@ -66,6 +67,10 @@ class LossScale:
         if not isinstance(loss, Tensor):
             raise ValueError(f"scale takes the loss, a Tensor or a list of them, got a {type(loss).__name__}.")
         return scaled(loss, self._scale)  # type: ignore[return-value]
+
+    def scale_of(self, parameter: Variable) -> float:
+        """The factor that its gradient has before it is unscaled."""
+        return self._scale
 
     def unscale_(self, optimizer: Optimizer) -> None:
         """Take S out of the gradients: g becomes g * (1/S), rounded to the parameter's `weights`.
@@ -152,8 +157,8 @@ class LossScale:
     def _unscaled(self, parameter: Parameter, g: NDArray) -> tuple[bool, float]:
         """Take the scale out of a gradient; whether all of it is finite, and the largest absolute value then."""
         place = begin_update(parameter)
-        wide = place.recipe.weights.precision > 24
-        inverse = np.array(1 / self._scale) if wide else np.array(np.float32(1 / self._scale))
+        exact = 1 / self.scale_of(parameter)
+        inverse = np.array(exact if place.recipe.weights.precision > 24 else np.float32(exact))
         parameter.grad = unscaled = finite_product(place.to_unscaled.multiply, g, inverse)
         return bool(np.isfinite(unscaled).all()), float(np.abs(unscaled).max(initial=0.0))
 

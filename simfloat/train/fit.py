@@ -32,6 +32,7 @@ def fit(
     resume: Folder | None = None,
     steps: int | None = None,
     schedule: Any = None,
+    clip: float | None = None,
     switching: Rule | None = None,
     accumulation: int = 1,
     metrics: Mapping[str, Metric] | None = None,
@@ -56,6 +57,7 @@ def fit(
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
     * steps: how many to make in all, before and after resuming; None until the batches end.
     * schedule: its `step` is called after each step of the optimizer.
+    * clip: the largest norm that all gradients together may have, after they are unscaled.
     * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
     * accumulation: so many batches make a step; their losses are divided by it, their gradients added.
     * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
@@ -73,7 +75,9 @@ def fit(
     if steps is not None:
         check_counts(steps=steps)
     check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
-    step = TrainingStep(model, loss_fn, optimizer, scaler=scaler, accumulation=accumulation, metrics=metrics or {})
+    step = TrainingStep(
+        model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
+    )
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Tensor
 from simfloat.nn import Module
-from simfloat.optim import LossScale, Optimizer
+from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
+from simfloat.optim.options import number_from_zero
 from simfloat.train.aside import as_number
 from simfloat.train.history import COLUMNS
 
@@ -32,15 +33,18 @@ class TrainingStep:
         optimizer: Optimizer,
         *,
         scaler: LossScale | None,
+        clip: float | None,
         accumulation: int,
         metrics: Mapping[str, Metric],
     ) -> None:
         _check_kinds(model, loss_fn, optimizer, scaler)
         _check_parameters(model, optimizer)
+        if clip is not None:
+            number_from_zero("clip", clip)
         if taken := [name for name in metrics if name in COLUMNS]:
             raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
-        self.accumulation, self.metrics = accumulation, metrics
+        self.clip, self.accumulation, self.metrics = clip, accumulation, metrics
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
@@ -68,6 +72,8 @@ class TrainingStep:
         if scaler:
             scaler.unscale_(optimizer)
             norm, skipped = _norm(optimizer), scaler.is_skipping(optimizer)
+        if self.clip is not None and not skipped:
+            clip_grad_norm_(optimizer.params, self.clip)
         if scaler:
             scaler.step(optimizer)
             scaler.update()

@@ -98,6 +98,31 @@ def test_without_a_scaler_a_loss_that_is_not_finite_goes_on_and_is_shown_in_the_
     assert history["skipped"] == [False] * 3 and np.isnan(model.head.weight.data).all()
 
 
+@pytest.mark.parametrize("scaler", [None, sf.optim.StaticLossScale(64.0)])
+def test_gradients_are_clipped_after_they_are_unscaled(scaler):
+    model, optimizer, _ = toy.parts()
+    with sf.simulate("fp32"):
+        for x, y in toy.batches(3):
+            optimizer.zero_grad()
+            loss = sf.nn.cross_entropy(model(x), y)
+            (scaler.scale(loss) if scaler else loss).backward()
+            if scaler:
+                scaler.unscale_(optimizer)
+            sf.optim.clip_grad_norm_(model.parameters(), 0.125)
+            optimizer.step()
+            if scaler:
+                scaler.update()
+    got, history = fitted(given=toy.batches(3), scaler=scaler, clip=0.125)
+    assert_same_weights(got.state_dict(), model.state_dict())
+    assert min(history["norm"]) > 0.125
+
+
+def test_gradients_that_are_not_finite_are_not_clipped_but_skipped():
+    x = np.ones((1, 3))
+    _, history = fitted(overflowing, [(x, [1])], "fp16-master", scaler=sf.optim.DynamicLossScale(4.0), clip=1.0)
+    assert history["skipped"] == [True] and not math.isfinite(history["norm"][0])
+
+
 def test_gradients_of_several_batches_are_added_and_each_loss_is_divided():
     model, optimizer, _ = toy.parts()
     with sf.simulate("fp32"):
@@ -186,6 +211,8 @@ X, Y = np.ones((2, 3)), np.zeros(2, int)
     (dict(loss_fn=None), "loss_fn is called as .* got a NoneType"),
     (dict(loss_fn=lambda out, y: out), r"must give a Tensor of one element, got one of shape \(4, 2\)"),
     (dict(loss_fn=lambda out, y: 1.0), "must give a Tensor of one element, got a float"),
+    (dict(clip=-1.0), "clip must not be negative, got -1.0"),
+    (dict(switching="fp32"), "switching must be a function, got a str"),
     (dict(schedule=1), "schedule needs the method step, which int lacks"),
     (dict(metrics={"loss": len}), "A metric cannot be called 'loss'"),
     (dict(metrics=[len]), "metrics are functions by name"),
