@@ -85,6 +85,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from simfloat import nn, optim, plots, telemetry, train
+    from simfloat.attribution import attribute
     from simfloat.autodiff import (
         Parameter,
         Tensor,
@@ -118,6 +119,7 @@ else:
         **{name: ("simfloat.simulation", name) for name in ("Simulation", "Switching", "no_grad", "simulate")},
         **{name: ("simfloat.train", name) for name in ("load", "save")},
         "Recorder": ("simfloat.telemetry", "Recorder"),
+        "attribute": ("simfloat.attribution", "attribute"),
         "reveal": ("simfloat.blackbox", "reveal"),
     }
 
@@ -136,9 +138,9 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "Accumulator", "BF16", "BitStream", "BlockScaled", "CATALOG", "E2M1", "E2M3", "E3M2", "E3M4", "E4M3",
-    "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format",
-    "GivenBits", "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "Switching",
-    "TF32", "Tensor", "as_format", "block", "block_quantize", "blocked", "cast", "concatenate", "conv2d", "decode",
+    "E4M3B11FNUZ", "E4M3FNUZ", "E4M3_IEEE", "E5M2", "E5M2FNUZ", "E8M0", "FP16", "FP32", "FP64", "Format", "GivenBits",
+    "Observer", "Parameter", "Policy", "Recipe", "Recorder", "Rounding", "Simulation", "Switching", "TF32", "Tensor",
+    "as_format", "attribute", "block", "block_quantize", "blocked", "cast", "concatenate", "conv2d", "decode",
     "delayed", "dot", "encode", "exact", "finfo", "fused", "get_threads", "gradcheck", "kahan", "load", "matmul",
     "matrix_core", "nearest_away", "nearest_even", "nextafter", "nn", "no_grad", "operation", "optim", "p3109",
     "pairwise", "partial_sums", "per_tensor", "plots", "policies", "readmemh", "reveal", "round", "save", "scaled",

@@ -2,6 +2,7 @@
 
 from simfloat.plots.curves import Curve, draw_curves, moving_mean
 from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, new_figure, save_figure
+from simfloat.plots.heat_map import draw_heat_map
 
 __all__ = [
     "COLUMN_WIDTH",
@@ -10,6 +11,7 @@ __all__ = [
     "Curve",
     "add_legend",
     "draw_curves",
+    "draw_heat_map",
     "moving_mean",
     "new_figure",
     "save_figure",

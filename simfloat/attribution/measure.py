@@ -1,0 +1,137 @@
+"""Measuring what each part of a policy does to a gradient."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.attribution.parts import Made, Part, parts_of
+from simfloat.attribution.probes import Probes, checked_modes, explicit
+from simfloat.attribution.result import FIELDS, Attribution, Cost
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.variable import Variable
+from simfloat.nn import Module
+from simfloat.policy import Policy, as_policy
+from simfloat.simulation import simulate
+
+Loss = Callable[[Any, Any], Tensor]
+
+
+def attribute(
+    model: Module,
+    loss_fn: Loss,
+    batch: tuple[Any, Any],
+    policy: Policy | str,
+    reference: Policy | str = "fp64",
+    *,
+    by: Sequence[str] = FIELDS,
+    seed: int = 0,
+) -> Attribution:
+    """What each operation, layer and role costs the gradient: it alone under `policy`, the rest under `reference`.
+
+    The error of a gradient is the 2-norm of its difference from the one under the reference, of all parameters
+    together, relative to that one's norm; infinite for a gradient that is not finite. Roles are those of a policy: how
+    operands, results, gradients, sums and stored parameters are rounded. Results of ``widest`` operations count in the
+    formats that they have under the policy; fused composites are one operation; operands and sums of a matrix unit,
+    which takes its own formats only, are measured together.
+
+    batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a single number. `by` names the fields that tell parts
+    apart, each of which costs a forward and a backward pass: ``by=["operation"]`` takes each operation in all layers at
+    once. The model stays as it is.
+
+    Raises ValueError for a reference with overrides, for fields that are none, for a loss that holds parameters of its
+    own or no gradient, and for a policy whose modes the reference cannot have.
+    """
+    fields = _checked_fields(by)
+    chosen, base = as_policy(policy, "attribute"), explicit(as_policy(reference, "attribute"))
+    run = _Run(model, loss_fn, batch, seed)
+    made, under_policy = run.gradient(chosen)
+    parts = parts_of(made, chosen, run.paths)
+    checked_modes(base, parts)
+    _, exact = run.gradient(base)
+    if not 0 < np.linalg.norm(exact) < np.inf:
+        raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
+    probes = Probes(base, parts)
+    groups: dict[tuple[str, ...], list[Part]] = {}
+    for part in parts:
+        if probes.changes(part):
+            groups.setdefault(tuple(_field(part, field) for field in fields), []).append(part)
+    measured = [
+        Cost(**dict.fromkeys(FIELDS, "") | dict(zip(fields, names, strict=True)), error=_error(alone, exact))
+        for names, group in groups.items()
+        for _, alone in [run.gradient(probes.policy(group))]
+    ]
+    return Attribution(tuple(measured), _error(under_policy, exact), fields)
+
+
+class _Run:
+    """Gradients of a model's copies on one batch."""
+
+    def __init__(self, model: Module, loss_fn: Loss, batch: tuple[Any, Any], seed: int) -> None:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
+        self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
+        self.paths = [path for path, _ in model.named_parameters()]
+
+    def gradient(self, policy: Policy) -> tuple[list[Made], NDArray[np.float64]]:
+        """All tensors that the run under `policy` made, and the gradients of all parameters in one vector."""
+        model, (x, y) = copy.deepcopy(self.model), self.batch
+        with simulate(policy, seed=self.seed):
+            loss = self.loss_fn(model(x), y)
+            made = _made(loss, {id(parameter) for parameter in model.parameters()})
+            loss.backward()
+        gradients = [
+            np.zeros(p.size) if p.grad is None else np.asarray(p.grad, np.float64).ravel() for p in model.parameters()
+        ]
+        return made, np.concatenate(gradients)
+
+
+def _made(loss: Any, parameters: set[int]) -> list[Made]:
+    """The tensors that operations made on the way to the loss, each after those that it was made of."""
+    if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
+        raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
+    found: dict[int, Made] = {}
+    stack: list[tuple[Variable, bool]] = [(loss, False)]
+    while stack:
+        variable, is_complete = stack.pop()
+        if id(variable) in found:
+            continue
+        if variable.node is None:
+            _check_known(variable, parameters)
+        elif is_complete:
+            found[id(variable)] = variable, variable.node
+        else:
+            stack.append((variable, True))
+            stack += [(parent, False) for parent in reversed(variable.node.parents)]
+    return list(found.values())
+
+
+def _check_known(leaf: Variable, parameters: set[int]) -> None:
+    """Raise ValueError for a parameter that the copy of the model does not have."""
+    if leaf.is_weight and id(leaf) not in parameters:
+        raise ValueError(
+            f"loss_fn uses {leaf.path or 'a parameter'}, which is none of the model's copy: put what has parameters "
+            "into the model."
+        )
+
+
+def _error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
+    """The norm of the difference, relative to the exact gradient's."""
+    if not np.isfinite(gradient).all():
+        return float("inf")
+    return float(np.linalg.norm(gradient - exact) / np.linalg.norm(exact))
+
+
+def _field(part: Part, field: str) -> str:
+    name = getattr(part, field)
+    return name or "(model)" if field == "layer" else name
+
+
+def _checked_fields(by: Sequence[str]) -> tuple[str, ...]:
+    if isinstance(by, str) or not by or any(field not in FIELDS for field in by) or len(set(by)) < len(by):
+        raise ValueError(f"by is a list of {', '.join(FIELDS)}; got {by!r}.")
+    return tuple(by)

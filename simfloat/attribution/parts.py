@@ -1,0 +1,119 @@
+"""What of a policy took part in a gradient: read from the record of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from simfloat.accumulate import Accumulator
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.autodiff.variable import Node, Variable
+from simfloat.formats import Format, nearest_even
+from simfloat.policy import Policy, Recipe
+from simfloat.policy.kinds import WIDEST
+from simfloat.policy.operations import roles_of
+from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, RESULTS
+
+#: A tensor, and the operation that made it.
+Made = tuple[Variable, Node]
+
+#: The roles that a matrix unit ties together: it takes operands of its own formats only.
+UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients")
+
+#: The operation and the role of what parameters are stored in.
+STORED, WEIGHTS = "(parameter)", "weights"
+
+
+class Part(NamedTuple):
+    """Roles of an operation in a layer, or of a parameter, that are measured together."""
+
+    operation: str
+    path: str  # of the layer, or of the parameter that the role concerns
+    layer: str
+    role: str  # as it is called in the table
+    values: Mapping[str, Any]  # of the roles, under the policy
+
+
+def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> list[Part]:
+    """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
+    parts: dict[tuple[str, str, str], Part] = {}
+    for variable, node in made:
+        for part in _parts_of_result(variable, node, policy):
+            key = part.operation, part.path, part.role
+            parts[key] = _narrower(parts.get(key), part)
+    for path in parameters:
+        value = {WEIGHTS: policy.recipe(path, "update").weights}
+        parts[STORED, path, WEIGHTS] = Part(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
+    return list(parts.values())
+
+
+def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[Part]:
+    place = node.place
+    if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
+        return  # inside a fused composite, which is one operation
+    for path, values in _roles(variable, node):
+        recipe = place.recipe
+        tied = isinstance(recipe.accumulate, Accumulator) and recipe.accumulate.is_matrix_unit
+        if tied and kind_of(place.operation) == CONTRACTION:
+            if path == place.path:
+                yield _part(node, path, "operands and sums", {role: getattr(recipe, role) for role in UNIT})
+            values = {role: value for role, value in values.items() if role not in UNIT}
+        for role, value in values.items():
+            yield _part(node, path, role, {role: value})
+
+
+def _part(node: Node, path: str, label: str, values: dict[str, Any]) -> Part:
+    """A part with what belongs to its roles: the mode of results, and that a composite is fused."""
+    recipe = node.place.recipe
+    if recipe.rounding != nearest_even and label not in UNIT:
+        values["rounding"] = recipe.rounding
+    if recipe.fused and "fused" in roles_of(node.place.operation):
+        values["fused"] = True
+    return Part(node.place.operation, path, node.place.path, label, values)
+
+
+def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Paths, of the layer and of parameters, with the roles that took part there and their values."""
+    place, kind = node.place, kind_of(node.place.operation)
+    own: dict[str, Any] = {}
+    if kind == CONTRACTION:
+        own |= {role: getattr(place.recipe, role) for role in UNIT if role != "compute_weights"}
+    if kind != MOVEMENT:
+        own["activations"] = variable.format
+    if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):
+        own["reduce"] = place.recipe.reduce
+    formats = node.formats or (None,) * len(node.parents)
+    for parent, path, format in zip(node.parents, node.paths, formats, strict=True):
+        if path is None and parent.requires_grad:
+            gradient = place.recipe.activation_gradients
+            own["activation_gradients"] = format if gradient == WIDEST else gradient
+        elif path is not None:
+            yield _below(place.path, path), _weight_roles(place.recipe_of(path), kind, format, parent.requires_grad)
+    yield place.path, own
+
+
+def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_gradient: bool) -> dict[str, Any]:
+    roles: dict[str, Any] = {"compute_weights": recipe.compute_weights} if kind == CONTRACTION else {}
+    if has_gradient:
+        roles["weight_gradients"] = format if recipe.weight_gradients == WIDEST else recipe.weight_gradients
+    return roles
+
+
+def _is_broadcast(variable: Variable, node: Node) -> bool:
+    """Whether gradients are summed on their way back."""
+    return any(parent.requires_grad and parent.shape != variable.shape for parent in node.parents)
+
+
+def _below(layer: str, parameter: str) -> str:
+    """The path of a parameter as the layer's own, as a place names it."""
+    return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
+
+
+def _narrower(known: Part | None, part: Part) -> Part:
+    """Of two uses at one place, as of an operation on tensors of several formats, the one of the narrower format."""
+    if known is None:
+        return part
+    role = part.role if part.role in RESULTS else None
+    if role and known.values[role].precision <= part.values[role].precision:
+        return known
+    return part

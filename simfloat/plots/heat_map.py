@@ -1,0 +1,59 @@
+"""Heat maps: one colour a cell, over powers of ten."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simfloat.plots.curves import plain, power
+from simfloat.plots.figure import NORMAL, SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: From light to dark; readable in grey and by colour-blind readers.
+COLORS = "YlGnBu"
+
+#: Cells that are smaller than the largest by so much look alike.
+DECADES = 6
+
+
+def draw_heat_map(
+    axes: Axes, rows: Sequence[str], columns: Sequence[str], values: ArrayLike, *, title: str = "", label: str = ""
+) -> None:
+    """Draw values (rows, columns), none of them negative, in logarithmic colours, with a bar that tells them.
+
+    Zeros and what is not finite are left blank; what lies more than six powers of ten below the largest has one colour.
+    As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``.
+
+    Raises ValueError if the names do not fit the values.
+    """
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+
+    numbers = np.asarray(values, np.float64)
+    if numbers.shape != (len(rows), len(columns)):
+        raise ValueError(
+            f"{len(rows)} rows and {len(columns)} columns are named; the values have shape {numbers.shape}."
+        )
+    shown = np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)
+    most = np.nanmax(shown) if np.isfinite(shown).any() else 1.0
+    least = max(np.nanmin(shown), most * 10.0**-DECADES) if np.isfinite(shown).any() else 0.1
+    norm = LogNorm(min(least, most / 10), most, clip=True)
+    image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto")
+    axes.set_xticks(range(len(columns)), map(plain, columns), rotation=45, ha="right", rotation_mode="anchor")
+    axes.set_yticks(range(len(rows)), map(plain, rows))
+    axes.tick_params(labelsize=SMALL, length=0, pad=2)
+    axes.set_title(title, fontsize=NORMAL, pad=4)
+    axes.spines[:].set_visible(False)
+    bar = axes.figure.colorbar(image, ax=axes, fraction=0.05, pad=0.02)
+    bar.set_label(label, fontsize=SMALL)
+    bar.ax.tick_params(which="both", labelsize=SMALL, width=0.6)
+    # Over few powers of ten those alone are too few.
+    bar.ax.yaxis.set_major_locator(LogLocator(subs=(1.0,) if most / least > 1e3 else (1.0, 2.0, 5.0)))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: power(value)))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    bar.outline.set_visible(False)
