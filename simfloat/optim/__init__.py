@@ -31,6 +31,7 @@ from simfloat.optim.schedule import LRScheduler
 from simfloat.optim.schedules import CosineAnnealingLR, LambdaLR, LinearLR, StepLR
 from simfloat.optim.sequential_schedule import SequentialLR
 from simfloat.optim.sgd import SGD
+from simfloat.optim.step import Step
 
 __all__ = [
     "SGD",
@@ -51,6 +52,7 @@ __all__ = [
     "Optimizer",
     "SequentialLR",
     "StaticLossScale",
+    "Step",
     "StepLR",
     "clip_grad_norm_",
     "clip_grad_value_",

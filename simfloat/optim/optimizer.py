@@ -28,6 +28,12 @@ class Optimizer:
     options that differ from those of the call. Options are read and changed between steps in `param_groups`, or as
     attributes, which stand for all groups; they are checked when they are used. Which parameters are updated in which
     way and kept in which formats is the policy's matter: ``policy.override("*.weight", update="kahan")``.
+
+    A kind of one's own is a subclass::
+
+        class SignSGD(Optimizer):
+            def update(self, step, gradient, options):
+                return step.multiply(-options.lr, np.sign(gradient))
     """
 
     #: Names of the arrays that it keeps for a parameter, beside Kahan's compensation.

@@ -92,8 +92,26 @@ class LRScheduler:
 
         Raises ValueError for the state of another kind of schedule, or of another number of groups.
         """
-        readers = {**self.options, "base_lrs": self._lrs, "last_epoch": last_epochs, "_last_lr": self._lrs}
-        vars(self).update(read_state(type(self).__name__, state_dict, readers))
+        self.take(self.read(state_dict))
+
+    def read(self, state: Any) -> dict[str, Any]:
+        """The values of a state, each checked; ValueError for a state that is not this schedule's."""
+        kind, readers = type(self).__name__, self.readers()
+        if not isinstance(state, Mapping):
+            raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
+        missing = [name for name in readers if name not in state]
+        unknown = [name for name in state if name not in readers and name not in WARNINGS]
+        if missing or unknown:
+            raise ValueError(f"The state is not {kind}'s: missing {missing}, unknown {unknown}.")
+        return {name: read(name, state[name]) for name, read in readers.items()}
+
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        return {**self.options, "base_lrs": self._lrs, "last_epoch": last_epochs, "_last_lr": self._lrs}
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Go on from values that `read` gave."""
+        vars(self).update(values)
 
     def _lrs(self, name: str, value: Any) -> list[float]:
         count = len(self.optimizer.param_groups)
@@ -114,14 +132,3 @@ class LRScheduler:
     def __repr__(self) -> str:
         told = [f"{name}={getattr(self, name)!r}" for name in self.options]
         return f"{type(self).__name__}({', '.join([*told, f'last_epoch={self.last_epoch}'])})"
-
-
-def read_state(kind: str, state: Any, readers: Mapping[str, Reader[Any]]) -> dict[str, Any]:
-    """The values of a state, each read by its reader; ValueError for a state that is not this kind's."""
-    if not isinstance(state, Mapping):
-        raise ValueError(f"load_state_dict takes what {kind}.state_dict gives, got a {type(state).__name__}.")
-    missing = [name for name in readers if name not in state]
-    unknown = [name for name in state if name not in readers and name not in WARNINGS]
-    if missing or unknown:
-        raise ValueError(f"The state is not {kind}'s: missing {missing}, unknown {unknown}.")
-    return {name: read(name, state[name]) for name, read in readers.items()}

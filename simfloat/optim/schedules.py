@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import cos, pi
 from types import FunctionType
 from typing import Any
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import integer, number
+from simfloat.optim.options import Reader, integer, number
 from simfloat.optim.schedule import LRScheduler
 
 from_one = integer(1, 2**53)
@@ -129,12 +129,18 @@ class LambdaLR(LRScheduler):
         kept = [dict(vars(f)) if hasattr(f, "__dict__") else None for f in callables]
         return {**super().state_dict(), "lr_lambdas": kept}
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave, all of it or nothing."""
-        kept = state_dict.get("lr_lambdas") if isinstance(state_dict, Mapping) else None
-        if not isinstance(kept, list) or len(kept) != len(self.lr_lambdas):
-            raise ValueError(f"The state is not LambdaLR's: it needs lr_lambdas, a list of {len(self.lr_lambdas)}.")
-        super().load_state_dict({name: value for name, value in state_dict.items() if name != "lr_lambdas"})
-        for function, attributes in zip(self.lr_lambdas, kept, strict=True):
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        return {**super().readers(), "lr_lambdas": self._attributes}
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Go on from values that `read` gave."""
+        for function, attributes in zip(self.lr_lambdas, values.pop("lr_lambdas"), strict=True):
             if attributes:
                 vars(function).update(attributes)
+        super().take(values)
+
+    def _attributes(self, name: str, value: Any) -> list[Any]:
+        if not isinstance(value, list | tuple) or len(value) != len(self.lr_lambdas):
+            raise ValueError(f"{name} must be a list of {len(self.lr_lambdas)}, one for each group, got {value!r}.")
+        return list(value)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
 from simfloat.formats.integers import is_integer
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import Reader
-from simfloat.optim.schedule import LRScheduler, last_epochs, read_state
+from simfloat.optim.schedule import LRScheduler, last_epochs
 
 
 class SequentialLR(LRScheduler):
@@ -85,14 +84,16 @@ class SequentialLR(LRScheduler):
             "_schedulers": states,
         }
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` gave."""
-        readers: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
-        readers |= {"last_epoch": last_epochs, "_last_lr": self._lrs}
-        state = read_state(type(self).__name__, state_dict, readers)
-        for schedule, inner in zip(self._schedulers, state["_schedulers"], strict=True):
-            schedule.load_state_dict(inner)
-        self.last_epoch = state["last_epoch"]
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        own: dict[str, Reader[Any]] = {"_milestones": self._same, "_schedulers": self._each}
+        return {**own, "last_epoch": last_epochs, "_last_lr": self._lrs}
+
+    def take(self, values: dict[str, Any]) -> None:
+        """Go on from values that `read` gave."""
+        for schedule, inner in zip(self._schedulers, values["_schedulers"], strict=True):
+            schedule.take(inner)
+        self.last_epoch = values["last_epoch"]
 
     def _same(self, name: str, value: Any) -> list[int]:
         if not isinstance(value, list | tuple) or list(value) != self._milestones:
@@ -102,7 +103,7 @@ class SequentialLR(LRScheduler):
     def _each(self, name: str, value: Any) -> list[Any]:
         if not isinstance(value, list | tuple) or len(value) != len(self._schedulers):
             raise ValueError(f"{name} of the state must be {len(self._schedulers)} states, got {value!r}.")
-        return list(value)
+        return [schedule.read(inner) for schedule, inner in zip(self._schedulers, value, strict=True)]
 
     def _running(self, epoch: int) -> LRScheduler:
         return self._schedulers[bisect_right(self._milestones, epoch)]

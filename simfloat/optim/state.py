@@ -66,9 +66,9 @@ def _group(optimizer: Optimizer, mine: dict[str, Any], group: Any) -> dict[str, 
     if len(group["params"]) != len(mine["params"]):
         theirs, ours = len(group["params"]), len(mine["params"])
         raise ValueError(f"The state is of {theirs} parameters, in a group where the optimizer has {ours}.")
-    optimizer.read({name: group[name] for name in optimizer.options})
+    options = vars(optimizer.read({name: group[name] for name in optimizer.options}))
     labels = {name: (group if name in group else mine)[name] for name in LABELS if name in group or name in mine}
-    return {"params": mine["params"], **labels, **{name: group[name] for name in optimizer.options}}
+    return {"params": mine["params"], **labels, **options}
 
 
 def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray]:

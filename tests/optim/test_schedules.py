@@ -221,6 +221,28 @@ def test_a_state_that_is_not_the_schedules_is_refused_whole(change, message):
     assert schedule.state_dict() == before
 
 
+def test_a_state_of_several_schedules_is_taken_whole_or_not_at_all():
+    lib, optimizer = ours()
+    schedule = SCHEDULES["warm-up, function"](lib, optimizer)
+    for _ in range(9):
+        schedule.step()
+    state = schedule.state_dict()
+    first, second = state["_schedulers"]
+    for change, message in (
+        ({"_schedulers": [first, {**second, "lr_lambdas": []}]}, "lr_lambdas must be a list of 2, one for each group"),
+        ({"_schedulers": [{**first, "base_lrs": []}, second]}, "base_lrs must be a list of 2 numbers"),
+        ({"_schedulers": [second, first]}, "not LinearLR's: missing"),
+        ({"_schedulers": [first]}, "must be 2 states"),
+        ({"_milestones": [8]}, r"must be those of the schedule, \[7\], got \[8\]"),
+        ({"last_epoch": 1.5}, "last_epoch must be an integer"),
+    ):
+        fresh = SCHEDULES["warm-up, function"](*ours())
+        before = fresh.state_dict()
+        with pytest.raises(ValueError, match=message):
+            fresh.load_state_dict({**state, **change})
+        assert fresh.state_dict() == before
+
+
 def test_a_group_that_comes_later_needs_a_new_schedule():
     schedule = scheduled()
     schedule.optimizer.add_param_group({"params": sf.Parameter([1.0])})
