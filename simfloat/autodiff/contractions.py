@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.record import Made, Operand, begin, finish, summed_to
+from simfloat.autodiff.record import Made, Operand, among, begin, finish, summed_to
 from simfloat.autodiff.variable import as_variable
 from simfloat.simulation import Arithmetic
 
@@ -42,8 +42,8 @@ def matmul(a: Operand, b: Operand) -> Made:
     return finish(started, product.reshape(full[:-2] + rows + columns), arithmetic.format, by_a, by_b)
 
 
-def linear(x: Operand, weight: Operand) -> Made:
-    """x (..., inputs) times the transpose of weight (outputs, inputs)."""
+def linear(x: Operand, weight: Operand, part: slice | None = None) -> Made:
+    """x (..., inputs) times the transpose of weight (outputs, inputs), or of a part of its rows."""
     x, weight = as_variable(x), as_variable(weight)
     if weight.ndim != 2:
         raise ValueError(f"The weight of a linear layer has the shape (outputs, inputs), got {weight.shape}.")
@@ -53,7 +53,7 @@ def linear(x: Operand, weight: Operand) -> Made:
     started = begin("linear", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     shape = x.shape
-    rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), weight.numbers
+    rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), weight.numbers if part is None else weight.numbers[part]
     arithmetic = started.forward
     product = arithmetic.matmul(rows, w.T, x_input, w_input)
 
@@ -61,6 +61,6 @@ def linear(x: Operand, weight: Operand) -> Made:
         return u.matmul(g.reshape(product.shape), w, g_input, w_input).reshape(shape)
 
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.matmul(g.reshape(product.shape).T, rows, g_input, x_input)
+        return among(u.matmul(g.reshape(product.shape).T, rows, g_input, x_input), weight.shape, part)
 
     return finish(started, product.reshape(*shape[:-1], w.shape[0]), arithmetic.format, by_input, by_weight)

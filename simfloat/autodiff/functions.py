@@ -13,14 +13,14 @@ from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import Tensor, tensor_of
 
 
-def linear(x: Operand, weight: Operand) -> Tensor:
-    """x (..., inputs) times the transpose of weight (outputs, inputs)."""
-    return tensor_of(contractions.linear(x, weight))
+def linear(x: Operand, weight: Operand, part: slice | None = None) -> Tensor:
+    """x (..., inputs) times the transpose of weight (outputs, inputs), or of a part of its rows."""
+    return tensor_of(contractions.linear(x, weight, part))
 
 
-def add_bias(product: Tensor, bias: Tensor, axis: int = -1) -> Tensor:
-    """product + bias along `axis`, the second operation of a layer; ``widest`` is the format of the product."""
-    return tensor_of(biases.add_bias(product, bias, axis))
+def add_bias(product: Tensor, bias: Tensor, axis: int = -1, part: slice | None = None) -> Tensor:
+    """product + bias, or a part of it, along `axis`: a layer's second operation; ``widest`` is the product's format."""
+    return tensor_of(biases.add_bias(product, bias, axis, part))
 
 
 def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff.variable import Derivative, Node, Variable
@@ -68,6 +69,15 @@ def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...])
     added = gradient.ndim - len(shape)
     axes = [i for i in range(gradient.ndim) if i < added or (shape[i - added] == 1 and gradient.shape[i] != 1)]
     return arithmetic.sum(gradient, tuple(axes)).reshape(shape)
+
+
+def among(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:
+    """The gradient of a part of an operand's first axis, among the zeros of the rest; that of all of it as it is."""
+    if part is None:
+        return gradient
+    full = np.zeros(shape, gradient.dtype)
+    full[part] = gradient
+    return full
 
 
 def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:

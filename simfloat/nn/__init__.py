@@ -3,6 +3,7 @@
 from simfloat.autodiff import Parameter
 from simfloat.nn import init
 from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax
+from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
@@ -14,6 +15,7 @@ from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import binary_cross_entropy_with_logits, mse_loss, smooth_l1_loss
 from simfloat.nn.module import Module
+from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttention
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
 from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from simfloat.nn.recurrent import GRU, LSTM, RNN
@@ -38,6 +40,8 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "Module",
+    "MultiHeadAttention",
+    "MultiheadAttention",
     "Parameter",
     "RNN",
     "ReLU",
@@ -48,6 +52,7 @@ __all__ = [
     "cross_entropy",
     "init",
     "mse_loss",
+    "scaled_dot_product_attention",
     "seed",
     "smooth_l1_loss",
 ]

@@ -1,0 +1,81 @@
+"""Attention: Vaswani et al., Attention Is All You Need, arXiv 1706.03762."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.autodiff import Operand, Tensor, as_tensor, where
+from simfloat.nn.arguments import as_probability
+from simfloat.nn.dropout import dropout
+
+
+def scaled_dot_product_attention(
+    query: Operand,
+    key: Operand,
+    value: Operand,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> Tensor:
+    """softmax(query key^T * scale + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V).
+
+    Two contractions, a product, the addition of a mask of numbers, and the composite `softmax`, each rounded as the
+    policy says. A mask of truth values says which keys take part; a query without any gives zeros. With `is_causal` the
+    i-th query sees the keys up to the i-th. scale is 1 / sqrt(E) by default. Weights are dropped with probability
+    `dropout_p`, as by Dropout.
+
+    Raises ValueError for shapes that do not fit, and for a mask beside is_causal.
+    """
+    q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
+    if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
+        raise ValueError(
+            f"Attention needs query (..., L, E), key (..., S, E) and value (..., S, V), got shapes {q.shape}, "
+            f"{k.shape} and {v.shape}."
+        )
+    if is_causal and attn_mask is not None:
+        raise ValueError("Attention takes an attn_mask or is_causal=True, got both.")
+    masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
+    masks += [] if attn_mask is None else [np.asarray(attn_mask)]
+    weights = attention_weights(q, k, masks, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    return dropout(weights, as_probability(dropout_p, "dropout_p")) @ v
+
+
+def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
+    """True where a key does not lie behind the query."""
+    return np.tril(np.ones((queries, keys), bool))
+
+
+def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray], scale: float) -> Tensor:
+    """The weight of every key for every query; masks hold numbers to be added, or True where a key takes part."""
+    scores = (q @ k.swapaxes(-1, -2)) * scale
+    allowed: NDArray[np.bool_] | None = None
+    for mask in masks:
+        _check_mask(mask, scores.shape)
+        if mask.dtype != bool:
+            # What -inf is added to takes no part, whether the format has infinities or not.
+            mask, numbers = mask != -np.inf, mask
+            scores = scores + np.where(mask, numbers, numbers.dtype.type(0))
+        allowed = mask if allowed is None else allowed & mask
+    if allowed is None or allowed.all():
+        return scores.softmax(-1)
+    # A query that sees no key weighs them all, and its weights are then replaced by zeros.
+    sees = allowed.any(-1, keepdims=True)
+    lowest = -np.inf if scores.format is None or scores.format.has_infinity else scores.format.min
+    weights = where(allowed | ~sees, scores, lowest).softmax(-1)
+    return weights if sees.all() else where(sees, weights, 0.0)
+
+
+def _check_mask(mask: NDArray, shape: tuple[int, ...]) -> None:
+    try:
+        fits = np.broadcast_shapes(mask.shape, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits or mask.dtype.kind not in "bf":
+        raise ValueError(
+            f"A mask holds truth values or numbers, and broadcasts to {shape} (..., queries, keys); got shape "
+            f"{mask.shape} and dtype {mask.dtype}."
+        )
