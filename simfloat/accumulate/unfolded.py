@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Options, finish, prepare
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.tiles import sums_of_matrices
 
 
@@ -30,13 +31,21 @@ def convolve_unfolded(
 
 def correlate_unfolded(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
     """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W)."""
+    return multiply_matrices(*unfolded(g, x, geometry), options).reshape(kernels_of(g, x, geometry))
+
+
+def unfolded(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
+    """The factors of the gradient of kernels: (groups, outputs, k) and (groups, k, places), k over (image, pixel)."""
     groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
     depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose(1, 2, 0, 3)
-    patches = _windows(x, geometry).transpose(0, 4, 5, 1, 2, 3).reshape(depth, groups, places).swapaxes(0, 1)
-    shape = (g.shape[1], channels, *geometry.window)
-    work = prepare(gradients.reshape(groups, outputs, depth), patches, shape, depth, options)
-    return finish(sums_of_matrices((groups, outputs, places), work), shape, options, work)
+    patches = _windows(x, geometry).transpose(0, 4, 5, 1, 2, 3).reshape(depth, groups, places)
+    return gradients.reshape(groups, outputs, depth), patches.swapaxes(0, 1)
+
+
+def kernels_of(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[int, ...]:
+    """The shape (O, C / groups, h, w) of the kernels."""
+    return g.shape[1], x.shape[1] // geometry.groups, *geometry.window
 
 
 def _windows(x: NDArray, geometry: Geometry) -> NDArray:

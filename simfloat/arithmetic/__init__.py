@@ -7,6 +7,7 @@ from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.catalog import FUNCTIONS as _FUNCTIONS
 from simfloat.arithmetic.codes import decode, encode, to_hex
 from simfloat.arithmetic.functions import *  # noqa: F403 (one for each row of the catalog)
+from simfloat.arithmetic.hadamard import hadamard
 from simfloat.arithmetic.memory import readmemh, writememh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.scaling import delayed, per_tensor
@@ -28,6 +29,7 @@ __all__ = [
     "delayed",
     "encode",
     "get_threads",
+    "hadamard",
     "nextafter",
     "per_tensor",
     "readmemh",

@@ -9,6 +9,7 @@ import numpy as np
 
 from simfloat.accumulate import Accumulator, as_accumulator, sequential
 from simfloat.arithmetic import Cast, as_cast
+from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, Format, Rounding, as_format
 
@@ -56,6 +57,12 @@ def _as_flag(value: Any) -> bool:
     raise ValueError(f"True or False is expected, got {value!r}.")
 
 
+def _as_rotation(value: Any) -> Hadamard:
+    if isinstance(value, Hadamard):
+        return value
+    raise ValueError(f"A rotation is simfloat.hadamard(16), or None for none; got {value!r}.")
+
+
 OPERAND = Kind("operand format", "Format | Cast | str", _as_operand)
 RESULT = Kind("result format", "Format | str", as_format)
 FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDEST,))
@@ -64,6 +71,7 @@ SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = Kind("rounding", "Rounding", _as_rounding)
 ADDITION = Kind("update", "str", _as_update, UPDATES)
 FLAG = Kind("flag", "bool", _as_flag)
+ROTATION = Kind("rotation", "Hadamard", _as_rotation)
 
 
 def itself(value: Any) -> Any:

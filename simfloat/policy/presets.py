@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import Any
 
 from simfloat.accumulate import tensor_core
-from simfloat.arithmetic import Cast, block, delayed, per_tensor, scaled
-from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64
+from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
+from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed, present
 from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
@@ -93,6 +93,17 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
         "mxfp4",
         _narrow(scaled(E2M1, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
         f"{MICROSCALING}, MXFP4 operands",
+    ),
+    (
+        "nvfp4",
+        _narrow(
+            scaled(E2M1, block(16, E4M3)),
+            cast(E2M1, stochastic(), scale=block(16, E4M3)),
+            compute_weights=scaled(E2M1, block((16, 16), E4M3)),
+            accumulate=tensor_core("blackwell", scales=(16, E4M3)),
+            rotation=hadamard(16),
+        ),
+        "Pretraining Large Language Models with NVFP4, arXiv 2509.25149; layers that it keeps in BF16 are overrides",
     ),
 )
 

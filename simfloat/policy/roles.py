@@ -8,6 +8,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from simfloat.accumulate import Accumulator
 from simfloat.arithmetic import Cast
+from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.policy.kinds import (
     ADDITION,
@@ -16,6 +17,7 @@ from simfloat.policy.kinds import (
     MODE,
     OPERAND,
     RESULT,
+    ROTATION,
     STORAGE,
     SUM,
     Kind,
@@ -56,7 +58,12 @@ class _Row:
     @property
     def takes(self) -> str:
         """The type of what is given, as an annotation."""
-        return f"{self.kind.takes} | None" if self.follows else self.kind.takes
+        return f"{self.kind.takes} | None" if self.may_be_none else self.kind.takes
+
+    @property
+    def may_be_none(self) -> bool:
+        """Whether it can be left out without a default of its own."""
+        return self.follows is not None
 
     @property
     def standard(self) -> Any:
@@ -67,8 +74,11 @@ class _Row:
         roles.__dict__[self.name] = self.read(value)
 
     def read(self, value: Any) -> Any:
-        """The value that is meant; None where the role then follows another. Raises ValueError naming the role."""
-        if value is None and self.follows:
+        """The value that is meant; None where the role then follows another, or is absent.
+
+        Raises ValueError naming the role.
+        """
+        if value is None and self.may_be_none:
             return None
         if value is None and self.default is None:
             raise ValueError(
@@ -121,6 +131,22 @@ class Following(_Row, Generic[Given, Value]):
         super().__set__(roles, value)
 
 
+class Optional(_Row, Generic[Value]):
+    """A role that may be absent: it is then None."""
+
+    may_be_none = True
+
+    @overload
+    def __get__(self, roles: Roles, owner: type) -> Value | None: ...
+    @overload
+    def __get__(self, roles: None, owner: type) -> None: ...
+    def __get__(self, roles: Roles | None, owner: type) -> Value | None:
+        return None if roles is None else roles.__dict__[self.name]
+
+    def __set__(self, roles: Roles, value: Value | None) -> None:
+        super().__set__(roles, value)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Roles:
     """The table. A row: what the field takes and holds, the role that it follows, its kind, meaning and concern."""
@@ -161,6 +187,12 @@ class Roles:
     accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION, PARAMETER)
     )
+    rotation: Optional[Hadamard] = Optional(
+        ROTATION,
+        "by what both operands of products that give a parameter's gradient are turned along k before they are "
+        "rounded: `hadamard(16)`, or None for nothing",
+        (CONTRACTION, PARAMETER),
+    )
     reduce: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
         (*ROUNDED, MOVEMENT, PARAMETER), without_matrix_unit,
@@ -183,7 +215,7 @@ class Roles:
 
 
 #: Every role by its name, in the order of the table.
-ROLES: dict[str, Role | Following] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
+ROLES: dict[str, Role | Following | Optional] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
 
 
 class Recipe(Roles):

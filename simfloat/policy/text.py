@@ -34,6 +34,7 @@ CALLS: dict[str, Callable] = {
     "block": arithmetic.block,
     "cast": arithmetic.cast,
     "delayed": arithmetic.delayed,
+    "hadamard": arithmetic.hadamard,
     "per_tensor": arithmetic.per_tensor,
     "scaled": arithmetic.scaled,
     **{name: make for name, make in MAKERS.items() if callable(make)},
@@ -81,7 +82,7 @@ def value_of(role: str, text: Any) -> Any:
         return ROLES[role].read(text)
     if not isinstance(text, str):
         raise ValueError(f"{role} must be a text such as 'BF16', got {text!r}.")
-    if text == BACK and ROLES[role].follows:
+    if text == BACK and ROLES[role].may_be_none:
         return None
     if text in ROLES[role].kind.words:
         return text

@@ -16,11 +16,13 @@ from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.correlation import correlate
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.product import multiply_matrices
+from simfloat.accumulate.unfolded import kernels_of, unfolded
 from simfloat.arithmetic import Cast, Observer
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format
+from simfloat.simulation.rotation import Rotation
 
 
 class Input(NamedTuple):
@@ -39,6 +41,7 @@ class Arithmetic(NamedTuple):
     where: str  # the operation and the layer, for messages
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
+    rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
 
     @property
     def format(self) -> Format:
@@ -91,6 +94,8 @@ class Arithmetic(NamedTuple):
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
         """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""
+        if self.rotation is not None:
+            a, b = self.rotation.of(a, b)
         return self._multiply(a, b, self.accumulate, (a_input, b_input))
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:
@@ -100,6 +105,9 @@ class Arithmetic(NamedTuple):
 
     def correlate(self, g: NDArray, x: NDArray, geometry: Geometry, g_input: Input, x_input: Input) -> NDArray:
         """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
+        if self.rotation is not None:
+            gradients, patches = unfolded(g, x, geometry)
+            return self.matmul(gradients, patches, g_input, x_input).reshape(kernels_of(g, x, geometry))
         options = self._options(self.accumulate, (g_input, x_input))
         return self._summed(lambda: correlate(g, x, geometry, options))
 

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from simfloat.accumulate import Accumulator
 from simfloat.arithmetic import Cast, Observer, as_cast
 from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
@@ -16,6 +17,7 @@ from simfloat.policy.kinds import WIDEST
 from simfloat.policy.roles import ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located
 from simfloat.simulation.histories import Histories
+from simfloat.simulation.rotation import Rotation
 from simfloat.simulation.streams import Streams
 
 
@@ -163,7 +165,15 @@ class Place:
         where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
         refusal = _refusal(target_format, rounding, role, where)
         histories = self._in_force.histories.at(path, phase, self.operation, operand)
-        return Arithmetic(target, accumulate, recipe.reduce, where, refusal, histories)
+        rotation = self._rotation(recipe) if role == "weight_gradients" else None
+        return Arithmetic(target, accumulate, recipe.reduce, where, refusal, histories, rotation)
+
+    def _rotation(self, recipe: Recipe) -> Rotation | None:
+        """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
+        streams, transform = self._in_force.streams, recipe.rotation
+        if streams is None or not isinstance(transform, Hadamard):
+            return None
+        return Rotation(transform, streams.at("", "backward", "hadamard"))
 
 
 @lru_cache(maxsize=1 << 12)
@@ -194,7 +204,9 @@ def _is_random(value: Any) -> bool:
         return value.is_stochastic
     if isinstance(value, Accumulator):
         return any(mode.is_stochastic for mode in value.roundings)
-    return value == "stochastic" or isinstance(value, Cast) and value.rounding.is_stochastic
+    return (
+        value == "stochastic" or isinstance(value, Hadamard) or isinstance(value, Cast) and value.rounding.is_stochastic
+    )
 
 
 def _refusal(format: Format, rounding: Rounding, role: str, where: str) -> str:

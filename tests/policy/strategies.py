@@ -81,6 +81,7 @@ VALUES = {
     "accumulator": accumulators,
     "rounding": roundings,
     "update": st.sampled_from(UPDATES),
+    "rotation": st.sampled_from([sf.hadamard(), sf.hadamard(64)]),
     "flag": st.booleans(),
 }
 
