@@ -46,7 +46,10 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         gradients = np.array(gradients, engine.carrier, order="C")
         gradients = gradients.reshape(groups, *((depth, outputs) if swap else (outputs, depth)))
-        windows = geometry.windows(geometry.padded(x, engine.carrier))
+        images = geometry.padded(x, engine.carrier)
+    if not swap:  # channels next to each other, as the patches have them: twice as quick to gather
+        images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    windows = geometry.windows(images)
     sums = np.zeros((groups, outputs, channels * places), engine.carrier)
     task = _Task(engine, windows, gradients, sums, work.draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
@@ -95,7 +98,11 @@ class _Task(NamedTuple):
         order = (1, 2, 3, 0, 4, 5) if self.swap else (0, 4, 5, 1, 2, 3)
         moved = windows.transpose(order)
         patches = scratch("patches", moved.size, self.engine.carrier).reshape(moved.shape)
-        np.copyto(patches, moved)
+        if self.swap:
+            np.copyto(patches, moved)
+        else:
+            for place in np.ndindex(*moved.shape[4:]):
+                patches[..., *place] = moved[..., *place]
         return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))
 
 
