@@ -53,7 +53,7 @@ class DynamicLossScale(LossScale):
         self.min_scale = None if min_scale is None else as_scale("min_scale", min_scale)
         self.max_scale = None if max_scale is None else as_scale("max_scale", max_scale)
         if not (self.min_scale or 0) <= self._scale <= (self.max_scale or np.inf):
-            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {self!r}.")
+            raise ValueError(f"init_scale must lie between min_scale and max_scale, got {init_scale!r}.")
         self._growth_tracker, self._hysteresis_tracker = 0, self.hysteresis
 
     @classmethod
@@ -76,7 +76,7 @@ class DynamicLossScale(LossScale):
             return
         self._growth_tracker += 1
         self._hysteresis_tracker = self.hysteresis
-        if self._growth_tracker == self.growth_interval:
+        if self._growth_tracker >= self.growth_interval:
             grown = min(_float32(self._scale * self.growth_factor), self.max_scale or np.inf)
             self._scale = grown if np.isfinite(grown) else self._scale
             self._growth_tracker = 0
@@ -89,11 +89,6 @@ class DynamicLossScale(LossScale):
             check_count(name, state[name], 0)
             setattr(fresh, name, int(state[name]))
         return fresh
-
-    def __repr__(self) -> str:
-        options = {name: getattr(self, name) for name in self.state_names if not name.startswith("_")}
-        shown = "".join(f", {name}={value!r}" for name, value in options.items() if value is not None)
-        return f"DynamicLossScale({self._scale!r}{shown})"
 
 
 def _check_factors(growth: Any, backoff: Any) -> None:

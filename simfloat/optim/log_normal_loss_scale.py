@@ -94,6 +94,3 @@ class LogNormalLossScale(LossScale):
         for name in COUNTERS:
             setattr(fresh, name, state[name])
         return fresh
-
-    def __repr__(self) -> str:
-        return f"LogNormalLossScale({', '.join(f'{name}={getattr(self, name)!r}' for name in OPTIONS)})"

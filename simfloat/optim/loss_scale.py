@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from inspect import signature
 from typing import Any, NamedTuple, Self, TypeVar
 
 import numpy as np
@@ -163,7 +164,13 @@ class LossScale:
         return bool(np.isfinite(unscaled).all()), float(np.abs(unscaled).max(initial=0.0))
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._scale!r})"
+        """The call that makes it, with the scale that it has now and the options that are not at their default."""
+        parameters = signature(type(self)).parameters
+        shown = [] if next(iter(parameters)) in self.state_names else [repr(self._scale)]
+        for name in self.state_names:
+            if name in parameters and getattr(self, name) != parameters[name].default:
+                shown.append(f"{name}={getattr(self, name)!r}")
+        return f"{type(self).__name__}({', '.join(shown)})"
 
 
 class StaticLossScale(LossScale):

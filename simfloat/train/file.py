@@ -56,13 +56,12 @@ def write(path: Path, states: Mapping[str, Any]) -> None:
 
 def read(path: Path) -> dict[str, Any]:
     """The states in a file by name; DamagedFile, naming it, unless it is what was written."""
-    content = path.read_bytes()
-    if not content.startswith(MAGIC):
+    content = memoryview(path.read_bytes())  # of which slices are no copies
+    if content[: len(MAGIC)] != MAGIC:
         raise DamagedFile(f"{path} is no file that simfloat.save wrote, or its beginning is damaged.")
-    body, digest = content[:-DIGEST_SIZE], content[-DIGEST_SIZE:]
-    if sha256(body).digest() != digest:
+    if sha256(content[:-DIGEST_SIZE]).digest() != content[-DIGEST_SIZE:]:
         raise DamagedFile(f"{path} is damaged: its checksum is not that of its content.")
-    source = io.BytesIO(body[len(MAGIC) :])
+    source = io.BytesIO(content[len(MAGIC) : -DIGEST_SIZE])
     header = json.loads(source.readline())
     arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
     return {name: decode(tree, arrays) for name, tree in header["states"].items()}

@@ -81,6 +81,8 @@ def fit(
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None
+    source = Checkpoints(resume) if resume is not None else None
+    bar = Bar(progress, _total(batches, accumulation, steps))
     plan = Plan(
         steps=steps,
         accumulation=accumulation,
@@ -95,10 +97,9 @@ def fit(
     run = Run(step, simulation, plan)
     if checkpoints:
         checkpoints.prepare()
-    if resume is not None:
-        source = Checkpoints(resume)
+    if source:
         run.resume(checkpoints if checkpoints and checkpoints.folder == source.folder else source)
-    with Bar(progress, _total(batches, accumulation, steps)) as bar:
+    with bar:
         run.go(batches, bar)
     return run.history
 

@@ -16,7 +16,7 @@ class History(Mapping[str, list[Any]]):
     """The course of a training: ``history["loss"][i]`` is the loss of step i, and so for every column.
 
     * loss: as loss_fn gave it, not scaled; the mean over the batches of a step. It may be infinite or NaN.
-    * lr: the learning rate of the step.
+    * lr: the learning rate of the step, that of the first group of parameters.
     * scale: the factor of the loss in the step, 1 without a scaler.
     * skipped: whether the scaler skipped the update, since a gradient was not finite.
     * scaled_norm, norm: the Euclidean norm of all gradients before and after unscaling, before they are clipped.

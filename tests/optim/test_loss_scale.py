@@ -302,3 +302,11 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_of_it_taken():
         with pytest.raises(ValueError, match=message):
             scaler.load_state_dict(state)
         assert scaler.state_dict() == before
+
+
+@pytest.mark.parametrize("text", [
+    "StaticLossScale(8.0)", "DynamicLossScale(65536.0)", "DynamicLossScale(4.0, growth_interval=3, hysteresis=2)",
+    "LogNormalLossScale()", "LogNormalLossScale(overflow=65536.0)", "LayerwiseLossScale(1.0, max_factor=4.0)",
+])  # fmt: skip
+def test_a_scaler_prints_as_the_call_that_makes_it(text):
+    assert repr(eval(f"sf.optim.{text}")) == text
