@@ -17,18 +17,17 @@ LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smoo
 AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
 #: The same page, "CUDA Ops that can autocast to float32": __pow__, exp, layer_norm, log, log2, log_softmax, reciprocal,
-#: rsqrt, softmax, sum and the losses.
+#: rsqrt, softmax, sum and the losses. Batch norm is on no list: cuDNN computes it in FP32 from operands of any format.
 AUTOCAST_WIDE = (
-    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "softmax", "log_softmax", "layer_norm", *LOSSES,
+    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "softmax", "log_softmax", "layer_norm", "batch_norm",
+    *LOSSES,
 )  # fmt: skip
 
 #: NVIDIA Apex, apex/amp/lists, FP16_FUNCS of torch_overrides.py and functional_overrides.py.
 APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
-#: The same files, FP32_FUNCS.
-APEX_WIDE = (
-    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "var", "softmax", "log_softmax", "layer_norm", *LOSSES,
-)  # fmt: skip
+#: The same files, FP32_FUNCS; and batch norm, which the properties of O1 keep in FP32.
+APEX_WIDE = (*AUTOCAST_WIDE, "var")
 
 
 def present(names: tuple[str, ...]) -> tuple[str, ...]:

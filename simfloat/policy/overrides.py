@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
@@ -40,8 +40,8 @@ class Override:
             check_operation(name)
         unknown = [role for role, _ in self.roles if role not in ROLES]
         if unknown or not self.roles:
-            got = f"unknown role {unknown[0]!r}" if unknown else "no role"
-            raise ValueError(f"An override changes roles; got {got}. Roles: {', '.join(ROLES)}.")
+            got, hint = (f"unknown role {unknown[0]!r}", nearest(unknown[0], ROLES)) if unknown else ("no role", "")
+            raise ValueError(f"An override changes roles; got {got}. Roles: {', '.join(ROLES)}.{hint}")
         object.__setattr__(self, "roles", tuple((role, ROLES[role].read(value)) for role, value in self.roles))
 
     @property
@@ -80,9 +80,15 @@ class Override:
                 )
 
     def __repr__(self) -> str:
+        return self._call(repr)
+
+    def __str__(self) -> str:
+        return self._call(str)
+
+    def _call(self, write: Callable[[Any], str]) -> str:
         target = [] if self.path is None else [repr(self.path)]
         target += [] if self.operation is None else [f"operation={self.operation!r}"]
-        return f"override({', '.join([*target, *(f'{role}={value!r}' for role, value in self.roles)])})"
+        return f"override({', '.join([*target, *(f'{role}={write(value)}' for role, value in self.roles)])})"
 
 
 def check_text(what: str, value: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 from simfloat.arithmetic import Cast
 from simfloat.formats import FP32, Format
 from simfloat.policy import lists, text
+from simfloat.policy.difference import difference
 from simfloat.policy.explain import Layered, table
-from simfloat.policy.operations import with_classes
+from simfloat.policy.operations import nearest, with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
@@ -136,6 +137,17 @@ class Policy(Roles):
         listed = [name for entry in self.overrides if entry.is_list for name in entry.operations]
         return table(model, self.recipe, single, listed)
 
+    def diff(self, other: Policy) -> Table:
+        """The table of what differs: roles with the values of both policies, and overrides that one of them lacks.
+
+        Where the same overrides stand in another order it shows none, although later ones win. Raises ValueError for
+        what is no policy.
+        """
+        if not isinstance(other, Policy):
+            raise ValueError(f"A policy differs from a policy, got {other!r}.")
+        names = self.name or "this", other.name or "other"
+        return difference(names, (self.recipe(), other.recipe()), (self.overrides, other.overrides))
+
     def to_dict(self) -> dict[str, Any]:
         """The policy as text in plain dictionaries and lists, without what is left at its default.
 
@@ -187,7 +199,7 @@ class Policy(Roles):
     def _repr_html_(self) -> str:
         recipe = self.recipe()
         rows = [("role", "value"), *((role, str(getattr(recipe, role))) for role in ROLES)]
-        rows += [("override", repr(override)) for override in self.overrides]
+        rows += [("override", str(override)) for override in self.overrides]
         return f"<b>{escape(self.name or 'Policy')}</b>{aligned(rows)._repr_html_()}"
 
 
@@ -205,7 +217,7 @@ def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
         raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
     for key in data:
         if key not in known:
-            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.")
+            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{nearest(key, known)}")
 
 
 # The table has the words: help shows them, and the types that a call takes.

@@ -70,21 +70,6 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
         f"{ENGINE}, DelayedScaling with Format.HYBRID",
     ),
     (
-        "fp8-hopper",
-        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
-        "MMA-Sim, arXiv 2511.10909: Hopper's wgmma, E4M3 forward and E5M2 x E4M3 backward",
-    ),
-    (
-        "fp8-deepseek",
-        _narrow(
-            scaled(E4M3, block(128, FP32)),
-            compute_weights=scaled(E4M3, block((128, 128), FP32)),
-            accumulate=tensor_core("hopper"),
-            optimizer_state=BF16,
-        ),
-        "DeepSeek-V3, arXiv 2412.19437, section 3.3: rows and squares of 128, FP32 promotion of every 128 products",
-    ),
-    (
         "mxfp8",
         _narrow(scaled(E4M3, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
         f"{ENGINE}, MXFP8BlockScaling; {MICROSCALING}",
@@ -105,11 +90,32 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
         ),
         "Pretraining Large Language Models with NVFP4, arXiv 2509.25149; layers that it keeps in BF16 are overrides",
     ),
+    (
+        "fp8-hopper",
+        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
+        "MMA-Sim, arXiv 2511.10909: Hopper's wgmma, E4M3 forward and E5M2 x E4M3 backward",
+    ),
+    (
+        "fp8-deepseek",
+        _narrow(
+            scaled(E4M3, block(128, FP32)),
+            compute_weights=scaled(E4M3, block((128, 128), FP32)),
+            accumulate=tensor_core("hopper"),
+            optimizer_state=BF16,
+        ),
+        "DeepSeek-V3, arXiv 2412.19437, section 3.3: rows and squares of 128, FP32 promotion of every 128 products",
+    ),
 )
+
+
+class _Presets(dict[str, Policy]):
+    def __missing__(self, name: object) -> Policy:
+        raise KeyError(_unknown(name))
+
 
 #: Every preset by its name.
 policies: Mapping[str, Policy] = MappingProxyType(
-    {name: replace(policy, name=name, source=source) for name, policy, source in PRESETS}
+    _Presets({name: replace(policy, name=name, source=source) for name, policy, source in PRESETS})
 )
 
 
@@ -120,9 +126,12 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
     """
     if isinstance(policy, str):
         if policy not in policies:
-            known = f"Policies: {', '.join(policies)}.{nearest(policy, policies)}"
-            raise ValueError(f"Unknown policy {policy!r}. {known}")
+            raise ValueError(_unknown(policy))
         return policies[policy]
     if not isinstance(policy, Policy):
         raise ValueError(f"{taker} takes a simfloat.Policy or its name, got {policy!r}.")
     return policy
+
+
+def _unknown(name: object) -> str:
+    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{nearest(name, policies)}"

@@ -130,6 +130,7 @@ def test_amp_follows_the_lists_of_torch_autocast(name, format):
     assert in_catalog(AUTOCAST_NARROW) | in_catalog(AUTOCAST_WIDE) <= listed
     assert all(formats_of(policy, operation) == {format} for operation in in_catalog(AUTOCAST_NARROW))
     assert all(formats_of(policy, operation) == {sf.FP32} for operation in in_catalog(AUTOCAST_WIDE))
+    assert formats_of(policy, "batch_norm") == {sf.FP32}, "cuDNN computes it in FP32"
     for operation in ("add", "multiply", "divide", "relu", "tanh", "sigmoid", "gelu", "mean", "max", "sqrt"):
         assert formats_of(policy, operation) == {"widest"}
     assert policy.recipe("head.weight").weights == policy.recipe("head.weight").optimizer_state == sf.FP32
@@ -142,6 +143,7 @@ def test_apex_follows_its_table_of_properties_and_its_lists():
     assert all(formats_of(o1, operation) == {sf.FP16} for operation in in_catalog(APEX_NARROW))
     assert all(formats_of(o1, operation) == {sf.FP32} for operation in in_catalog(APEX_WIDE))
     assert formats_of(o1, "add") == {"widest"} and formats_of(o2, "add") == formats_of(o2, "softmax") == {sf.FP16}
+    assert formats_of(o1, "batch_norm") == formats_of(o2, "batch_norm") == {sf.FP32}
     assert formats_of(o2, "mse_loss") == {sf.FP32}, "apex hands the model's outputs on in FP32"
 
 

@@ -293,3 +293,35 @@ def test_a_policy_file_is_pleasant_to_write():
 def test_bad_policies_are_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_two_policies_side_by_side_show_what_differs():
+    mine = sf.policies["fp16-master"].override("head", compute=sf.FP32)
+    theirs = sf.policies["bf16-kahan"].override(operation="exp", activations=sf.FP32).override("head", compute=sf.FP32)
+    header, *rows = mine.diff(theirs).rows
+    assert header == ("role", "fp16-master", "bf16-kahan")
+    assert rows[0] == ("compute", "FP16", "BF16") and ("update", "nearest", "kahan") in rows
+    assert ("weights", "FP32", "BF16") in rows and "accumulate" not in {row[0] for row in rows}
+    assert rows[-1] == ("override", "", "override(operation='exp', activations=FP32)"), "what both have is not shown"
+    assert mine.diff(sf.Policy.from_toml(mine.to_toml())).rows == (("role", "fp16-master", "fp16-master"),)
+    wide = sf.policies["amp-fp16"].diff(sf.Policy(compute=sf.FP16))
+    assert max(map(len, wide.splitlines())) < 120 and wide.rows[0] == ("role", "amp-fp16", "other")
+    with pytest.raises(ValueError, match="A policy differs from a policy, got 'fp32'"):
+        mine.diff("fp32")
+
+
+def test_presets_stand_in_the_order_of_their_kinds_and_an_unknown_one_names_the_nearest():
+    assert [*sf.policies] == (
+        "fp64 fp32 bf16-standard bf16-stochastic bf16-kahan bf16-fp32-weights fp16-standard fp16-master amp-fp16 "
+        "amp-bf16 apex-o0 apex-o1 apex-o2 apex-o3 fp8-hybrid fp8-delayed mxfp8 mxfp4 nvfp4 fp8-hopper fp8-deepseek"
+    ).split()
+    with pytest.raises(KeyError, match="Unknown policy 'fp16-mater'.*Did you mean 'fp16-master'"):
+        sf.policies["fp16-mater"]
+    assert "fp16-mater" not in sf.policies and sf.policies.get("fp16-mater") is None
+
+
+def test_a_slip_in_a_name_is_told_the_nearest():
+    with pytest.raises(ValueError, match="unknown role 'wieghts'.*Did you mean 'weights'"):
+        sf.policies["fp32"].override("head", wieghts=sf.BF16)
+    with pytest.raises(ValueError, match="no key 'acumulate'.*Did you mean 'accumulate'"):
+        sf.Policy.from_toml("compute = 'fp16'\nacumulate = 'fp16'")

@@ -16,7 +16,43 @@ def mlp():
     return model, sf.nn.cross_entropy, RNG.standard_normal((6, 5)), RNG.integers(0, 3, 6)
 
 
-MODELS = {"mlp": mlp}
+class Residual(sf.nn.Module):
+    """A convolution with batch norm, added to what came in."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = sf.nn.Conv2d(2, 2, 3, padding=1, rng=0)
+        self.norm = sf.nn.BatchNorm2d(2)
+
+    def forward(self, x):
+        return (self.norm(self.conv(x)) + x).relu()
+
+
+def cnn():
+    layers = sf.nn.Conv2d(1, 2, 3, rng=1), Residual(), sf.nn.MaxPool2d(2), sf.nn.Flatten(), sf.nn.Linear(8, 3, rng=2)
+    return sf.nn.Sequential(*layers), sf.nn.cross_entropy, RNG.standard_normal((4, 1, 6, 6)), RNG.integers(0, 3, 4)
+
+
+class Sequences(sf.nn.Module):
+    """An LSTM over embedded tokens, and a classifier of its last state."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = sf.nn.Embedding(7, 3, rng=0)
+        self.lstm = sf.nn.LSTM(3, 4, batch_first=True, rng=1)
+        self.norm = sf.nn.LayerNorm(4)
+        self.head = sf.nn.Linear(4, 3, rng=2)
+
+    def forward(self, tokens):
+        states, _ = self.lstm(self.embedding(tokens))
+        return self.head(self.norm(states[:, -1]))
+
+
+def lstm():
+    return Sequences(), sf.nn.cross_entropy, RNG.integers(0, 7, (4, 3)), RNG.integers(0, 3, 4)
+
+
+MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm}
 
 
 def holds(format, numbers):
