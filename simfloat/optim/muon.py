@@ -34,9 +34,11 @@ class Muon(Optimizer):
 
     and w + u follows the policy's `update`. The products of matrices are contractions under the policy, as forward
     ones: operands are rounded to `compute`, sums follow `accumulate`, and results are rounded to `weights`, as all that
-    an optimizer computes. lr, momentum, 1 - momentum, the coefficients, eps, weight_decay and k are exact float64
-    operands. Kept is `momentum_buffer`. Options and their meaning are torch.optim.Muon's, whose iteration runs in
-    bfloat16 whatever the parameters are; here ``compute=simfloat.BF16`` says so.
+    an optimizer computes. Operands as narrow as MXFP4's let the iteration diverge; others for the optimizer alone are
+    chosen by ``policy.override(operation="update", compute=simfloat.BF16, accumulate=simfloat.FP32)``. lr, momentum,
+    1 - momentum, the coefficients, eps, weight_decay and k are exact float64 operands. Kept is `momentum_buffer`.
+    Options and their meaning are torch.optim.Muon's, whose iteration runs in bfloat16 whatever the parameters are; here
+    ``compute=simfloat.BF16`` says so.
 
     Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.

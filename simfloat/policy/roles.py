@@ -154,7 +154,7 @@ class Roles:
     compute: Role[Format | Cast | str, Format | Cast] = Role(
         OPERAND,
         "how operands of forward contractions are rounded, and those of backward ones that are no gradients",
-        (CONTRACTION, PARAMETER),
+        (CONTRACTION, UPDATE, PARAMETER),
     )
     compute_gradients: Following[Format | Cast | str, Format | Cast] = Following(
         "compute", OPERAND, "how gradients are rounded as operands of backward contractions", (CONTRACTION,)
@@ -182,7 +182,7 @@ class Roles:
         "activations", RESULT, "the results of backward operations", (*ROUNDED, MOVEMENT)
     )
     accumulate: Role[Accumulator | Format | str, Accumulator] = Role(
-        SUM, "the accumulator of forward contractions (a format means sequential)", (CONTRACTION,), FP32
+        SUM, "the accumulator of forward contractions (a format means sequential)", (CONTRACTION, UPDATE), FP32
     )
     accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION, PARAMETER)
@@ -195,7 +195,7 @@ class Roles:
     )
     reduce: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
-        (*ROUNDED, MOVEMENT, PARAMETER), without_matrix_unit,
+        (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), without_matrix_unit,
     )  # fmt: skip
     rounding: Role[Rounding, Rounding] = Role(
         MODE, "the mode of every rounding but that of operands and stored weights",

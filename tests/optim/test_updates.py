@@ -80,7 +80,10 @@ def test_moments_are_kept_in_optimizer_state_and_weights_in_weights(kind):
 
 
 @every_kind
-@pytest.mark.parametrize("policy", ["bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master"])
+@pytest.mark.parametrize("policy", [
+    "bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master",
+    sf.Policy(compute=sf.BF16, rounding=sf.stochastic(), optimizer_state=sf.FP16),
+], ids=str)  # fmt: skip
 def test_a_restored_state_goes_on_with_the_same_bits(kind, policy):
     whole = sf.simulate(policy, seed=3)
     model = Model()
@@ -99,6 +102,24 @@ def test_a_restored_state_goes_on_with_the_same_bits(kind, policy):
         assert kept.keys() == taken.keys()
         for name in kept:
             assert_bits(kept[name], taken[name])
+
+
+@every_kind
+def test_every_preset_updates_in_its_weights(kind):
+    for policy in sf.policies.values():
+        if kind == "Muon":  # whose iteration in E2M1 diverges
+            policy = policy.override(operation="update", compute=sf.BF16, accumulate=sf.FP32)
+        model = Model()
+        optimizer = optimizer_of(kind, model.parameters())
+        if "eps" in optimizer.options and kind != "Adafactor":
+            optimizer.eps = 1e-3  # in FP16 the defaults are zero
+        train(optimizer, sf.simulate(policy), 2)
+        for p, state in zip(optimizer.params, optimizer.state, strict=True):
+            recipe = policy.recipe(p.path)
+            assert np.isfinite(p.data).all(), policy.name
+            assert_bits(p.data, sf.round(p.data, recipe.weights))
+            for name in state.keys() - {"step", "compensation"}:
+                assert_bits(state[name], sf.round(state[name], recipe.optimizer_state))
 
 
 @every_kind
@@ -191,6 +212,18 @@ def test_a_kind_of_the_users_is_its_update():
         assert p.data.tolist() == [0.75, 1.25]
         with pytest.raises(ValueError, match="Optimizer has no update method; define one"):
             sf.optim.Optimizer([p], 0.25).step()
+
+
+def test_the_products_of_muon_are_chosen_by_the_operation_update():
+    wide, narrow = sf.Policy(compute=sf.FP32), sf.Policy(compute=sf.E4M3, weights=sf.FP32, activations=sf.FP32)
+    chosen = narrow.override(operation="update", compute=sf.FP32)
+    by_path = narrow.override("first", compute=sf.FP32)
+    want, other, found, local = (trained("Muon", policy)[0] for policy in (wide, narrow, chosen, by_path))
+    assert_bits(found.first.data, want.first.data)
+    assert_bits(found.second.data, want.second.data)
+    assert_bits(local.first.data, want.first.data)
+    assert_bits(local.second.data, other.second.data)
+    assert (other.first.data != want.first.data).any()
 
 
 @pytest.mark.parametrize("decay", [1e-5, 1e-4])

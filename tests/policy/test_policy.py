@@ -177,7 +177,7 @@ def test_what_met_nothing_is_reported_with_the_nearest_name():
         ("relu", {"compute_gradients": sf.FP32}, "which uses activations, "),
         ("reduction", {"accumulate_gradients": sf.FP32}, "accumulate_gradients has no effect"),
         ("mse_loss", {"compute_gradients": sf.FP32}, "compute_gradients has no effect"),
-        ("update", {"activations": sf.FP32}, "which uses rounding"),
+        ("update", {"activations": sf.FP32}, "which uses compute, accumulate, reduce, rounding"),
         ("add", {"compute": sf.FP32, "activations": None, "weights": sf.FP16}, "weights has no effect"),
     ],
 )
