@@ -114,6 +114,7 @@ _OTHERS: tuple[tuple[str, str, Kind, str], ...] = (
     ("mse_loss", "input target", "composite", "The mean of (input - target)^2."),
     ("smooth_l1_loss", "input target", "composite", "The mean of d * d / 2 beta below beta, else d - beta / 2."),
     ("cross_entropy", "input target", "composite", "The mean of -log_softmax(input) at the targets."),
+    ("ctc_loss", "log_probs", "composite", "-log of the probability of targets, over all ways to spread them."),
     (
         "binary_cross_entropy_with_logits",
         "input target",

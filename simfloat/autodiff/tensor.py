@@ -251,7 +251,11 @@ def compose(name: str, body: Callable[..., Tensor], *operands: Operand) -> Tenso
     inside = [tensor_of(enter(name, x)) for x in tensors] if is_fused else tensors
     with composite(name):
         result = body(*inside)
-    return tensor_of(leave(name, result, tensors)) if is_fused else result
+    if not is_fused:
+        return result
+    if not isinstance(result, Tensor):
+        raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
+    return tensor_of(leave(name, result, tensors or [result]))
 
 
 def _softmax(x: Tensor, axis: int) -> Tensor:

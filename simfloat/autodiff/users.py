@@ -9,7 +9,8 @@ from typing import Any
 
 from simfloat.arithmetic.catalog import Kind, Operation, register
 from simfloat.autodiff.primitive import Primitive, Slope
-from simfloat.simulation import composite
+from simfloat.autodiff.tensor import compose
+from simfloat.autodiff.variable import Variable
 
 #: What an operation of a user can be.
 KINDS = ("pointwise", "reduction", "contraction", "composite")
@@ -95,7 +96,14 @@ def _composite(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(function)
     def run(*operands: Any, **options: Any) -> Any:
-        with composite(name):
-            return function(*operands, **options)
+        values = [*operands, *options.values()]
+        tensors = [i for i, value in enumerate(values) if isinstance(value, Variable)]
+
+        def body(*inside: Variable) -> Any:
+            given = dict(zip(tensors, inside, strict=True))
+            now = [given.get(i, value) for i, value in enumerate(values)]
+            return function(*now[: len(operands)], **dict(zip(options, now[len(operands) :], strict=True)))
+
+        return compose(name, body, *(values[i] for i in tensors))
 
     return run

@@ -7,6 +7,7 @@ from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
+from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.embedding import Embedding, EmbeddingBag
 from simfloat.nn.flatten import Flatten
@@ -50,6 +51,7 @@ __all__ = [
     "Softmax",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
+    "ctc_loss",
     "init",
     "mse_loss",
     "scaled_dot_product_attention",

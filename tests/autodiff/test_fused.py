@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.catalog import OPERATIONS
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(4)
@@ -55,13 +56,38 @@ def test_unfused_is_the_default_and_rounds_every_step():
     assert not STANDARD.recipe("", "softmax", "exp").fused
 
 
+@sf.operation(kind="composite")
+def fused_test_swish(x, slope):
+    """x * sigmoid(slope * x)."""
+    return x * (slope * x).sigmoid()
+
+
+def bag(x):
+    layer = sf.nn.EmbeddingBag(3, 6, mode="sum")
+    layer.weight.data = np.ones((3, 6))
+    return layer([[0, 1, 1], [2, 0, 1]], per_sample_weights=x[:2, :3])
+
+
 COMPOSITES = {
     "softmax": lambda x: x.softmax(),
     "log_softmax": lambda x: x.log_softmax(),
+    "logsumexp": lambda x: x.logsumexp(-1),
     "var": lambda x: x.var(-1),
+    "layer_norm": lambda x: sf.nn.LayerNorm(6)(x),
+    "batch_norm": lambda x: sf.nn.BatchNorm1d(6)(x),
+    "gelu_tanh": lambda x: sf.nn.GELU("tanh")(x),
+    "embedding_bag": bag,
     "mse_loss": lambda x: sf.nn.mse_loss(x, G),
+    "smooth_l1_loss": lambda x: sf.nn.smooth_l1_loss(x, G),
+    "binary_cross_entropy_with_logits": lambda x: sf.nn.binary_cross_entropy_with_logits(x, np.abs(G)),
     "cross_entropy": lambda x: sf.nn.cross_entropy(x, [0, 5, 2]),
+    "ctc_loss": lambda x: sf.nn.ctc_loss(x, [1], 3, 1),
+    "fused_test_swish": lambda x: fused_test_swish(x, slope=sf.Tensor(G)),
 }
+
+
+def test_every_composite_can_be_fused():
+    assert {row.name for row in OPERATIONS.values() if row.kind == "composite"} <= set(COMPOSITES)
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
