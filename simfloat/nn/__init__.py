@@ -2,7 +2,7 @@
 
 from simfloat.autodiff import Parameter
 from simfloat.nn import init
-from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax
+from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax, Tanh
 from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy
 from simfloat.nn.containers import MLP, ReLULinear, Sequential
@@ -49,6 +49,7 @@ __all__ = [
     "ReLULinear",
     "Sequential",
     "Softmax",
+    "Tanh",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
     "ctc_loss",

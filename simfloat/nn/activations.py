@@ -39,6 +39,14 @@ class LeakyReLU(Module):
         return f"negative_slope={self.negative_slope}"
 
 
+class Tanh(Module):
+    """The hyperbolic tangent of x."""
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return as_tensor(x).tanh()
+
+
 class GELU(Module):
     """x * Phi(x), Phi being the distribution function of the normal distribution: Hendrycks and Gimpel, 1606.08415.
 

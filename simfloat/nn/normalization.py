@@ -63,25 +63,26 @@ class _BatchNorm(Module):
         # Channels last: what belongs to them is broadcast over leading axes, whose sums are the quickest.
         rows = x.transpose(0, *range(2, x.ndim), 1)
         if self.training or self.running_mean is None or self.running_var is None:
-            mean, var, unbiased = self._moments(rows)
-            statistics += [mean.detach(), unbiased]
+            centred, var = self._centred(statistics, rows)
         else:
-            mean, var = Tensor(self.running_mean), Tensor(self.running_var)
-        result = (rows - mean) * (var + self.eps).rsqrt()
+            centred, var = rows - Tensor(self.running_mean), Tensor(self.running_var)
+        result = centred * (var + self.eps).rsqrt()
         if parameters:
             weight, bias = parameters
             result = result * weight + bias
         return result.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
 
-    def _moments(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The mean and the variance of each channel, and its unbiased variance as a constant."""
+    def _centred(self, statistics: list[Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
+        """What rows differ by from the mean of each channel, and the variance of each."""
         axes = tuple(range(rows.ndim - 1))
         count = math.prod(rows.shape[:-1])
         if count < 2:
             raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
         mean = rows.mean(axes)
-        total = (rows - mean).square().sum(axes)
-        return mean, total / count, total.detach() / (count - 1)
+        centred = rows - mean
+        total = centred.square().sum(axes)
+        statistics += [mean.detach(), total.detach() / (count - 1)]
+        return centred, total / count
 
     def _track(self, mean: Tensor, var: Tensor) -> None:
         """Move the running statistics, if there are any, towards those of the batch."""
