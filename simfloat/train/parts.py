@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simfloat.simulation import Simulation
 from simfloat.train import file
 
 
@@ -16,9 +15,10 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
 
         sf.save("run.states", model=model, optimizer=optimizer, simulation=sim, epoch=3)
 
-    A part has `state_dict`, or is a simulation; numbers, text, arrays, and lists, tuples and dicts of them are kept as
-    they are. The file is complete or not there at all: what stood at `path` before is replaced once all has reached the
-    disk, and `load` knows from a checksum whether it is what was written.
+    A part has `state_dict` and `load_state_dict`, or as a simulation `state` and `load_state`. Numbers, text, arrays,
+    and lists, tuples and dicts of them are kept as they are. The file is complete or not there at all: what stood at
+    `path` before is replaced once all has reached the disk, and `load` knows from a checksum whether it is what was
+    written.
 
     Raises ValueError for a part that cannot be kept, and OSError where the file cannot be written.
     """
@@ -81,17 +81,15 @@ def checked_path(path: Any) -> Path:
 
 def _is_part(part: Any) -> bool:
     """Whether it has a state that can be restored."""
-    return isinstance(part, Simulation) or hasattr(part, "state_dict") and hasattr(part, "load_state_dict")
+    return hasattr(part, "load_state_dict") or hasattr(part, "load_state")
 
 
 def _state(part: Any) -> Any:
-    if isinstance(part, Simulation):
-        return part.state
-    return part.state_dict() if _is_part(part) else part
+    if hasattr(part, "load_state_dict"):
+        return part.state_dict()
+    return part.state if hasattr(part, "load_state") else part
 
 
 def _load(part: Any, state: Any) -> None:
-    if isinstance(part, Simulation):
-        part.load_state(state)
-    else:
-        part.load_state_dict(state)
+    load = part.load_state_dict if hasattr(part, "load_state_dict") else part.load_state
+    load(state)

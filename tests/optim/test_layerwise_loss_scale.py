@@ -106,6 +106,26 @@ def test_gradients_that_meet_are_brought_to_one_scale():
         assert_bits(got[path], plain[path])
 
 
+def test_gradients_of_parts_are_put_together_in_one_scale():
+    class Parted(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.short, self.long = sf.nn.Linear(12, 8), sf.nn.Linear(4, 4), sf.nn.MLP([4, 6, 4])
+
+        def forward(self, x):
+            left, right = self.first(x).split(4, 1)
+            return self.short(left) + self.long(right)
+
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP16)
+    sf.nn.seed(8)
+    model = Parted()
+    plain, _ = backward(model, None, data(), 2.0**3, policy)
+    got, scales = backward(model, sf.optim.LayerwiseLossScale(underflow=1e-12), data(), 2.0**3, policy)
+    assert scales["first.weight"] > scales["long.hidden.0.weight"] > 1
+    for path in plain:
+        assert_bits(got[path], plain[path])
+
+
 def test_gradients_of_several_backward_passes_are_added_in_one_scale():
     policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, gradients=sf.FP32)
     sums, scaler = [], sf.optim.LayerwiseLossScale(underflow=1e-12)

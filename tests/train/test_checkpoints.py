@@ -48,9 +48,12 @@ def test_schedules_casts_and_switches_of_the_policy_go_on_too(tmp_path):
     delayed = sf.cast(sf.E4M3, scale=sf.delayed(history=3))
     narrow = sf.Policy(compute=delayed, activations=sf.BF16, weights=sf.FP32)
 
+    def evaluate(model):
+        return {"loss": sf.nn.cross_entropy(model(np.ones((2, 3))), [0, 1])}
+
     def options():
         rule = sf.Switching(narrow, "bf16-standard", lambda: 1.0, above=0.5, hold=3)
-        return dict(schedule=warm_up, switching=rule)
+        return dict(schedule=warm_up, switching=rule, evaluate=evaluate, evaluate_every=2)
 
     whole, history = toy.fit(narrow, 9, **options())
     np.testing.assert_allclose(history["lr"][:4], [0.0125, 0.025, 0.0375, 0.05])

@@ -34,7 +34,7 @@ def fitted(loss_fn=sf.nn.cross_entropy, given=None, policy="fp32", **options):
         return model, sf.train.fit(model, loss_fn, batches, optimizer, **options)
 
 
-@pytest.mark.parametrize("policy", ["bf16-stochastic", "fp16-master", "bf16-kahan"])
+@pytest.mark.parametrize("policy", ["bf16-stochastic", "fp16-master", "bf16-kahan", "fp8-delayed"])
 def test_fit_has_the_bits_of_a_loop_by_hand_however_often_it_evaluates(policy):
     want = by_hand(policy, 7)
 
