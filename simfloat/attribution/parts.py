@@ -18,7 +18,7 @@ from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, RESULTS
 Made = tuple[Variable, Node]
 
 #: The roles that a matrix unit ties together: it takes operands of its own formats only.
-UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients")
+UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
 
 #: The operation and the role of what parameters are stored in.
 STORED, WEIGHTS = "(parameter)", "weights"
@@ -63,8 +63,10 @@ def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator
 
 
 def _part(node: Node, path: str, label: str, values: dict[str, Any]) -> Part:
-    """A part with what belongs to its roles: the mode of results, and that a composite is fused."""
+    """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
     recipe = node.place.recipe
+    if recipe.rotation is not None and label in ("compute", "compute_gradients"):
+        values["rotation"] = recipe.rotation
     if recipe.rounding != nearest_even and label not in UNIT:
         values["rounding"] = recipe.rounding
     if recipe.fused and "fused" in roles_of(node.place.operation):
@@ -77,7 +79,7 @@ def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]
     place, kind = node.place, kind_of(node.place.operation)
     own: dict[str, Any] = {}
     if kind == CONTRACTION:
-        own |= {role: getattr(place.recipe, role) for role in UNIT if role != "compute_weights"}
+        own |= {role: getattr(place.recipe, role) for role in UNIT if role not in ("compute_weights", "rotation")}
     if kind != MOVEMENT:
         own["activations"] = variable.format
     if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):

@@ -33,7 +33,7 @@ class Listing(Protocol):
 def allowed(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles that bring operations back into a policy's own formats, or into `format`."""
     own = policy.recipe()
-    wanted = {role: getattr(own, role) for role in (*OPERANDS, *RESULTS, *SUMS)}
+    wanted = {role: getattr(own, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
     if format is not None:
         wanted |= dict.fromkeys(OPERANDS, OPERAND.read(format))
     narrow = format_of(wanted["compute"])
@@ -46,7 +46,7 @@ def denied(policy: Listing, operations: Sequence[str], format: Any) -> dict[str,
     """The roles with which operations are carried out in `format` throughout, forward and backward."""
     own, wide = policy.recipe(), as_format(format)
     sums = {role: _in(getattr(own, role), wide) for role in SUMS}
-    return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums)
+    return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums | {"rotation": None})
 
 
 def inferred(policy: Listing, operations: Sequence[str]) -> dict[str, Any]:

@@ -156,9 +156,10 @@ def test_results_of_widest_operations_count_in_the_formats_that_they_have():
 
 
 def test_operands_and_sums_of_a_matrix_unit_are_measured_together():
-    found = sf.attribute(sf.nn.MLP([4, 5, 3], rng=6), sf.nn.mse_loss, (X, Y), "fp8-hopper")
-    roles = {cost.role for cost in found.costs if cost.operation == "linear"}
-    assert roles == {"operands and sums", "activations", "activation_gradients", "weight_gradients"}
+    for name in ("fp8-hopper", "nvfp4"):
+        found = sf.attribute(sf.nn.MLP([4, 5, 3], rng=6), sf.nn.mse_loss, (X, Y), name)
+        roles = {cost.role for cost in found.costs if cost.operation == "linear"}
+        assert roles == {"operands and sums", "activations", "activation_gradients", "weight_gradients"}
 
 
 def test_a_fused_composite_is_one_operation():
