@@ -77,7 +77,7 @@ class _Plain(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         unread = kernels.grid.numbers(FP64)
-        machine_of(out).loops.sequential.steps["native"](a, b, out, unread, unread, 1.0)
+        machine_of(out).loops.sequential.steps["fused_native"](a, b, out, unread, unread, 1.0)
         out += 0.0  # a total of -0 becomes +0
 
 

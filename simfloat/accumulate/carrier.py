@@ -10,7 +10,7 @@ from simfloat import kernels
 from simfloat.accumulate.facts import Facts
 from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FP16, Format, Rounding, nearest_even
 
 
 class Carrier(NamedTuple):
@@ -71,6 +71,9 @@ class Carrier(NamedTuple):
 
 CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))
 
+#: The kinds of steps whose roundings to FP16 the hardware makes, of sums in float32.
+CONVERTED_STEPS = (("converted", Carrier.needs_no_error), ("converted_odd", Carrier.takes_odd))
+
 #: Kinds of steps for a deterministic mode, quickest first, and what shows that they are exact.
 STEPS = {
     "nearest_even": (("plain", Carrier.needs_no_error), ("odd", Carrier.takes_odd)),
@@ -113,6 +116,11 @@ def quickest_step(
         bits = double.precision if rounding.variant == "A" else rounding.bits
         plain = double.needs_no_error(formats[0], terms, sums, bits)
         return Step("plain" if plain else "odd", double.type, sums.high - 1)
+    if rounding == nearest_even and kernels.target.CONVERTS_FP16 and all(format == FP16 for format in formats):
+        single = CARRIERS[0]
+        if all(map(single.holds, held)) and sums.high < single.highest:
+            kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))
+            return Step(kind, single.type, sums.high - 1)
     able = [
         carrier
         for carrier in CARRIERS

@@ -16,6 +16,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, limited_sums
+from simfloat.accumulate.in_halves import InHalves, computes_in_halves
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.machines import Loop, Machine, machine_of
@@ -25,7 +26,7 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step.
 COSTS = {
-    **{"native": 0.02, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
+    **{"halves": 0.02, "native": 0.02, "converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
     **{"random_plain": 1.0, "random_odd": 1.0, "wide": 30.0},
 }
 
@@ -85,6 +86,8 @@ class Stepwise(Accumulator):
         if self.rounding == nearest_even and self.format in (FP32, FP64):
             if self.format == FP64 or (problem.a.in_float32 and problem.b.in_float32):
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
+        if computes_in_halves(problem, self.rounding, self.format):
+            return InHalves(_engine(self, "halves", np.float32, None))
         return _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
 
 

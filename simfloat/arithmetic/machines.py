@@ -33,6 +33,7 @@ class Rounding(Protocol):
     copy: Loop
     round_directed: Loop
     round_general: Loop
+    round_half: Loop  # where the machine rounds to FP16 itself
     round_image: Loop
     round_nearest: Loop
     round_stochastic: Loop
@@ -46,6 +47,19 @@ class Elementwise(Protocol):
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
     double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
+
+
+class Converted(Protocol):
+    """Results in FP16 by the name of the operation, of three operands each, where the machine rounds to FP16 itself."""
+
+    converted_results: Mapping[str, Loop]  # (a, b, c, out)
+
+
+class Halves(Protocol):
+    """Matrices of FP16 numbers as images, where the machine computes in FP16 itself."""
+
+    images_of: Loop  # (x, out)
+    numbers_of: Loop  # (images, out)
 
 
 class Counting(Protocol):
@@ -110,6 +124,8 @@ class Loops(Protocol):
 
     rounding: Rounding
     elementwise: Elementwise
+    converted: Converted
+    halves: Halves
     counting: Counting
     random: Random
     facts: Facts

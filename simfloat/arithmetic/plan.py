@@ -15,7 +15,7 @@ from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
-from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
+from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 from simfloat.kernels.events import OVERFLOW, UNCHANGED, no_events
 
 if TYPE_CHECKING:
@@ -53,6 +53,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     identity = format == FP64 or (format == FP32 and carrier is np.float32)
     if identity and not rounding.saturates:
         loop = loops.rounding.copy
+    elif rounding == nearest_even and format == FP16 and kernels.target.CONVERTS_FP16:
+        loop = loops.rounding.round_half
     elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
         loop = loops.rounding.round_image
     elif not grid.plain(format, rounding):

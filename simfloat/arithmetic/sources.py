@@ -9,13 +9,14 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
-from simfloat.formats import FP32, FP64, Format, Rounding
+from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 
 ZERO = np.zeros(1)
 
@@ -133,6 +134,16 @@ class Paired(_Apart):
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
+class Converted(Computed):
+    """Results in FP16 of operations on float32 operands, rounded by the hardware in one go."""
+
+    makes_blocks = False
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        a, b, c = self.block(start, stop)
+        machine_of(out).loops.converted.converted_results[self.route.kernel](a, b, c, out)
+
+
 class Double(_Apart):
     """The same, rounded to FP64 by a kernel."""
 
@@ -193,4 +204,6 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
         return NativeSingle
     if not odd_suffices(format, rounding):
         return Paired
+    if rounding == nearest_even and format == FP16 and single and kernels.target.CONVERTS_FP16:
+        return Converted if kernel in machine.loops.converted.converted_results else Computed
     return Computed

@@ -12,13 +12,6 @@ from simfloat.table import table
 
 HELP = "versions, the processor, threads, kept kernels, and what this machine does natively"
 
-#: What kernels use where the processor has it, and the features of x86 that it takes; others have it always.
-NATIVE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("FP32 and FP64 to nearest even", ()),
-    ("fused multiply-add, one instruction", ("fma",)),
-    ("vectors of 256 bits", ("avx2",)),
-)
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Nothing."""
@@ -63,11 +56,14 @@ def kernels() -> list[tuple[str, str]]:
 
 def native() -> list[tuple[str, str]]:
     """What the machine does in hardware, as far as kernels make use of it."""
-    from llvmlite import binding
+    from simfloat.kernels import target
 
-    features = binding.get_host_cpu_features()
-    always = platform.machine().lower() not in ("x86_64", "amd64")
-    return [
-        ("native", f"{'yes' if always or all(map(features.get, needed)) else 'no ':3} {what}")
-        for what, needed in NATIVE
-    ]
+    found = {
+        "FP32 and FP64 to nearest even": True,
+        "fused multiply-add, one instruction": target.FUSES,
+        "FP32 rounded to FP16": target.CONVERTS_FP16,
+        "arithmetic in FP16": target.COMPUTES_FP16,
+        "vectors of 256 bits": target.VECTORS >= 256,
+        "vectors of 512 bits": target.VECTORS >= 512,
+    }
+    return [("native", f"{'yes' if has else 'no ':3} {what}") for what, has in found.items()]

@@ -42,6 +42,9 @@ def sums() -> None:
         for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
             with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, rounding=mode), stream=sf.BitStream(0))
+    for format in (sf.FP32, sf.FP64):
+        sf.matmul(a, a.T, inputs=format, accumulate=sf.sequential(format, products=format))
+        sf.matmul(narrow.astype(np.float32), narrow.T, accumulate=sf.sequential(format, products=format))
 
 
 def scaled_units() -> None:

@@ -32,13 +32,13 @@ BLOCK = 2048
 
 
 @scalar
-def _repeated(operand):
+def repeated(operand):
     """A block of a scalar operand's only element; nothing for a vector."""
     return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
 @scalar
-def _part(operand, repeated, start, stop):
+def part(operand, repeated, start, stop):
     """The elements of an operand from start to stop."""
     return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
 
@@ -59,11 +59,11 @@ def exact_loop(quick, wide):
 
     @kernel
     def loop(a, b, c, sign, out):
-        a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
+        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-            z, block = _part(c, c_repeated, start, stop), out[start:stop]
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
             careful = _any_extreme(a, x) | _any_extreme(b, y) | _any_extreme(c, z)
             for i in range(block.size):
                 value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
@@ -84,12 +84,12 @@ def paired_loop(wide):
     @kernel
     def loop(a, b, c, sign, words, out, numbers):
         grid = unpack(numbers)
-        a_repeated, b_repeated, c_repeated, words_repeated = _repeated(a), _repeated(b), _repeated(c), _repeated(words)
+        a_repeated, b_repeated, c_repeated, words_repeated = repeated(a), repeated(b), repeated(c), repeated(words)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-            z, block = _part(c, c_repeated, start, stop), out[start:stop]
-            drawn = _part(words, words_repeated, start, stop)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
+            drawn = part(words, words_repeated, start, stop)
             for i in range(block.size):
                 high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
                 block[i] = one_nan(round_pair(high, low, exponent, drawn[i], grid))
@@ -102,11 +102,11 @@ def double_loop(wide):
 
     @kernel
     def loop(a, b, c, sign, out):
-        a_repeated, b_repeated, c_repeated = _repeated(a), _repeated(b), _repeated(c)
+        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
-            x, y = _part(a, a_repeated, start, stop), _part(b, b_repeated, start, stop)
-            z, block = _part(c, c_repeated, start, stop), out[start:stop]
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
             for i in range(block.size):
                 high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
                 block[i] = double_of(high, low, exponent)

@@ -20,7 +20,9 @@ from typing import Any
 import numba
 from numba.core import config
 
+from simfloat.kernels import target
 from simfloat.kernels.cache import KernelCache
+from simfloat.kernels.vectors import WideCompiler
 
 #: Every kernel of the modules that are imported, as Numba's dispatchers, which know what they were compiled for.
 KERNELS: list[Any] = []
@@ -40,7 +42,8 @@ def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy")(_named(function))
+    compiler = WideCompiler if target.VECTORS == 512 else None
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=compiler)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.grid import unpack
+from simfloat.kernels.halves import negative
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.random import counter_of
 from simfloat.kernels.steps import KINDS, fill_draws
@@ -24,10 +25,10 @@ def kahan_step(product, add):
     @scalar
     def step(s, c, x, y, grid, sign, pair, s_draw, p_draw, y_draw, d_draw, c_draw):
         p = product(x, y, grid, sign, pair, p_draw)
-        corrected = add(p, -c, grid, sign, pair, y_draw)
+        corrected = add(p, negative(c), grid, sign, pair, y_draw)
         t = add(s, corrected, grid, sign, pair, s_draw)
-        d = add(t, -s, grid, sign, pair, d_draw)
-        return t, add(d, -corrected, grid, sign, pair, c_draw)
+        d = add(t, negative(s), grid, sign, pair, d_draw)
+        return t, add(d, negative(corrected), grid, sign, pair, c_draw)
 
     return step
 

@@ -14,16 +14,24 @@ import numpy as np
 
 from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
+from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import counter_of, element_at, words_of_sum
-from simfloat.kernels.steps import KINDS, fill_draws, round_wide, wide_product
+from simfloat.kernels.steps import (
+    KINDS,
+    converted_odd_add,
+    fill_draws,
+    native_product,
+    round_wide,
+    wide_product,
+)
 
 COLUMNS, DEPTH = 512, 16
 NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
-def sequential(product, add, rounds_products):
+def sequential(product, add):
     """Deterministic steps. Each waits for the one before it, so short rows take turns: COLUMNS sums are under way."""
 
     @kernel
@@ -38,63 +46,73 @@ def sequential(product, add, rounds_products):
                         for i in range(top, min(top + rows, out.shape[0])):
                             x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
                             for j in range(sums.size):
-                                p = x * row[j]
-                                if rounds_products:
-                                    p = product(x, row[j], products, sign, False, 0.0)
+                                p = product(x, row[j], products, sign, False, 0.0)
                                 sums[j] = add(sums[j], p, grid, sign, False, 0.0)
 
     return loop
 
 
-@kernel
-def fma_chain(a, b, out, grid_numbers, product_numbers, sign):
+def chain(add_to_two, add_to_one):
     """Steps that are the hardware's fused multiply-add: four of two rows at a time, so that a sum is loaded once for
     four of them, and a number of `b` once for two.
     """
-    for left in range(0, out.shape[1], COLUMNS):
-        right = min(left + COLUMNS, out.shape[1])
-        for first in range(0, a.shape[1], DEPTH):
-            last = min(first + DEPTH, a.shape[1])
-            rows = b[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
-            for i in range(0, out.shape[0] - 1, 2):
-                sums, others = out[i, left:right], out[i + 1, left:right]
-                _add_to_two(sums, others, a[i, first:last], a[i + 1, first:last], rows, left)
-            if out.shape[0] % 2 == 1:
-                _add_to_one(out[-1, left:right], a[-1, first:last], rows, left)
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, sign):
+        for left in range(0, out.shape[1], COLUMNS):
+            right = min(left + COLUMNS, out.shape[1])
+            for first in range(0, a.shape[1], DEPTH):
+                last = min(first + DEPTH, a.shape[1])
+                rows = b[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
+                for i in range(0, out.shape[0] - 1, 2):
+                    sums, others = out[i, left:right], out[i + 1, left:right]
+                    add_to_two(sums, others, a[i, first:last], a[i + 1, first:last], rows, left)
+                if out.shape[0] % 2 == 1:
+                    add_to_one(out[-1, left:right], a[-1, first:last], rows, left)
+
+    return loop
 
 
-@scalar
-def _add_to_two(sums, others, x, y, rows, left):
+def adding_to_two(fma):
     """Add to two rows of sums the products of their factors with the rows, from the column `left` on."""
-    fours, right = x.size // 4 * 4, left + sums.size
-    for k in range(0, fours, 4):
-        x0, x1, x2, x3, y0, y1, y2, y3 = x[k], x[k + 1], x[k + 2], x[k + 3], y[k], y[k + 1], y[k + 2], y[k + 3]
-        row0, row1 = rows[k, left:right], rows[k + 1, left:right]
-        row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
-        for j in range(sums.size):
-            p, q, r, s = row0[j], row1[j], row2[j], row3[j]
-            sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
-            others[j] = fma(y3, s, fma(y2, r, fma(y1, q, fma(y0, p, others[j]))))
-    for k in range(fours, x.size):
-        x0, y0, row = x[k], y[k], rows[k, left:right]
-        for j in range(sums.size):
-            sums[j], others[j] = fma(x0, row[j], sums[j]), fma(y0, row[j], others[j])
+
+    @scalar
+    def add(sums, others, x, y, rows, left):
+        fours, right = x.size // 4 * 4, left + sums.size
+        for k in range(0, fours, 4):
+            x0, x1, x2, x3, y0, y1, y2, y3 = x[k], x[k + 1], x[k + 2], x[k + 3], y[k], y[k + 1], y[k + 2], y[k + 3]
+            row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+            row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+            for j in range(sums.size):
+                p, q, r, s = row0[j], row1[j], row2[j], row3[j]
+                sums[j] = fma(x3, s, fma(x2, r, fma(x1, q, fma(x0, p, sums[j]))))
+                others[j] = fma(y3, s, fma(y2, r, fma(y1, q, fma(y0, p, others[j]))))
+        for k in range(fours, x.size):
+            x0, y0, row = x[k], y[k], rows[k, left:right]
+            for j in range(sums.size):
+                sums[j], others[j] = fma(x0, row[j], sums[j]), fma(y0, row[j], others[j])
+
+    return add
 
 
-@scalar
-def _add_to_one(sums, x, rows, left):
+def adding_to_one(fma):
     """The same for the last row of an odd number of them."""
-    fours, right = x.size // 4 * 4, left + sums.size
-    for k in range(0, fours, 4):
-        x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
-        row0, row1 = rows[k, left:right], rows[k + 1, left:right]
-        row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
-        for j in range(sums.size):
-            sums[j] = fma(x3, row3[j], fma(x2, row2[j], fma(x1, row1[j], fma(x0, row0[j], sums[j]))))
-    for k in range(fours, x.size):
-        x0, row = x[k], rows[k, left:right]
-        for j in range(sums.size):
-            sums[j] = fma(x0, row[j], sums[j])
+
+    @scalar
+    def add(sums, x, rows, left):
+        fours, right = x.size // 4 * 4, left + sums.size
+        for k in range(0, fours, 4):
+            x0, x1, x2, x3 = x[k], x[k + 1], x[k + 2], x[k + 3]
+            row0, row1 = rows[k, left:right], rows[k + 1, left:right]
+            row2, row3 = rows[k + 2, left:right], rows[k + 3, left:right]
+            for j in range(sums.size):
+                sums[j] = fma(x3, row3[j], fma(x2, row2[j], fma(x1, row1[j], fma(x0, row0[j], sums[j]))))
+        for k in range(fours, x.size):
+            x0, row = x[k], rows[k, left:right]
+            for j in range(sums.size):
+                sums[j] = fma(x0, row[j], sums[j])
+
+    return add
 
 
 def sequential_random(product, add, rounds_products):
@@ -142,18 +160,27 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
             out[i, j] = total
 
 
-def _loops(make: Any, kinds: dict[str, str]) -> dict[str, Any]:
-    """The loops for these kinds of steps, by their short names, with exact products and with rounded ones."""
-    return {
-        f"{fusion}_{short}": make(KINDS[kind].product, KINDS[kind].add, rounds_products)
-        for fusion, rounds_products in (("fused", False), ("unfused", True))
-        for short, kind in kinds.items()
-    }
+def _fused_and_unfused(kind: str) -> dict[str, Any]:
+    """The loops of a kind of step with exact products and with rounded ones."""
+    product, add, *_ = KINDS[kind]
+    return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
+
+
+def _chain(fma: Any) -> Any:
+    return chain(adding_to_two(fma), adding_to_one(fma))
 
 
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
-steps = _loops(sequential, {kind: kind for kind in ("plain", "odd", "directed", "to_odd")})
-steps["native"] = fma_chain
+steps: dict[str, Any] = {}
+for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
+    steps |= _fused_and_unfused(_kind)
+steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
+steps |= {"fused_native": _chain(fma), "unfused_native": sequential(*KINDS["native"][:2])}
+steps |= {"fused_halves": _chain(fma_halves), "unfused_halves": sequential(*KINDS["halves"][:2])}
 
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
-random_steps = _loops(sequential_random, {kind: f"random_{kind}" for kind in ("plain", "odd")})
+random_steps = {
+    f"{fusion}_{kind}": sequential_random(*KINDS[f"random_{kind}"][:2], fusion == "unfused")
+    for fusion in ("fused", "unfused")
+    for kind in ("plain", "odd")
+}

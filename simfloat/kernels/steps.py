@@ -6,6 +6,8 @@ exact result rounded once. They differ in what they must take care of:
 * native: the carrier's own operations are wanted (FP64, and FP32 on FP32 operands);
 * plain: the carrier's sum, rounded again, is right (nearest even);
 * odd: the carrier's sum is moved to odd first (nearest even);
+* converted and converted_odd: the same in float32 for FP16, to which the hardware rounds (`target.CONVERTS_FP16`);
+* halves: the hardware's own arithmetic on images of FP16 numbers (`target.COMPUTES_FP16`);
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
 * random_plain and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
   threshold of a random word;
@@ -19,6 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from simfloat.kernels import halves
 from simfloat.kernels.exact import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
 from simfloat.kernels.general import general, in_range, round_pair
 from simfloat.kernels.jit import outlined, scalar
@@ -54,6 +57,36 @@ def plain_add(a, b, grid, sign, pair, draw):
 def odd_add(a, b, grid, sign, pair, draw):
     """A sum that is rounded to odd before it is rounded to nearest even."""
     return nearest(odd_sum(a, b), grid)
+
+
+@scalar
+def converted_product(x, y, grid, sign, pair, draw):
+    """A product that float32 holds, rounded to FP16 by the hardware."""
+    return halves.half(x * y)
+
+
+@scalar
+def converted_add(a, b, grid, sign, pair, draw):
+    """A sum whose second rounding, the hardware's to FP16, does no harm."""
+    return halves.half(a + b)
+
+
+@scalar
+def converted_odd_add(a, b, grid, sign, pair, draw):
+    """A sum that is rounded to odd before the hardware rounds it to FP16."""
+    return halves.half(odd_sum(a, b))
+
+
+@scalar
+def halves_product(x, y, grid, sign, pair, draw):
+    """The hardware's product of FP16 numbers, which are held as images."""
+    return halves.multiply_halves(x, y)
+
+
+@scalar
+def halves_add(a, b, grid, sign, pair, draw):
+    """The hardware's sum of FP16 numbers."""
+    return halves.add_halves(a, b)
 
 
 @scalar
@@ -143,6 +176,8 @@ KINDS = {
     "random_plain": Kind(random_product, random_add, thresholds=True),
     "random_odd": Kind(random_product, random_odd_add, thresholds=True),
     "wide": Kind(wide_product, wide_add, words=True),
+    "converted": Kind(converted_product, converted_add),
+    "halves": Kind(halves_product, halves_add),
 }
 
 

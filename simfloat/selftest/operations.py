@@ -53,6 +53,24 @@ def every_triple(format: sf.Format, roundings: tuple[sf.Rounding, ...]) -> Itera
         yield call("fma", triple, format, rounding, operate_on_arrays("fma", triple, format, rounding))
 
 
+def in_fp16(quick: bool) -> Iterator[Batch]:
+    """float32 operands from all over their range, rounded to FP16, as the hardware converts them where it does."""
+    rng = np.random.default_rng(15)
+    count = 300 if quick else 3000
+    with np.errstate(over="ignore"):
+        a, b, c = (x.astype(np.float32) for x in operands(rng, count, scale=150))
+        # Quotients from below FP16's smallest number to beyond its largest.
+        b[::5] = a[::5] * 2.0 ** rng.integers(-18, 26, b[::5].size)
+    a[1::5] = rng.integers(1, 99, a[1::5].size)
+    for operation in (*PAIRS, "fma"):
+        given = (a, b, c)[: len(FUNCTIONS[operation].operands)]
+        want = [operate(operation, sf.FP16, sf.nearest_even, *map(float, x)) for x in zip(*given, strict=True)]
+        yield call(operation, given, sf.FP16, sf.nearest_even, want)
+    for operation in ("sqrt", "reciprocal"):
+        wide = getattr(sf, operation)(a.astype(np.float64), sf.FP16)
+        yield call(operation, (a,), sf.FP16, sf.nearest_even, wide)
+
+
 def whole_range(quick: bool) -> Iterator[Batch]:
     """Operands from all over float64's range, with cancellations, far addends and specials, against fractions."""
     rng = np.random.default_rng(3)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
+from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -46,6 +48,23 @@ def other_orders(quick: bool) -> Iterator[Batch]:
             kahan = sf.kahan(format, rounding=rounding)
             for accumulate in (sf.pairwise(format, rounding=rounding), kahan, sf.blocked(6, inner, outer)):
                 yield _by_steps(accumulate, a, b, sf.BF16)
+
+
+def in_fp16(quick: bool) -> Iterator[Batch]:
+    """FP16 sums with rows longer than vectors: as the hardware rounds, and emulated, as a saturating mode is."""
+    rng = np.random.default_rng(14)
+    emulated = sf.nearest_even.saturating()
+    orders = (sf.sequential, partial(sf.sequential, products=sf.FP16), sf.pairwise, sf.kahan)
+    for inputs in (sf.FP16, sf.E4M3) if quick else (sf.FP16, sf.E4M3, sf.E5M2, sf.E2M1):
+        a, b = hard_operands(rng, inputs, 5, 21, 67)
+        tiny = sf.round(a * 2.0**-14, sf.FP16)
+        for order, left in product(orders, (a, tiny)):
+            got, want = (
+                sf.matmul(left.astype(np.float32), b.astype(np.float32), accumulate=order(sf.FP16, rounding=rounding))
+                for rounding in (sf.nearest_even, emulated)
+            )
+            inside = np.abs(want) < sf.FP16.max
+            yield Batch("matmul", (), (f"{inputs} numbers", order(sf.FP16)), got[inside], want[inside])
 
 
 def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Batch:

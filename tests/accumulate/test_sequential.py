@@ -5,6 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate.known import Problem, known_of
+from simfloat.kernels import target
 from simfloat.selftest.golden import COUNTING, HARMONIC
 from simfloat.selftest.numbers import hard_operands
 from tests.bits import DETERMINISTIC, assert_bits
@@ -140,11 +141,13 @@ def carrier_of(a, b, format, **options):
 def test_quick_carriers_serve_where_they_are_exact(rng):
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    assert carrier_of(eight, eight, sf.FP16) == ("float32", "fused_plain")
-    assert carrier_of(half, half, sf.FP16) == ("float64", "fused_plain")
+    emulated = sf.nearest_even.saturating()  # lest the hardware rounds to FP16
+    assert carrier_of(eight, eight, sf.FP16, rounding=emulated) == ("float32", "fused_plain")
+    assert carrier_of(half, half, sf.FP16, rounding=emulated) == ("float64", "fused_plain")
     assert carrier_of(brain, brain, sf.BF16) == ("float32", "fused_odd")
-    assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "unfused_plain")
-    assert carrier_of(half, half, sf.FP32) == ("float32", "native")
+    assert carrier_of(half, half, sf.FP16, rounding=emulated, products=sf.FP16) == ("float32", "unfused_plain")
+    assert carrier_of(half, half, sf.FP32) == ("float32", "fused_native")
+    assert carrier_of(half, half, sf.FP32, products=sf.FP32) == ("float32", "unfused_native")
     assert carrier_of(x, x, sf.FP32) == ("float64", "_Wide")
     huge = brain * 2.0**54
     assert carrier_of(huge, huge, sf.BF16) == ("float64", "fused_odd")
@@ -153,6 +156,19 @@ def test_quick_carriers_serve_where_they_are_exact(rng):
     long = np.tile(brain, 300)
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_zero)[0] == "float32"
     assert carrier_of(long, brain, sf.BF16, rounding=sf.toward_positive)[0] == "float64", "sums may double 100 times"
+
+
+def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
+    monkeypatch.setattr(target, "COMPUTES_FP16", False)
+    x = rng.standard_normal((64, 64))
+    half, eight = (sf.round(x, f) for f in (sf.FP16, sf.E4M3))
+    if target.CONVERTS_FP16:
+        assert carrier_of(eight, eight, sf.FP16) == ("float32", "fused_converted")
+        assert carrier_of(half, half, sf.FP16) == ("float32", "fused_converted_odd")
+        assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "unfused_converted")
+        assert carrier_of(half, half, sf.FP16, products=sf.BF16) == ("float32", "unfused_plain")
+        assert carrier_of(half, half, sf.FP16, rounding=sf.toward_zero) == ("float32", "fused_directed")
+    assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
 
 
 def test_plain_sums_are_drawn_from_where_they_show_all_that_a_draw_reads(rng):

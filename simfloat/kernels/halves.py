@@ -1,0 +1,164 @@
+"""FP16 by the hardware: float32 rounded to it, and its own arithmetic.
+
+`half` is an instruction on most machines (see `target.CONVERTS_FP16`), and takes the place of ten. Few machines compute
+in FP16 (`target.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on which Numba does no
+arithmetic of its own.
+
+As in `machine`, each function has a plain body, its meaning, and an overload, which the CPU compiles.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from simfloat.kernels.exact import fma_odd
+from simfloat.kernels.jit import kernel, scalar
+
+HALF = ir.HalfType()
+
+
+def half(x):
+    """A float32 or float64 number rounded to FP16, to nearest even, as float32."""
+    with np.errstate(over="ignore"):
+        return np.float32(np.float16(x))
+
+
+@scalar
+def single_odd(x):
+    """Round-to-odd of a float64 in float32, for numbers that are no subnormals there."""
+    image = np.float64(x).view(np.uint64)
+    below = np.uint64(0x1FFFFFFF)  # the bits that float32 lacks
+    rest = np.uint64(np.uint64(image & below) + below) & np.uint64(0x20000000)  # float32's last bit, if one is set
+    return np.float32(np.uint64((image & ~below) | rest).view(np.float64))
+
+
+def multiply_halves(x, y):
+    """The product of two images' numbers, rounded to FP16."""
+    with np.errstate(all="ignore"):
+        return np.float16(np.float32(x.view(np.float16)) * np.float32(y.view(np.float16))).view(np.uint16)
+
+
+def add_halves(a, b):
+    """Their sum, rounded to FP16."""
+    with np.errstate(all="ignore"):
+        return np.float16(np.float32(a.view(np.float16)) + np.float32(b.view(np.float16))).view(np.uint16)
+
+
+def fma_halves(a, b, c):
+    """a * b + c of three images' numbers, rounded once to FP16."""
+    with np.errstate(all="ignore"):
+        x, y, z = (np.float64(image.view(np.float16)) for image in (a, b, c))
+        return np.float16(fma_odd(x, y, z, 1.0)).view(np.uint16)
+
+
+def negative(x):
+    """A float, or the number of an image, with the other sign."""
+    return x ^ np.uint16(0x8000) if isinstance(x, np.uint16) else -x
+
+
+def image(x):
+    """The image of a float32 that is a number of FP16."""
+    return np.float16(x).view(np.uint16)
+
+
+def number(image):
+    """The number of an image, as float32."""
+    return np.float32(image.view(np.float16))
+
+
+@intrinsic
+def _llvm_half(typing_context, x):
+    def generate(context, builder, signature, arguments):
+        return builder.fpext(builder.fptrunc(arguments[0], HALF), ir.FloatType())
+
+    return types.float32(types.float32), generate
+
+
+@intrinsic
+def _llvm_image(typing_context, x):
+    def generate(context, builder, signature, arguments):
+        return builder.bitcast(builder.fptrunc(arguments[0], HALF), ir.IntType(16))
+
+    return types.uint16(types.float32), generate
+
+
+@intrinsic
+def _llvm_number(typing_context, image):
+    def generate(context, builder, signature, arguments):
+        return builder.fpext(builder.bitcast(arguments[0], HALF), ir.FloatType())
+
+    return types.float32(types.uint16), generate
+
+
+def _on_images(operation, count):
+    """An operation of LLVM's `half` type on so many images; `operation` is the builder's method of that name."""
+
+    def generate(context, builder, signature, arguments):
+        result = getattr(builder, operation)(*(builder.bitcast(argument, HALF) for argument in arguments))
+        return builder.bitcast(result, ir.IntType(16))
+
+    signature = types.uint16(*[types.uint16] * count)
+    if count == 3:
+        return intrinsic(lambda typing_context, a, b, c: (signature, generate))
+    return intrinsic(lambda typing_context, a, b: (signature, generate))
+
+
+_llvm_multiply, _llvm_add, _llvm_fma = _on_images("fmul", 2), _on_images("fadd", 2), _on_images("fma", 3)
+
+
+@overload(half, jit_options={"forceinline": True})
+def _half(x):
+    if x == types.float32:
+        return lambda x: _llvm_half(x)
+    return lambda x: _llvm_half(single_odd(x))
+
+
+@overload(multiply_halves, jit_options={"forceinline": True})
+def _multiply_halves(x, y):
+    return lambda x, y: _llvm_multiply(x, y)
+
+
+@overload(add_halves, jit_options={"forceinline": True})
+def _add_halves(a, b):
+    return lambda a, b: _llvm_add(a, b)
+
+
+@overload(fma_halves, jit_options={"forceinline": True})
+def _fma_halves(a, b, c):
+    return lambda a, b, c: _llvm_fma(a, b, c)
+
+
+@overload(negative, jit_options={"forceinline": True})
+def _negative(x):
+    if x == types.uint16:
+        return lambda x: np.uint16(x ^ np.uint16(0x8000))
+    return lambda x: -x
+
+
+@overload(image, jit_options={"forceinline": True})
+def _image(x):
+    return lambda x: _llvm_image(x)
+
+
+@overload(number, jit_options={"forceinline": True})
+def _number(image):
+    return lambda image: _llvm_number(image)
+
+
+@kernel
+def images_of(x, out):
+    """The images of a matrix of float32."""
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            out[i, j] = image(x[i, j])
+
+
+@kernel
+def numbers_of(images, out):
+    """The numbers of a matrix of images, as float32."""
+    for i in range(images.shape[0]):
+        for j in range(images.shape[1]):
+            out[i, j] = number(images[i, j])

@@ -1,0 +1,50 @@
+"""Run by test_target.py: the instructions that LLVM makes of loops for processors that need not be at hand.
+
+The environment gives Numba a processor with FP16 arithmetic, lest it looks for functions that stand in for it, and no
+optimisation, which is made here for each processor.
+"""
+
+import json
+import re
+import sys
+
+import llvmlite.binding as llvm
+from numba import types
+
+from simfloat.kernels import sequential
+
+PROCESSORS = {
+    "sapphirerapids": ("x86_64-unknown-linux-gnu", ""),
+    "neoverse-n1": ("aarch64-unknown-linux-gnu", "+fullfp16"),
+}
+VECTOR, SCALAR = types.Array(types.float32, 1, "C"), types.float32
+
+
+def instructions(kernel, element, processor):
+    """(instruction, its operands) of every line of the loop for matrices of this type."""
+    matrix = types.Array(element, 2, "C")
+    kernel.compile((matrix, matrix, matrix, VECTOR, VECTOR, SCALAR))
+    triple, features = PROCESSORS[processor]
+    text = re.sub("target (triple|datalayout) = .*\n", "", kernel.inspect_llvm(kernel.signatures[-1]))
+    module = llvm.parse_assembly(f'target triple = "{triple}"\n{text}')
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features, opt=3)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    options.loop_vectorization = True
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return re.findall(r"^\t([a-z]\w+)\t(.*)$", machine.emit_assembly(module), re.MULTILINE)
+
+
+def main():
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    steps, found = sequential.steps, {}
+    for processor in PROCESSORS:
+        for name in ("fused_halves", "unfused_halves"):
+            found[f"{processor} {name}"] = instructions(steps[name], types.uint16, processor)
+    found["sapphirerapids fused_plain"] = instructions(steps["fused_plain"], types.float32, "sapphirerapids")
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
