@@ -18,38 +18,38 @@ def root(x):
 
 
 class Rounded:
-    """Arithmetic on arrays of Python floats, each result rounded to a format by the definition."""
+    """Arithmetic on arrays of Python floats, each result rounded to a format by the definition; sums run to nearest."""
 
-    def __init__(self, format):
-        self.format = format
+    def __init__(self, format, rounding=EVEN):
+        self.format, self.rounding = format, rounding
 
     def each(self, function, *operands):
         return np.vectorize(function, otypes=[float])(*operands)
 
     def to(self, x):
-        return self.each(lambda v: round_value(v, self.format, EVEN), x)
+        return self.each(lambda v: round_value(v, self.format, self.rounding), x)
 
     def add(self, a, b):
-        return self.each(lambda x, y: operate("add", self.format, EVEN, x, y), a, b)
+        return self.each(lambda x, y: operate("add", self.format, self.rounding, x, y), a, b)
 
     def sub(self, a, b):
         return self.add(a, np.negative(b))
 
     def mul(self, a, b):
-        return self.each(lambda x, y: operate("multiply", self.format, EVEN, x, y), a, b)
+        return self.each(lambda x, y: operate("multiply", self.format, self.rounding, x, y), a, b)
 
     def div(self, a, b):
-        return self.each(lambda x, y: operate("divide", self.format, EVEN, x, y), a, b)
+        return self.each(lambda x, y: operate("divide", self.format, self.rounding, x, y), a, b)
 
     def sqrt(self, x):
-        return self.each(lambda v: round_value(root(v) if v else v, self.format, EVEN), x)
+        return self.each(lambda v: round_value(root(v) if v else v, self.format, self.rounding), x)
 
     def rsqrt(self, x):
-        return self.each(lambda v: round_value(1 / root(v), self.format, EVEN), x)
+        return self.each(lambda v: round_value(1 / root(v), self.format, self.rounding), x)
 
     def sum(self, x, by, axis=None):
         def total(values):
-            return round_value(sequential_dot(list(values), [1.0] * len(values), by, EVEN), self.format, EVEN)
+            return round_value(sequential_dot(list(values), [1.0] * len(values), by, EVEN), self.format, self.rounding)
 
         if axis is None:
             return np.array(total(np.ravel(x)))

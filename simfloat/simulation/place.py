@@ -103,8 +103,8 @@ class Place:
 
     @cached_property
     def to_clipped(self) -> Arithmetic:
-        """The arithmetic by which a parameter's gradient is clipped."""
-        return self._arithmetic("weights", self.recipe, "update", below=".clip")
+        """The arithmetic by which a parameter's gradient, or the norm of all of them, is clipped."""
+        return self._arithmetic("weights", self.recipe, "update", below=".clip" if self.path else "clip")
 
     @cached_property
     def to_parameter(self) -> Arithmetic:

@@ -123,6 +123,7 @@ def test_an_observer_hears_of_clipping_below_the_parameters_path():
     with sf.simulate(sf.Policy(compute=sf.FP16), observer=recorder):
         sf.optim.clip_grad_norm_(mine, 1.0)
     assert recorder.counts("p0.clip", phase="update")["overflow"] == 3, "300^2 is beyond FP16"
+    assert recorder.counts("clip", phase="update")["total"] == 4, "the sum over parameters, its root, + 1e-6, and k"
     assert mine[0].grad.tolist() == [0.0] * 3
     with pytest.raises(ValueError, match="matches nothing"):
         recorder.counts("p0")

@@ -94,6 +94,7 @@ POLICIES = {
     "bf16-kahan": sf.policies["bf16-kahan"],
     "bf16-stochastic": sf.policies["bf16-stochastic"],
     "bf16-fp32-weights": sf.policies["bf16-fp32-weights"],
+    "toward zero": sf.Policy(compute=sf.BF16, weights=sf.FP16, rounding=sf.toward_zero),
     "every role its own format": sf.Policy(
         compute=sf.FP16,
         weights=sf.Format(8, 12),
@@ -112,7 +113,7 @@ def finished(q, w, u, m, update, t):
         stream = sf.BitStream.from_state({"seed": int.from_bytes(digest, "little"), "calls": t - 1})
         return sf.add(w, u, q.format, sf.stochastic(), stream=stream)
     if update == "nearest":
-        return q.add(w, u)
+        return Rounded(q.format).add(w, u)
     y = u if "c" not in m else q.sub(u, m["c"])
     s = q.add(w, y)
     m["c"] = q.sub(q.sub(s, w), y)
@@ -127,10 +128,10 @@ def test_steps_equal_a_computation_written_out(case, policy, shape):
     if shape == (3, 2) and kind != "Muon":
         shape = (1, 4)
     rng, recipe = np.random.default_rng(3), policy.recipe()
-    q, s = Rounded(recipe.weights), Rounded(recipe.optimizer_state)
+    q, s = (Rounded(format, recipe.rounding) for format in (recipe.weights, recipe.optimizer_state))
     parameter = sf.Parameter(rng.standard_normal(shape))
     parameter.name = "w"
-    w, kept = q.to(parameter.data), {}
+    w, kept = Rounded(recipe.weights).to(parameter.data), {}
     optimizer = getattr(sf.optim, kind)([parameter], **options)
     with sf.simulate(policy, seed=7):
         for t in (1, 2, 3):
