@@ -1,0 +1,157 @@
+"""Whole models of images: torch's state, numbers and gradients; the formats of all tensors under every preset."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.policy.roles import MOVEMENT
+from tests.bits import assert_bits
+from tests.nn.against_torch import close
+from tests.nn.convolutional import detector, discriminator, generator, residual_net
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+RNG = np.random.default_rng(9)
+IMAGES, NOISE = RNG.standard_normal((2, 3, 8, 8)), RNG.standard_normal((3, 5, 1, 1))
+CLASSES, TRUTH = np.array([0, 2]), np.array([1.0, 0.0])
+# The detector has 2 boxes at each of 4 x 4 and 2 x 2 places: which class each one holds, and where.
+BOXES, PLACES = RNG.integers(0, 3, (2, 40)), RNG.standard_normal((2, 40, 4))
+FACTORS = np.where(BOXES > 0, 1.0, 0.25)
+
+
+class Library:
+    """What the losses of the models need, by one name in both libraries."""
+
+    def __init__(self, nn, losses, constant, joined):
+        self.nn, self.losses, self.constant, self.joined = nn, losses, constant, joined
+
+
+OURS = Library(sf.nn, sf.nn, lambda x: x, lambda tensors: sf.concatenate(tensors, 1))
+THEIRS = Library(torch.nn, torch.nn.functional, torch.tensor, lambda tensors: torch.cat(tensors, 1))
+
+
+def classified(library, model, x):
+    return library.losses.cross_entropy(model(x), library.constant(CLASSES))
+
+
+def doubted(library, model, x):
+    return library.losses.binary_cross_entropy_with_logits(model(x), library.constant(TRUTH))
+
+
+def generated(library, model, x):
+    return (model(x) * model(x)).sum()
+
+
+def detected(library, model, x):
+    """Cross-entropy of all boxes and, of those that hold something, smooth L1, both weighted."""
+    scores, offsets = model(x, joined=library.joined)
+    labels, truth = library.constant(BOXES.reshape(-1)), library.constant(PLACES)
+    each = library.losses.cross_entropy(scores.reshape(-1, 3), labels, reduction="none")
+    confidence = (each * library.constant(FACTORS.reshape(-1))).sum()
+    location = library.losses.smooth_l1_loss(offsets, truth, reduction="none", beta=0.5)
+    held = library.constant((BOXES > 0)[..., np.newaxis].astype(float))
+    return (confidence + (location * held).sum()) / float((BOXES > 0).sum())
+
+
+MODELS = {
+    "residual network": (residual_net, classified, IMAGES),
+    "generator": (generator, generated, NOISE),
+    "discriminator": (discriminator, doubted, IMAGES),
+    "detector": (detector, detected, IMAGES),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_have_torchs_state_losses_and_gradients(name):
+    build, loss, x = MODELS[name]
+    mine, theirs = build(sf.nn), build(torch.nn).double()
+    state = theirs.state_dict()
+    assert {path: value.shape for path, value in mine.state_dict().items()} == {
+        path: tuple(value.shape) for path, value in state.items()
+    }
+    assert list(mine.state_dict()) == list(state)
+    mine.load_state_dict(state)
+    for training in (True, False):
+        mine.train(training), theirs.train(training)
+        mine.zero_grad(), theirs.zero_grad()
+        a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+        want = loss(THEIRS, theirs, b)
+        want.backward()
+        with sf.simulate("fp64"):
+            got = loss(OURS, mine, a)
+            got.backward()
+        close(got.data, want.detach().numpy(), "loss")
+        close(a.grad, b.grad.numpy(), "input")
+        for (path, p), q in zip(mine.named_parameters(), theirs.parameters(), strict=True):
+            # The gradient of what batch normalization subtracts again is zero but for rounding.
+            scale = np.abs(q.grad.numpy()).max()
+            if scale > 1e-12:
+                close(p.grad, q.grad.numpy(), path)
+        for path, value in theirs.state_dict().items():
+            close(mine.state_dict()[path], value.numpy(), path)
+    theirs.load_state_dict({path: torch.tensor(value) for path, value in mine.state_dict().items()})
+
+
+@pytest.mark.parametrize("preset", sf.policies)
+@pytest.mark.parametrize("name", MODELS)
+def test_every_tensor_is_in_the_format_of_its_role_under_every_preset(name, preset):
+    build, loss, x = MODELS[name]
+    model = build(sf.nn)
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.01)
+    with sf.simulate(preset):
+        x = sf.Tensor(x, requires_grad=True)
+        total = loss(OURS, model, x)
+        total.backward()
+        tensors = list(recorded(total))
+        policy = sf.policies[preset]
+        recipe = policy.recipe()
+        for parameter in model.parameters():
+            assert parameter.format == recipe.weights
+            assert_bits(parameter.numbers, sf.round(parameter.numbers, recipe.weights))
+            if not policy.overrides:
+                assert_bits(parameter.grad, sf.round(parameter.grad, recipe.weight_gradients))
+        if not policy.overrides:
+            assert_bits(x.grad, sf.round(x.grad, recipe.activation_gradients))
+        optimizer.step()
+    assert len(tensors) > 20
+    for tensor in tensors:
+        recipe = tensor.node.place.recipe
+        if recipe.activations != "widest" and tensor.node.place.operation not in MOVED:
+            assert tensor.format == recipe.activations, tensor.node.place.operations
+        assert_bits(tensor.numbers, sf.round(tensor.numbers, tensor.format))
+    for path, value in model.state_dict().items():
+        assert np.isfinite(value).all(), path
+
+
+MOVED = {row.name for row in sf.arithmetic.catalog.OPERATIONS.values() if row.kind == MOVEMENT}
+
+
+def recorded(tensor):
+    """The results of all operations that led to a tensor."""
+    seen, stack = {id(tensor): tensor}, [tensor]
+    while stack:
+        for parent in stack.pop().node.parents:
+            if parent.node is not None and id(parent) not in seen:
+                seen[id(parent)] = parent
+                stack.append(parent)
+    return seen.values()
+
+
+def test_a_generator_and_a_discriminator_train_against_each_other():
+    maker, judge = generator(sf.nn), discriminator(sf.nn)
+    ours, theirs = sf.optim.SGD(maker.parameters(), lr=0.05), sf.optim.SGD(judge.parameters(), lr=0.05)
+    criterion, gaps = sf.nn.binary_cross_entropy_with_logits, []
+    with sf.simulate("bf16-fp32-weights"):
+        for _ in range(12):
+            theirs.zero_grad()
+            fake = maker(NOISE[:2])
+            real = criterion(judge(IMAGES), np.ones(2))
+            (real + criterion(judge(fake.detach()), np.zeros(2))).backward()
+            theirs.step()
+            ours.zero_grad()
+            criterion(judge(fake), np.ones(2)).backward()
+            ours.step()
+            gaps.append(real.item())
+    assert gaps[-1] < gaps[0], "the discriminator learns what is real"
+    assert all(np.isfinite(p.data).all() for p in (*maker.parameters(), *judge.parameters()))
+    assert maker[1].num_batches_tracked == 12
