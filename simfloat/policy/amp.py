@@ -5,11 +5,11 @@ Others follow their operands. The lists are those of the libraries, as far as th
 
 from __future__ import annotations
 
-from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats import FP32, Format
 from simfloat.policy.kinds import WIDEST
 from simfloat.policy.policy import Policy
 
+#: The guide's deny list names losses, as both libraries do.
 LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss")
 
 #: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul, and
@@ -30,12 +30,7 @@ APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
 APEX_WIDE = (*AUTOCAST_WIDE, "var")
 
 
-def present(names: tuple[str, ...]) -> tuple[str, ...]:
-    """Those of the names that are operations here."""
-    return tuple(name for name in names if name in OPERATIONS)
-
-
 def listed(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
     """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
-    return policy.allow(*present(narrow)).deny(*present(wide))
+    return policy.allow(*narrow).deny(*wide)

@@ -10,7 +10,7 @@ from typing import Any
 from simfloat.accumulate import tensor_core
 from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
-from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed, present
+from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
 from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
 
@@ -55,7 +55,7 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
     ("apex-o1", listed(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
     (
         "apex-o2",
-        Policy(compute=FP16, weights=FP32).deny(*present(("batch_norm", *LOSSES))),
+        Policy(compute=FP16, weights=FP32).deny("batch_norm", *LOSSES),
         f"{APEX}: O2, an FP16 model with FP32 batch norm, outputs and master weights",
     ),
     ("apex-o3", Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),

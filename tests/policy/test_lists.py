@@ -1,10 +1,13 @@
 """Lists of operations: allow, deny and infer, and the presets that are made of them."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.policy.amp import LOSSES
 from simfloat.policy.operations import roles_of
 from tests.bits import assert_bits
 
@@ -140,6 +143,13 @@ def test_amp_follows_the_lists_of_torch_autocast(name, format):
     for operation in ("add", "multiply", "divide", "relu", "tanh", "sigmoid", "gelu", "mean", "max", "sqrt"):
         assert formats_of(policy, operation) == {"widest"}
     assert policy.recipe("head.weight").weights == policy.recipe("head.weight").optimizer_state == sf.FP32
+
+
+def test_every_loss_of_the_catalog_runs_in_fp32_under_mixed_precision():
+    losses = {name for name in OPERATIONS if name.endswith("_loss") or "cross_entropy" in name}
+    assert losses == {*LOSSES}
+    for name, loss in itertools.product(("amp-fp16", "amp-bf16", "apex-o1", "apex-o2"), losses):
+        assert formats_of(sf.policies[name], loss) == {sf.FP32}
 
 
 def test_apex_follows_its_table_of_properties_and_its_lists():
