@@ -87,6 +87,11 @@ class Sequential(Accumulator):
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.products is None else (self.format, self.products)
 
+    @property
+    def reads_numbers(self) -> bool:
+        """Not where the hardware's own steps are wanted."""
+        return self._native is None
+
     def sums(self, products: Facts, terms: int) -> Facts:
         """What is known of sums of so many such products."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)

@@ -67,6 +67,11 @@ class Accumulator(ABC):
         """Whether its sums can start from an addend."""
         return self.chunk is not None
 
+    @property
+    def reads_numbers(self) -> bool:
+        """Whether its engine is chosen by what is known of the operands' numbers, beside their type."""
+        return True
+
     def for_inputs(self, a: Format | None, b: Format | None) -> Accumulator:
         """The accumulator for operands of these formats: itself, unless it is chosen by them."""
         return self

@@ -20,6 +20,7 @@ from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._cast import Cast, as_cast
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.observer import Observer
@@ -158,8 +159,8 @@ def prepare(
         _check_scaled(options, scales, initial)
     draw = take_draw(target.stream, target.rounding, *accumulator.roundings, *(cast.rounding for cast in inputs or ()))
     if inputs:
-        left, right = _taken(a, b, options, draw)
         accumulator = accumulator.for_inputs(inputs[0].format, inputs[1].format)
+        left, right = _taken(a, b, options, draw, accumulator.reads_numbers)
         scales = scales_of_blocks(left, right, accumulator) or scales
     else:
         left, right = Taken(known_of(a)), Taken(known_of(b))
@@ -179,12 +180,12 @@ def prepare(
     return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
 
 
-def _taken(a: NDArray, b: NDArray, options: Options, draw: Draw | None) -> tuple[Taken, Taken]:
+def _taken(a: NDArray, b: NDArray, options: Options, draw: Draw | None, looks: bool) -> tuple[Taken, Taken]:
     """Both operands, taken to their formats."""
     casts, target, names, histories = options.inputs, options.target, options.cast_operations, options.histories
     assert casts is not None
-    left = take(a, casts[0], Use(names[0], 255, -1, histories[0]), draw, target)
-    return left, take(b, casts[1], Use(names[1], 254, -2, histories[1]), draw, target)
+    left = take(a, casts[0], Use(names[0], 255, -1, histories[0]), draw, target, looks)
+    return left, take(b, casts[1], Use(names[1], 254, -2, histories[1]), draw, target, looks)
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
@@ -206,6 +207,6 @@ def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) 
         check_no_nan(sums.reshape(shape), result)
     if work.divisor != 1.0:
         return compute_drawn("divide", [sums, np.array([work.divisor])], target, work.draw).reshape(shape)
-    out = np.empty(shape, target.dtype)
+    out = empty(shape, target.dtype)
     round_all(Elements(sums), out, target, work.draw)
     return out

@@ -33,8 +33,11 @@ class Use(NamedTuple):
     history: History | None  # what a delayed scaling follows from
 
 
-def take(x: NDArray, cast: Cast, use: Use, draw: Draw | None, target: Target) -> Taken:
-    """The operand taken to the cast's format; the target's observer hears of it."""
+def take(x: NDArray, cast: Cast, use: Use, draw: Draw | None, target: Target, looks: bool) -> Taken:
+    """The operand taken to the cast's format; the target's observer hears of it.
+
+    `looks` if its numbers are going to be looked at anyway, to choose an engine.
+    """
     format, name, history = cast.format, use.name, use.history
     observer = target.observer if name else None
     drawn = draw._replace(stage=use.stage) if draw and cast.rounding.is_stochastic else None
@@ -46,7 +49,10 @@ def take(x: NDArray, cast: Cast, use: Use, draw: Draw | None, target: Target) ->
         return Taken(known_of(rounded, format), scale or 1.0)
     if observer is None and cast.takes_all(x.dtype):
         return Taken(known_of(x, format))
-    # Operands are often in the format already, and to see that is quicker than to round them again.
+    if not looks:
+        rounded, _ = cast.apply(x, drawn, observer, name or "")
+        return Taken(known_of(rounded, format))
+    # Operands are often in the format already, and then need not be rounded again.
     facts = facts_of(x)
     unchanged, facts_after = _after(facts, cast)
     if unchanged and observer is None:

@@ -9,11 +9,15 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region
+from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
+
+#: From so many reads on it is worth copying an array to where a line of the cache begins.
+OFTEN = 32
 
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
@@ -35,11 +39,12 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     flips = swap != turned  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = np.zeros((count, rows, columns), engine.carrier)
+    sums = zeros((count, rows, columns), engine.carrier)
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
         sums[:] = addend.transpose(0, 2, 1) if flips else addend
-    left, right = (_matrices(x, batch, engine.carrier, swap, finite) for x in (left, right))
+    left = _matrices(left, batch, engine.carrier, swap, finite)
+    right = _matrices(right, batch, engine.carrier, swap, finite, reads=rows)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
 
@@ -60,9 +65,9 @@ def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:
     engine, a, b, draw, _, _, finite, _ = work
     if swap:
         a, b, m, n = b.T, a.T, n, m
-    sums = np.zeros((m, n), engine.carrier)
+    sums = zeros((m, n), engine.carrier)
     region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
-    engine.run(_in_carrier(a, engine.carrier, finite), _in_carrier(b, engine.carrier, finite), sums, region)
+    engine.run(_in_carrier(a, engine.carrier, finite), _in_carrier(b, engine.carrier, finite, m), sums, region)
     return (sums.T if swap else sums).reshape(-1)
 
 
@@ -71,24 +76,30 @@ def _as_rows(x: NDArray) -> NDArray:
     return x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
 
 
-def _matrices(x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, finite: bool) -> NDArray:
+def _matrices(
+    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, finite: bool, reads: int = 1
+) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    x = _in_carrier(x, carrier, finite)
+    x = _in_carrier(x, carrier, finite, reads)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
 
 
-def _in_carrier(x: NDArray, carrier: FloatType, finite: bool) -> NDArray:
-    """The numbers in the carrier's type and in C order; `finite` if there is no NaN among them for certain."""
-    if x.dtype == carrier and x.flags.carray:
-        return x
+def _in_carrier(x: NDArray, carrier: FloatType, finite: bool, reads: int = 1) -> NDArray:
+    """The numbers in the carrier's type and in C order; `finite` if there is no NaN among them for certain.
+
+    If rows are read often, from a line of the cache on.
+    """
+    if x.dtype == carrier:
+        lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
+        return x if lies_well else copy(x, carrier)
     if finite:
-        return x.astype(carrier, "C")
+        return copy(x, carrier)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        return x.astype(carrier, "C")
+        return copy(x, carrier)
 
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
@@ -120,7 +121,7 @@ class Cast:
         target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
-        out = np.empty(x.shape, target.dtype)
+        out = empty(x.shape, target.dtype)
         round_planned(Elements(flat(x)), plan, out, target, draw)
         return out, None
 

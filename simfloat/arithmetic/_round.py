@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand, flat
 from simfloat.arithmetic.plan import round_all
@@ -45,6 +46,6 @@ def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
 
 def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The same for a call whose draw is already taken."""
-    out = np.empty(x.shape, target.dtype)
+    out = empty(x.shape, target.dtype)
     round_all(Elements(flat(x)), out, target, draw)
     return out

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
@@ -58,7 +59,7 @@ def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDAr
     """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
     route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
     shape, vectors = aligned(arrays)
-    out = np.empty(shape, target.dtype)
+    out = empty(shape, target.dtype)
     route.source(route, vectors, out.size).round_block(route.plan, 0, out.size, NO_WORDS, out.reshape(-1))
     return out
 
@@ -75,7 +76,7 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
     shape, vectors = aligned(arrays)
-    out = np.empty(shape, target.dtype)
+    out = empty(shape, target.dtype)
     source = route.source(route, vectors, out.size)
     round_planned(source, route.plan, out, target, draw)
     return out

@@ -1,0 +1,52 @@
+"""New arrays, which begin where a line of the cache begins.
+
+A vector that crosses from one line to the next is loaded and stored as two. NumPy aligns to 16 bytes; a product of
+matrices of 512 rows took 1.7 times as long where both of the arrays whose rows are read side by side, its right operand
+and its sums, began in the middle of a line.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.operands import FloatType
+
+#: Bytes of a line of the cache.
+LINE = 64
+
+#: Elements below which an array is sooner made than aligned.
+FEW = 1 << 14
+
+
+def empty(shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
+    """An uninitialised array in C order."""
+    array = np.empty(shape, dtype)
+    return array if array.size < FEW else _from_a_line_on(np.empty(array.size + LINE, dtype), shape, array.size)
+
+
+def zeros(shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
+    """An array of zeros in C order."""
+    size = math.prod(shape)
+    return np.zeros(shape, dtype) if size < FEW else _from_a_line_on(np.zeros(size + LINE, dtype), shape, size)
+
+
+def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
+    """The numbers in another type and in C order."""
+    out = empty(x.shape, dtype)
+    out[...] = x
+    return out
+
+
+def begins_a_line(x: NDArray) -> bool:
+    """Whether an array begins where a line does."""
+    return x.__array_interface__["data"][0] % LINE == 0
+
+
+def _from_a_line_on(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:
+    """The first part of the vector that begins with a line, in this shape."""
+    skipped = -longer.__array_interface__["data"][0] % LINE // longer.itemsize
+    return longer[skipped : skipped + size].reshape(shape)

@@ -1,0 +1,37 @@
+"""New arrays begin with a line of the cache, and bits do not depend on where operands begin."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic import arrays
+from tests.bits import assert_bits
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [(arrays.FEW,), (130, 127), (3, 1, 9000)])
+def test_large_arrays_begin_with_a_line(shape, dtype):
+    x = np.random.default_rng(0).standard_normal(shape[::-1]).T
+    for array in (arrays.empty(shape, dtype), arrays.zeros(shape, dtype), arrays.copy(x, dtype)):
+        assert arrays.begins_a_line(array) and array.flags.carray
+        assert array.shape == shape and array.dtype == dtype
+    assert not arrays.zeros(shape, dtype).any()
+    assert_bits(arrays.copy(x, dtype), x.astype(dtype))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (5, 0, 2), (3, 4)])
+def test_small_and_empty_arrays_are_plain(shape):
+    assert arrays.empty(shape, np.float32).shape == arrays.zeros(shape, np.float32).shape == shape
+
+
+def test_results_do_not_depend_on_where_operands_begin(rng):
+    a, b = np.float32(rng.standard_normal((2, 40 * 512)))
+    shifted = np.zeros(40 * 512 + 16, np.float32)
+    for accumulate in (sf.FP32, sf.FP16):
+        want = sf.matmul(a.reshape(40, 512), b.reshape(512, 40), inputs=sf.BF16, accumulate=accumulate)
+        for start in (0, 1, 5):
+            shifted[start : start + b.size] = b
+            right = shifted[start : start + b.size].reshape(512, 40)
+            assert_bits(sf.matmul(a.reshape(40, 512), right, inputs=sf.BF16, accumulate=accumulate), want)
+            exact = sf.matmul(sf.round(a, sf.BF16).reshape(40, 512), sf.round(right, sf.BF16), accumulate=accumulate)
+            assert_bits(exact, want)
