@@ -43,7 +43,7 @@ def test_completion_of_a_room_offers_its_names_and_modules_alone(room):
     assert {name for name in dir(package) if not name.startswith("_")} <= modules.union(package.__all__)
 
 
-@pytest.mark.parametrize("name", ["nn", "optim", "plots", "telemetry", "Tensor", "Recorder"])
+@pytest.mark.parametrize("name", ["nn", "optim", "plots", "telemetry", "train", "Tensor", "Recorder", "load", "save"])
 def test_what_needs_more_is_imported_when_it_is_first_used(name):
     code = f"import sys, simfloat; print('simfloat.telemetry' in sys.modules); print(simfloat.{name} is not None)"
     assert python(code).stdout.split() == ["False", "True"]
