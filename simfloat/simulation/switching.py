@@ -82,7 +82,11 @@ class Switching:
 
     Above `above`, or if it is NaN, `wide` comes into force; at or below `below` (default `above`) `narrow` again, once
     `wide` was in force for `hold` steps: that little overflows under wide formats says nothing about narrow ones. Both
-    are policies or their names; to switch some layers only, make `wide` of `narrow` by overrides.
+    are policies or their names; to switch some layers only, make `wide` of `narrow` by overrides:
+
+        wide = narrow.override("head", compute=sf.FP16)
+        by_rate = sf.Switching(narrow, wide, "overflow", above=1e-3, path="head", window=100, hold=1000)
+        by_variance = sf.Switching(narrow, wide, lambda: model.head.weight.grad.var(), above=1e-4)
 
     Its state is part of the simulation's, so that a resumed run switches where it would have.
 

@@ -75,6 +75,44 @@ def test_random_streams_go_on():
     assert [entry["calls"] for entry in sim.state["streams"]] == [2] * len(sim.state["streams"]) and calls
 
 
+def test_histories_of_delayed_casts_go_on():
+    delayed = sf.policies["fp8-delayed"]
+    layer, sim = sf.nn.Linear(4, 4, bias=False, rng=1), sf.simulate(delayed)
+    with sim:
+        layer(X)
+    sim.policy = "fp32"
+    with sim:
+        layer(100 * X)
+    sim.policy = delayed
+    with sim:
+        y = layer(X)
+    weight, saturating = layer.weight.data, sf.nearest_even.saturating()
+    scales = [float(np.float32(448) / np.abs(a).max().astype(np.float32)) for a in (X, weight)]
+    x, w = (sf.multiply(a, s, sf.E4M3, saturating) for a, s in zip((X, weight), scales, strict=True))
+    total = sf.divide(sf.matmul(x, w.T, accumulate=sf.FP32), scales[0], sf.FP64)
+    assert_bits(y.data, sf.divide(total, scales[1], sf.BF16)), "scaled by what was met under the first policy"
+    assert [len(entry["amaxes"]) for entry in sim.state["casts"]] == [2, 2]
+
+
+def test_the_variance_of_a_gradient_can_switch_a_layer():
+    narrow = sf.policies["fp16-master"]
+    wide = narrow.override("head", compute=sf.FP32)
+    model, optimizer, sim = start(narrow)
+    variances = []
+
+    def variance():
+        variances.append(float(model.head.weight.grad.var()))
+        return variances[-1]
+
+    rule = sf.Switching(narrow, wide, variance, above=0.002)
+    taken = []
+    for number in range(12):
+        step(model, optimizer, sim)
+        sim.follow(rule, number)
+        taken.append(sim.policy == wide)
+    assert taken == [value > 0.002 for value in variances] and len(set(taken)) == 2, variances
+
+
 def test_a_state_goes_on_under_the_policy_that_was_switched_to():
     model, optimizer, sim = start(STOCHASTIC)
     assert "switches" not in sim.state
