@@ -18,8 +18,9 @@ from simfloat.optim.loss_scale import Losses, LossScale, as_scale
 from simfloat.optim.options import number, number_from_zero
 
 #: How many products make an element of the gradient of an operand: of x, and of a weight that is no parameter.
+#: A weight has so many elements for each channel of x; channels lie along the last axis of x, or that of images.
 FANS: dict[str, tuple[Callable[..., int], Callable[..., int]]] = {
-    "linear": (lambda x, w: w.size // x.shape[-1], lambda x, w: x.size // x.shape[-1]),
+    "linear": (lambda x, w: w.size // max(x.shape[-1], 1), lambda x, w: x.size // max(x.shape[-1], 1)),
     "conv2d": (lambda x, w: w.size // x.shape[1], lambda x, w: x.size // x.shape[1]),
     "conv_transpose2d": (lambda x, w: w.size // x.shape[1], lambda x, w: x.size // x.shape[1]),
     "matmul": (

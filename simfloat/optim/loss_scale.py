@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from enum import Enum
 from inspect import signature
 from typing import Any, NamedTuple, Self, TypeVar
@@ -43,8 +43,8 @@ class LossScale:
 
     A step is ``scaler.scale(loss).backward(); scaler.step(optimizer); scaler.update()``, with ``unscale_(optimizer)``
     before the step where gradients are clipped or looked at. S is a float32 number, at least 2^-126 and never infinite.
-    A step with a gradient that is not finite is skipped. Several optimizers may share one scaler: each is stepped,
-    then `update` is called once. Each kind defines how `update` changes S.
+    A step with a gradient that is not finite, before or after S is taken out, is skipped. Several optimizers may share
+    one scaler: each is stepped, then `update` is called once. Each kind defines how `update` changes S.
     """
 
     #: What `state_dict` holds beside the scale, and whether it may be missing in a state that is loaded.
@@ -86,11 +86,13 @@ class LossScale:
                 f"{before.stage.value} was called for this optimizer since the last update(); unscale_ comes once, "
                 "before the step."
             )
-        found = [self._unscaled(p, p.grad) for p in optimizer.params if p.grad is not None]
-        finite = all(is_finite for is_finite, _ in found)
-        largest = max((largest for _, largest in found), default=0.0)
-        if found:
-            self._looked[id(optimizer)] = optimizer, Looked(Stage.UNSCALED, finite, largest)
+        unscaled = [(p, self._unscaled(p, p.grad)) for p in optimizer.params if p.grad is not None]
+        for parameter, gradient in unscaled:
+            parameter.grad = gradient
+        if unscaled:
+            is_finite = all(np.isfinite(g).all() for _, g in unscaled)
+            largest = max(float(np.abs(g).max(initial=0.0)) for _, g in unscaled)
+            self._looked[id(optimizer)] = optimizer, Looked(Stage.UNSCALED, is_finite, largest)
 
     def step(self, optimizer: Optimizer) -> None:
         """Step the optimizer, with gradients unscaled first if they are not, unless one of them is not finite.
@@ -155,13 +157,15 @@ class LossScale:
             raise ValueError(f"A loss scale takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
         return self._looked.get(id(optimizer), (None, None))[1]
 
-    def _unscaled(self, parameter: Parameter, g: NDArray) -> tuple[bool, float]:
-        """Take the scale out of a gradient; whether all of it is finite, and the largest absolute value then."""
+    def _unscaled(self, parameter: Parameter, g: NDArray) -> NDArray:
+        """A gradient without its scale; what is not finite in it stays as it is, also in formats that lack it."""
         place = begin_update(parameter)
         exact = 1 / self.scale_of(parameter)
         inverse = np.array(exact if place.recipe.weights.precision > 24 else np.float32(exact))
-        parameter.grad = unscaled = finite_product(place.to_unscaled.multiply, g, inverse)
-        return bool(np.isfinite(unscaled).all()), float(np.abs(unscaled).max(initial=0.0))
+        finite = np.isfinite(g)
+        if finite.all():
+            return place.to_unscaled.multiply(g, inverse)
+        return np.where(finite, place.to_unscaled.multiply(np.where(finite, g, g.dtype.type(0)), inverse), g)
 
     def __repr__(self) -> str:
         """The call that makes it, with the scale that it has now and the options that are not at their default."""
@@ -178,17 +182,6 @@ class StaticLossScale(LossScale):
 
     Raises ValueError unless `scale`, rounded to float32, is a positive finite number of at least 2^-126.
     """
-
-    def __init__(self, scale: float) -> None:
-        super().__init__(scale)
-
-
-def finite_product(multiply: Callable[[NDArray, NDArray], NDArray], g: NDArray, by: NDArray) -> NDArray:
-    """g * by, where g is not finite g itself: formats without infinities or NaN would turn it into something else."""
-    finite = np.isfinite(g)
-    if finite.all():
-        return multiply(g, by)
-    return np.where(finite, multiply(np.where(finite, g, g.dtype.type(0)), by), g)
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

@@ -3,50 +3,51 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from simfloat.formats.integers import is_integer
 from simfloat.train.history import History
 
 
-@dataclass(frozen=True)
 class EarlyStop:
     """Says that training is to stop: `monitor` has not improved for `patience` evaluations, or steps.
 
     monitor names a value that `evaluate` gives, or else a column of the history. Better is less, with mode="max" more,
     by more than min_delta. It follows from the history alone, so that a resumed training stops at the same step.
+
+    Raises ValueError for a patience that is no integer above zero and for an unknown mode; when it is asked, for a
+    monitor that is not in the history.
     """
 
-    monitor: str = "loss"
-    patience: int = 10
-    min_delta: float = 0.0
-    mode: str = "min"
-
-    def __post_init__(self) -> None:
-        if not is_integer(self.patience, 1):
-            raise ValueError(f"patience must be an integer of at least 1, got {self.patience!r}.")
-        if self.mode not in ("min", "max"):
-            raise ValueError(f"mode must be 'min' or 'max', got {self.mode!r}.")
+    def __init__(self, monitor: str = "loss", patience: int = 10, min_delta: float = 0.0, mode: str = "min") -> None:
+        if not is_integer(patience, 1):
+            raise ValueError(f"patience must be an integer of at least 1, got {patience!r}.")
+        if mode not in ("min", "max"):
+            raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
+        self.monitor, self.patience, self.min_delta, self.mode = monitor, patience, min_delta, mode
+        self._values: list[float] = []  # those that were looked at
+        self._seen, self._best, self._waited = 0, math.inf, 0
 
     def __call__(self, history: History) -> bool:
         """Whether to stop."""
-        if not history.steps:
-            return False
-        values = history.evaluations.get(self.monitor)
-        if values is None and self.monitor in history:
-            values = history[self.monitor]
-        if values is None:
-            return self._without(history)
-        best, waited = math.inf, 0
-        for value in values:
+        values = self._monitored(history)
+        if values is not self._values:  # of another history
+            self._values, self._seen, self._best, self._waited = values, 0, math.inf, 0
+        for value in values[self._seen :]:
             signed = value if self.mode == "min" else -value
-            is_better = signed < best - self.min_delta
-            best, waited = (signed, 0) if is_better else (best, waited + 1)
-        return waited >= self.patience
+            is_better = signed < self._best - self.min_delta
+            self._best, self._waited = (signed, 0) if is_better else (self._best, self._waited + 1)
+        self._seen = len(values)
+        return self._waited >= self.patience
 
-    def _without(self, history: History) -> bool:
-        """False as long as nothing was evaluated; then there is nothing of this name."""
-        if not history.evaluations:
-            return False
+    def _monitored(self, history: History) -> list[float]:
+        """What is monitored; nothing as long as nothing was evaluated."""
+        for columns in (history.evaluations, history):
+            if self.monitor in columns:
+                return columns[self.monitor]
+        if not history.steps or not history.evaluations:
+            return []
         known = [*(name for name in history.evaluations if name != "step"), *history]
         raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(known)}.")
+
+    def __repr__(self) -> str:
+        return f"EarlyStop({self.monitor!r}, {self.patience}, min_delta={self.min_delta!r}, mode={self.mode!r})"

@@ -71,10 +71,10 @@ def fit(
     model keeps what it has learned by then.
     """
     simulation = current()
-    check_counts(every=every, evaluate_every=evaluate_every, accumulation=accumulation)
+    _check_counts(every=every, evaluate_every=evaluate_every, accumulation=accumulation)
     if steps is not None:
-        check_counts(steps=steps)
-    check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
+        _check_counts(steps=steps)
+    _check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
     step = TrainingStep(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
     )
@@ -104,14 +104,14 @@ def fit(
     return run.history
 
 
-def check_counts(**counts: Any) -> None:
+def _check_counts(**counts: Any) -> None:
     """Raise ValueError, naming it, for what is no integer above zero."""
     for name, value in counts.items():
         if not is_integer(value, 1):
             raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
 
 
-def check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:
+def _check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:
     """Raise ValueError for what does not have the verbs that it is used by."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")

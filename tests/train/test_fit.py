@@ -184,6 +184,14 @@ def test_training_stops_once_nothing_improves(values, options, steps):
     assert history.steps == steps
 
 
+def test_one_early_stop_serves_several_trainings():
+    stop = sf.train.EarlyStop("value", patience=2)
+    for _ in range(2):
+        _, history = fitted(evaluate=lambda model: {"value": 1.0}, evaluate_every=1, stop=stop)
+        assert history.steps == 3
+    assert repr(stop) == "EarlyStop('value', 2, min_delta=0.0, mode='min')"
+
+
 def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused():
     _, history = fitted(metrics={"one": lambda out, y: 1.0}, stop=sf.train.EarlyStop("one", patience=2))
     assert history.steps == 3
