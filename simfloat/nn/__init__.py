@@ -20,6 +20,7 @@ from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttent
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
 from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
 from simfloat.nn.recurrent import GRU, LSTM, RNN
+from simfloat.nn.transformer import TransformerEncoderLayer
 
 __all__ = [
     "GELU",
@@ -50,6 +51,7 @@ __all__ = [
     "Sequential",
     "Softmax",
     "Tanh",
+    "TransformerEncoderLayer",
     "binary_cross_entropy_with_logits",
     "cross_entropy",
     "ctc_loss",

@@ -1,0 +1,39 @@
+"""A classifier of sequences by a recurrent layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from simfloat import nn
+
+
+class SequenceClassifier(nn.Module):
+    """An embedding, a recurrent layer, and a linear layer on the last hidden state of every direction."""
+
+    def __init__(
+        self,
+        tokens: int,
+        width: int,
+        hidden: int,
+        classes: int,
+        kind: Literal["RNN", "LSTM", "GRU"] = "LSTM",
+        layers: int = 1,
+        bidirectional: bool = False,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        layer = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}[kind]
+        self.token = nn.Embedding(tokens, width, rng=rng)
+        self.recurrent = layer(width, hidden, layers, batch_first=True, bidirectional=bidirectional, rng=rng)
+        self.head = nn.Linear(hidden * self.recurrent.directions, classes, rng=rng)
+
+    def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
+        """Tokens (N, T) -> logits (N, classes)."""
+        _, state = self.recurrent(self.token(tokens))
+        last = state[0] if isinstance(state, tuple) else state
+        return self.head(sf.concatenate(list(last[-self.recurrent.directions :]), -1))

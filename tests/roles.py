@@ -1,0 +1,60 @@
+"""Whether every tensor of a training step, forward and backward, has the format of its role."""
+
+import numpy as np
+
+from simfloat.accumulate.known import first_stranger
+from simfloat.arithmetic.catalog import CLASS_OF
+
+
+def recorded(root):
+    """Every tensor that an operation made on the way to `root`."""
+    seen, stack = {}, [root]
+    while stack:
+        tensor = stack.pop()
+        if id(tensor) not in seen and tensor.node is not None:
+            seen[id(tensor)] = tensor
+            stack += tensor.node.parents
+    return list(seen.values())
+
+
+def backward_in_roles(loss):
+    """Check the results so far, go backward from the loss, and check every gradient where it is made."""
+    for tensor in recorded(loss):
+        _check_result(tensor)
+        node = tensor.node
+        wrapped = [_checked(node, number) for number in range(len(node.parents))]
+        tensor.node = node._replace(derivatives=tuple(wrapped))
+    loss.backward()
+
+
+def _check_result(tensor):
+    place, what = tensor.node.place, f"{tensor.node.place.operations} in {tensor.node.place.path!r}"
+    enters = _is_border(tensor.node) and np.shares_memory(tensor.numbers, tensor.node.parents[0].numbers)
+    moved = enters or CLASS_OF[place.operation] == "movement"
+    if not moved and place.recipe.activations != "widest":
+        assert tensor.format == place.recipe.activations, what
+    if tensor.format is not None:
+        assert first_stranger(tensor.numbers, tensor.format) is None, what
+
+
+def _checked(node, number):
+    """The derivative to a parent, whose results are then looked at."""
+    derivative, path = node.derivatives[number], node.paths[number]
+    role = "activation_gradients" if path is None else "weight_gradients"
+    recipe = node.place.recipe if path is None else node.place.recipe_of(path)
+    format = getattr(recipe, role)
+
+    def run(u, g):
+        if format != "widest":
+            assert u.format == format, (node.place.operations, role)
+        result = derivative(u, g)
+        numbers = getattr(result, "numbers", result)
+        assert _is_border(node) or first_stranger(numbers, u.format) is None, (node.place.operations, role)
+        return result
+
+    return run
+
+
+def _is_border(node):
+    """Whether numbers pass into a fused composite here, or gradients into it from behind."""
+    return CLASS_OF[node.place.operation] == "composite"
