@@ -5,7 +5,7 @@ from simfloat.nn import init
 from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax, Tanh
 from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy
-from simfloat.nn.containers import MLP, ReLULinear, Sequential
+from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
@@ -42,6 +42,7 @@ __all__ = [
     "Linear",
     "MaxPool2d",
     "Module",
+    "ModuleList",
     "MultiHeadAttention",
     "MultiheadAttention",
     "Parameter",

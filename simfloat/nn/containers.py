@@ -14,38 +14,79 @@ if TYPE_CHECKING:
     from simfloat.nn.initial import Seed
 
 
-class Sequential(Module):
+class _Numbered(Module):
+    """Modules named 0, 1, ..., which are counted and reached by number."""
+
+    def __init__(self, modules: Iterable[Module]) -> None:
+        super().__init__()
+        for module in modules:
+            self._add(module)
+
+    def _add(self, module: Module) -> None:
+        number = len(self)
+        if not isinstance(module, Module):
+            raise ValueError(f"{type(self).__name__} takes modules, got a {type(module).__name__} at {number}.")
+        setattr(self, str(number), module)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+    def __iter__(self) -> Iterator[Module]:
+        return iter(self._modules.values())
+
+
+class Sequential(_Numbered):
     """Modules one after the other, named 0, 1, ...
 
     They are counted and reached by number; a slice is a Sequential of the same modules.
     """
 
     def __init__(self, *modules: Module) -> None:
-        super().__init__()
-        for number, module in enumerate(modules):
-            if not isinstance(module, Module):
-                raise ValueError(f"Sequential takes modules, got a {type(module).__name__} at {number}.")
-            setattr(self, str(number), module)
-
-    def __len__(self) -> int:
-        return len(self._modules)
+        super().__init__(modules)
 
     @overload
     def __getitem__(self, number: int) -> Module: ...
     @overload
     def __getitem__(self, number: slice) -> Sequential: ...
     def __getitem__(self, number: int | slice) -> Module:
-        modules = list(self._modules.values())
+        modules = list(self)
         return Sequential(*modules[number]) if isinstance(number, slice) else modules[number]
-
-    def __iter__(self) -> Iterator[Module]:
-        return iter(self._modules.values())
 
     def forward(self, x: Any) -> Tensor:
         """The output of the last module."""
         for module in self:
             x = module(x)
         return x
+
+
+class ModuleList(_Numbered):
+    """Modules in a list, named 0, 1, ..., for a module that calls them in its own way.
+
+    They are counted and reached by number; a slice is a ModuleList of the same modules. Raises ValueError for what is
+    no module.
+    """
+
+    def __init__(self, modules: Iterable[Module] = ()) -> None:
+        super().__init__(modules)
+
+    @overload
+    def __getitem__(self, number: int) -> Module: ...
+    @overload
+    def __getitem__(self, number: slice) -> ModuleList: ...
+    def __getitem__(self, number: int | slice) -> Module:
+        modules = list(self)
+        return ModuleList(modules[number]) if isinstance(number, slice) else modules[number]
+
+    def append(self, module: Module) -> ModuleList:
+        """Add a module at the end."""
+        self._add(module)
+        return self
+
+    def extend(self, modules: Iterable[Module]) -> ModuleList:
+        """Add modules at the end, one after the other."""
+        for module in modules:
+            self._add(module)
+        return self
 
 
 class ReLULinear(Linear):

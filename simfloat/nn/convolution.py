@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfloat.accumulate.geometry import Pair, border_of, pair_of
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, conv2d, conv_transpose2d
+from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, conv2d, conv_transpose2d
 from simfloat.formats.integers import is_integer
+from simfloat.nn.arguments import check_sizes
 from simfloat.nn.batch import of_images
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
@@ -31,9 +33,7 @@ class _Convolution(Module):
         padding_mode: str,
     ) -> None:
         super().__init__()
-        for name, size in (("in_channels", in_channels), ("out_channels", out_channels), ("groups", groups)):
-            if not is_integer(size, 1):
-                raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        check_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
         if in_channels % groups or out_channels % groups:
             raise ValueError(
                 f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
@@ -54,17 +54,8 @@ class _Convolution(Module):
         self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
         self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
 
-    def forward(self, x: Operand) -> Tensor:
-        """x (N, channels, H, W) -> (N, channels, rows, columns); the same without N for one image."""
-        return of_images(self._result, x)
-
-    def _result(self, x: Tensor) -> Tensor:
-        contracted = self._contracted(x)
+    def _with_bias(self, contracted: Tensor) -> Tensor:
         return contracted if self.bias is None else add_bias(contracted, self.bias, axis=1)
-
-    def _contracted(self, x: Tensor) -> Tensor:
-        """The contraction alone."""
-        raise ValueError(f"{type(self).__name__} has no contraction.")
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -104,8 +95,10 @@ class Conv2d(_Convolution):
         super().__init__(in_channels, out_channels, kernel_size, stride, padding, dilation, groups, padding_mode)
         self._start(out_channels, in_channels // groups, bias, rng)
 
-    def _contracted(self, x: Tensor) -> Tensor:
-        return conv2d(x, self.weight, self.stride, self.padding, self.dilation, self.groups)
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image."""
+        options = (self.stride, self.padding, self.dilation, self.groups)
+        return of_images(lambda images: self._with_bias(conv2d(images, self.weight, *options)), x)
 
 
 class ConvTranspose2d(_Convolution):
@@ -138,6 +131,31 @@ class ConvTranspose2d(_Convolution):
         self.output_padding = pair_of("output_padding", output_padding, 0)
         self._start(in_channels, out_channels // groups, bias, rng)
 
-    def _contracted(self, x: Tensor) -> Tensor:
-        padding = pair_of("padding", self.padding, 0)
-        return conv_transpose2d(x, self.weight, self.stride, padding, self.output_padding, self.groups, self.dilation)
+    def forward(self, x: Operand, output_size: Sequence[int] | None = None) -> Tensor:
+        """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image.
+
+        output_size, the rows and columns that are wanted, takes the place of `output_padding`; leading sizes are left
+        out of account. Raises ValueError unless it can be reached.
+        """
+        x = as_tensor(x)
+        border = pair_of("padding", self.padding, 0)
+        more = self.output_padding if output_size is None else self._padding_for(x.shape[-2:], border, output_size)
+        options = (self.stride, border, more, self.groups, self.dilation)
+        return of_images(lambda images: self._with_bias(conv_transpose2d(images, self.weight, *options)), x)
+
+    def _padding_for(self, sizes: Sequence[int], border: Pair, output_size: Sequence[int]) -> Pair:
+        """The output_padding that gives results of this size."""
+        least = [
+            (size - 1) * step - 2 * width + gap * (places - 1) + 1
+            for size, step, width, gap, places in zip(
+                sizes, self.stride, border, self.dilation, self.kernel_size, strict=True
+            )
+        ]
+        wanted = list(output_size)[-2:]
+        fits = len(wanted) == 2 and all(
+            is_integer(size, n, n + step - 1) for size, n, step in zip(wanted, least, self.stride, strict=True)
+        )
+        if not fits:
+            most = [n + step - 1 for n, step in zip(least, self.stride, strict=True)]
+            raise ValueError(f"output_size must be rows and columns from {least} to {most}, got {output_size!r}.")
+        return wanted[0] - least[0], wanted[1] - least[1]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
@@ -160,6 +160,34 @@ class Module(Owned):
                 yield where, module
                 inside = [(_below(where, name), child) for name, child in module._modules.items()]
                 stack += reversed(inside)
+
+    def modules(self) -> Iterator[Module]:
+        """This module and those inside, each once."""
+        for _, module in self.named_modules():
+            yield module
+
+    def named_children(self) -> Iterator[tuple[str, Module]]:
+        """Pairs of name and module of those just inside, each once."""
+        seen: set[int] = set()
+        for name, module in self._modules.items():
+            if id(module) not in seen:
+                seen.add(id(module))
+                yield name, module
+
+    def children(self) -> Iterator[Module]:
+        """The modules just inside, each once."""
+        for _, module in self.named_children():
+            yield module
+
+    def apply(self, function: Callable[[Module], Any]) -> Self:
+        """Call the function with every module inside and then with this one, those further inside first, as torch does.
+
+        For example to draw other initial values.
+        """
+        for module in self.children():
+            module.apply(function)
+        function(self)
+        return self
 
     def named_parameters(self, path: str = "") -> Iterator[tuple[str, Parameter]]:
         """Pairs of path and parameter, each parameter once."""

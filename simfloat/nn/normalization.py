@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, moving_average
-from simfloat.formats.integers import is_integer
+from simfloat.nn.arguments import check_sizes
 from simfloat.nn.module import Module
 
 
@@ -30,8 +30,7 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
     ) -> None:
         super().__init__()
-        if not is_integer(num_features, 1):
-            raise ValueError(f"num_features must be a positive integer, got {num_features!r}.")
+        check_sizes(num_features=num_features)
         for name, value in (("eps", eps), ("momentum", 0.0 if momentum is None else momentum)):
             if not isinstance(value, float | int) or not math.isfinite(value):
                 raise ValueError(f"{name} must be a finite number, got {value!r}.")
@@ -107,7 +106,8 @@ class BatchNorm2d(_BatchNorm):
     (x - mean) * rsqrt(var + eps) * weight + bias, with a mean and a variance for each channel.
 
     In training they are those of the batch, var that of all its numbers: sums through the policy's `reduce`, over
-    (example, place), each divided by their number. Every step is rounded, unless the policy fuses ``batch_norm``.
+    (example, place), each divided by their number. Every step is rounded, unless the policy fuses ``batch_norm``: in a
+    format of a small range, where sums of many numbers overflow, it should.
 
     `running_mean` and `running_var` then become (1 - momentum) * running + momentum * batch, three roundings to
     `activations`, where the variance is the unbiased one, the same sum divided by one less; with `momentum` None they

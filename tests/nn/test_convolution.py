@@ -155,3 +155,17 @@ def test_layers_print_their_arguments():
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
+
+
+def test_a_size_of_the_result_takes_the_place_of_output_padding(rng):
+    mine = sf.nn.ConvTranspose2d(3, 2, 3, stride=3, padding=1)
+    theirs = torch.nn.ConvTranspose2d(3, 2, 3, stride=3, padding=1).double()
+    mine.load_state_dict(theirs.state_dict())
+    x = rng.standard_normal((2, 3, 4, 5))
+    for size in ([10, 13], [12, 14], (2, 2, 11, 15)):
+        with sf.simulate("fp64"):
+            got = mine(x, output_size=size).data
+        np.testing.assert_allclose(got, theirs(torch.tensor(x), output_size=list(size)).detach().numpy(), rtol=1e-12)
+    for size in ([9, 13], [10, 16], [10], [10.5, 13]):
+        with pytest.raises(ValueError, match=r"from \[10, 13\] to \[12, 15\], got"), sf.simulate("fp64"):
+            mine(x, output_size=size)

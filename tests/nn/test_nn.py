@@ -135,3 +135,36 @@ def test_a_sequential_is_a_sequence_of_modules():
     assert len(model) == 3 and list(model)[-1] is model[-1] is model[2]
     part = model[1:]
     assert isinstance(part, sf.nn.Sequential) and part[0] is model[1] and model[1].path == "1"
+
+
+def test_a_module_list_holds_modules_for_a_module_that_calls_them_itself():
+    class Layers(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = sf.nn.ModuleList(sf.nn.Linear(2, 2, rng=n) for n in range(2))
+            self.layers.append(sf.nn.Linear(2, 2, rng=2)).extend([self.layers[0]])
+
+        def forward(self, x):
+            for layer in self.layers:
+                x = layer(x)
+            return x
+
+    model = Layers()
+    assert len(model.layers) == 4 and model.layers[-1] is model.layers[0] and len(model.layers[1:3]) == 2
+    assert list(model.state_dict())[-1] == "layers.2.bias", "the shared layer is listed once"
+    with sf.simulate("fp32"):
+        assert model(np.ones((3, 2))).shape == (3, 2)
+    with pytest.raises(ValueError, match="ModuleList takes modules, got a int at 4"):
+        model.layers.append(3)
+
+
+def test_functions_are_applied_as_in_torch_from_the_inside_out():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    orders = []
+    for nn in (sf.nn, torch.nn):
+        shared, order = nn.Linear(1, 1), []
+        model = nn.Sequential(nn.Sequential(nn.Linear(1, 1), shared), shared, shared)
+        assert model.apply(lambda module, order=order: order.append(type(module).__name__)) is model
+        children = [name for name, _ in model.named_children()]
+        orders.append((order, children, len(list(model.children())), len(list(model.modules()))))
+    assert orders[0] == orders[1]
