@@ -13,7 +13,7 @@ from simfloat.accumulate import Accumulator, sequential
 from simfloat.formats import Format, as_format
 from simfloat.policy.kinds import OPERAND, WIDEST, format_of
 from simfloat.policy.operations import check_operation, roles_of
-from simfloat.policy.roles import RESULTS, Recipe
+from simfloat.policy.roles import RESULTS, UPDATE, Recipe
 
 #: The roles of an operation's operands and of its sums, each after the one that it follows.
 OPERANDS = ("compute", "compute_gradients", "compute_weights")
@@ -89,6 +89,11 @@ def _check(operations: Sequence[str]) -> None:
         raise ValueError("Name the operations, such as 'softmax'; got none.")
     for name in operations:
         check_operation(name)
+        if name == UPDATE:
+            raise ValueError(
+                "An optimizer's update runs in the roles weights and optimizer_state of its parameter; override them, "
+                "for example by override('*.weight', weights=simfloat.FP32)."
+            )
 
 
 def _in(accumulator: Accumulator, format: Format) -> Accumulator:

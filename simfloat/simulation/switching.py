@@ -40,6 +40,8 @@ class Switches:
 
     def asked(self, rule: Rule, step: int, observer: Observer | None) -> Policy:
         """The policy that a rule wants, which becomes the rule that is followed."""
+        if not callable(rule):
+            raise ValueError(f"A rule is simfloat.Switching or a function of the step and the observer, got {rule!r}.")
         if self._loaded is not None and hasattr(rule, "load_state"):
             rule.load_state(self._loaded)
         self._rule, self._loaded = rule, None

@@ -112,6 +112,7 @@ def test_of_a_list_no_operation_needs_to_occur_but_its_path_does():
         (lambda: BASE.allow(), "Name the operations"),
         (lambda: BASE.deny("softmx"), "Unknown operation 'softmx'.*Did you mean 'softmax'"),
         (lambda: BASE.allow(3), "Unknown operation 3"),
+        (lambda: BASE.deny("update"), "update runs in the roles weights and optimizer_state"),
         (lambda: BASE.allow(["exp", "log"]), r"Unknown operation \['exp', 'log'\]"),
         (lambda: BASE.deny("exp", format="fp33"), "Unknown format 'fp33'"),
         (lambda: BASE.infer("exp", "linear"), "'linear' rounds its operands to `compute`; allow or deny it"),

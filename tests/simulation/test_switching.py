@@ -197,6 +197,10 @@ def test_a_function_of_the_step_is_a_rule_and_the_log_says_when():
     assert [(entry.step, entry.policy.name) for entry in sim.switches] == [(3, "fp32")]
     with pytest.raises(ValueError, match="A rule for switching takes a simfloat.Policy or its name, got None"):
         sim.follow(lambda n, recorder: None, 7)
+    with pytest.raises(
+        ValueError, match="A rule is simfloat.Switching or a function of the step and the observer, got 3"
+    ):
+        sim.follow(3, 7)
 
 
 class Counted:
