@@ -4,78 +4,46 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from experiments.models import GPT, SequenceClassifier
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
 from simfloat.simulation import widest
+from tests.nn.convolutional import detector, discriminator, generator, residual_net
 
 RNG = np.random.default_rng(7)
 
 
-def mlp():
-    model = sf.nn.MLP([5, 4, 3], rng=0)
-    return model, sf.nn.cross_entropy, RNG.standard_normal((6, 5)), RNG.integers(0, 3, 6)
+IMAGES, TOKENS, LABELS = RNG.standard_normal((3, 3, 8, 8)), RNG.integers(0, 5, (3, 4)), RNG.integers(0, 3, 3)
 
 
-class Residual(sf.nn.Module):
-    """A convolution with batch norm, added to what came in."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = sf.nn.Conv2d(2, 2, 3, padding=1, rng=0)
-        self.norm = sf.nn.BatchNorm2d(2)
-
-    def forward(self, x):
-        return (self.norm(self.conv(x)) + x).relu()
+def detected(model):
+    scores, offsets = model(IMAGES, joined=lambda parts: sf.concatenate(parts, 1))
+    return sf.nn.cross_entropy(scores, np.zeros(scores.shape[:-1], int)) + sf.nn.smooth_l1_loss(
+        offsets, 0 * offsets.data
+    )
 
 
-def cnn():
-    layers = sf.nn.Conv2d(1, 2, 3, rng=1), Residual(), sf.nn.MaxPool2d(2), sf.nn.Flatten(), sf.nn.Linear(8, 3, rng=2)
-    return sf.nn.Sequential(*layers), sf.nn.cross_entropy, RNG.standard_normal((4, 1, 6, 6)), RNG.integers(0, 3, 4)
+def next_tokens(model):
+    return sf.nn.cross_entropy(model(TOKENS[:, :-1]), TOKENS[:, 1:])
 
 
-class Sequences(sf.nn.Module):
-    """An LSTM over embedded tokens, and a classifier of its last state."""
-
-    def __init__(self):
-        super().__init__()
-        self.embedding = sf.nn.Embedding(7, 3, rng=0)
-        self.lstm = sf.nn.LSTM(3, 4, batch_first=True, rng=1)
-        self.norm = sf.nn.LayerNorm(4)
-        self.head = sf.nn.Linear(4, 3, rng=2)
-
-    def forward(self, tokens):
-        states, _ = self.lstm(self.embedding(tokens))
-        return self.head(self.norm(states[:, -1]))
+def faked(model):
+    logits = model(IMAGES)
+    return sf.nn.binary_cross_entropy_with_logits(logits, np.ones(logits.shape))
 
 
-def lstm():
-    return Sequences(), sf.nn.cross_entropy, RNG.integers(0, 7, (4, 3)), RNG.integers(0, 3, 4)
-
-
-class Decoder(sf.nn.Module):
-    """One block of a GPT: causal attention and a GELU layer, each behind layer norm and added to what came in."""
-
-    def __init__(self):
-        super().__init__()
-        self.token, self.position = sf.nn.Embedding(5, 4, rng=0), sf.nn.Embedding(3, 4, rng=1)
-        self.before, self.between = sf.nn.LayerNorm(4), sf.nn.LayerNorm(4)
-        self.attention = sf.nn.MultiHeadAttention(4, 2, batch_first=True, rng=2)
-        self.feed = sf.nn.Sequential(sf.nn.Linear(4, 8, rng=3), sf.nn.GELU(), sf.nn.Linear(8, 4, rng=4))
-        self.head = sf.nn.Linear(4, 5, bias=False, rng=5)
-
-    def forward(self, tokens):
-        x = self.token(tokens) + self.position(np.arange(3))
-        y = self.before(x)
-        mask = np.triu(np.ones((3, 3), bool), 1)
-        x = x + self.attention(y, y, y, need_weights=False, attn_mask=mask, is_causal=True)[0]
-        return self.head(x + self.feed(self.between(x)))
-
-
-def gpt():
-    return Decoder(), sf.nn.cross_entropy, RNG.integers(0, 5, (2, 3)), RNG.integers(0, 5, (2, 3))
-
-
-MODELS = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "gpt": gpt}
+#: A model, and its loss on a small batch.
+MODELS = {
+    "mlp": (lambda: sf.nn.MLP([4, 5, 3]), lambda model: sf.nn.cross_entropy(model(IMAGES[:, 0, 0, :4]), LABELS)),
+    "cnn": (lambda: residual_net(sf.nn), lambda model: sf.nn.cross_entropy(model(IMAGES), LABELS)),
+    "ssd": (lambda: detector(sf.nn), detected),
+    "discriminator": (lambda: discriminator(sf.nn), faked),
+    "generator": (
+        lambda: generator(sf.nn), lambda model: sf.nn.mse_loss(model(IMAGES[:, 0, :5, :1].reshape(3, 5, 1, 1)), IMAGES),
+    ),
+    "lstm": (lambda: SequenceClassifier(5, 4, 4, 3, "LSTM"), lambda model: sf.nn.cross_entropy(model(TOKENS), LABELS)),
+    "gpt": (lambda: GPT(5, 4, 8, layers=1, heads=2), next_tokens),
+}  # fmt: skip
 
 
 def holds(format, numbers):
@@ -104,7 +72,9 @@ def role(policy, node, name, parameter=None):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("preset", sf.policies)
 def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
-    policy, (model, loss_fn, x, y) = sf.policies[preset], MODELS[model]()
+    policy, (make, loss_of) = sf.policies[preset], MODELS[model]
+    sf.nn.seed(3)
+    model = make()
     gradients, contribution = [], tape._contribution
 
     def heard(node, number, *rest):
@@ -115,7 +85,7 @@ def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
     monkeypatch.setattr(tape, "_contribution", heard)
     optimizer = sf.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     with sf.simulate(policy):
-        loss = loss_fn(model(x), y)
+        loss = loss_of(model)
         loss.backward()
         optimizer.step()
     made = nodes_of(loss)
