@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Inputs, Options, Work, finish, options_of, prepare
+from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
+from simfloat.accumulate.options import Inputs, Options, options_of
 from simfloat.accumulate.tiles import NARROW
 from simfloat.accumulate.unfolded import convolve_unfolded
 from simfloat.arithmetic.observer import Observer

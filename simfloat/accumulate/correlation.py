@@ -8,9 +8,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import Options, Work, finish, prepare
+from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.options import Options
 from simfloat.accumulate.tiles import NARROW
 from simfloat.accumulate.unfolded import correlate_unfolded
 from simfloat.arithmetic.stream import Draw

@@ -9,11 +9,13 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.accumulate.known import Known, known_of
+from simfloat.accumulate.options import Options
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.block_scaling import Block, BlockScales
-from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.stream import Draw
-from simfloat.arithmetic.target import Target
+
+#: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
+STAGES, DEPTHS = (255, 254), (-1, -2)
 
 
 class Taken(NamedTuple):
@@ -24,28 +26,19 @@ class Taken(NamedTuple):
     blocks: BlockScales | None = None
 
 
-class Use(NamedTuple):
-    """As what an operand is used."""
-
-    name: str | None  # the operation as which observers hear of its cast; None: they are not told
-    stage: int  # of a draw
-    axis: int  # that is summed over: -1 or -2 of its matrices
-    history: History | None  # what a delayed scaling follows from
-
-
-def take(x: NDArray, cast: Cast, use: Use, draw: Draw | None, target: Target, looks: bool) -> Taken:
-    """The operand taken to the cast's format; the target's observer hears of it.
+def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool) -> Taken:
+    """The left (0) or right (1) operand, taken to its cast's format; the target's observer hears of it.
 
     `looks` if its numbers are going to be looked at anyway, to choose an engine.
     """
-    format, name, history = cast.format, use.name, use.history
-    observer = target.observer if name else None
-    drawn = draw._replace(stage=use.stage) if draw and cast.rounding.is_stochastic else None
+    cast, target, name = (options.inputs or ())[side], options.target, options.cast_operations[side]
+    format, observer = cast.format, target.observer if name else None
+    drawn = draw._replace(stage=STAGES[side]) if draw and cast.rounding.is_stochastic else None
     if isinstance(cast.scale, Block):
-        elements, blocks = cast.apply_in_blocks(x, use.axis, drawn, observer, name or "")
+        elements, blocks = cast.apply_in_blocks(x, DEPTHS[side], drawn, observer, name or "")
         return Taken(known_of(elements, format), blocks.whole, blocks)
     if cast.scale is not None:
-        rounded, scale = cast.apply(x, drawn, observer, name or "", history)
+        rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
         return Taken(known_of(rounded, format), scale or 1.0)
     if observer is None and cast.takes_all(x.dtype):
         return Taken(known_of(x, format))

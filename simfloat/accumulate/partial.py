@@ -6,8 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Inputs, Work, finish, options_of, prepare
+from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Region, TileScales
+from simfloat.accumulate.options import Inputs, options_of
 from simfloat.accumulate.product import as_vectors
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.observer import Observer

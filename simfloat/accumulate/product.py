@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Inputs, OneInput, Options, finish, options_of, prepare
+from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.options import Inputs, OneInput, Options, options_of
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.blocks import BlockScaled

@@ -83,5 +83,5 @@ def _check_draws(format: Format, rounding: Rounding) -> None:
     if rounding.is_stochastic and not odd_suffices(format, rounding):
         raise ValueError(
             f"Sums of blocks that are divided by their scales are known to 53 bits, too few to round them to {format} "
-            f"with {rounding.bits} random bits; use fewer."
+            f"with {rounding.bits} random bits; use stochastic(bits={max(51 - format.precision, 1)}) at most."
         )

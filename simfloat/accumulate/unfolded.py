@@ -10,8 +10,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import Options, finish, prepare
+from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.options import Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.tiles import sums_of_matrices
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator
-from simfloat.accumulate.contraction import Histories, Options
 from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.correlation import correlate
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.options import Histories, Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.unfolded import kernels_of, unfolded
 from simfloat.arithmetic import Cast, Observer

@@ -168,7 +168,9 @@ def test_stochastic_accumulators_draw_for_freed_sums_and_totals_at_the_places_of
             freed = do("divide", inner, float(s.values[i, run]) * float(t.values[run, j]), step=run, stage=1)
             total = do("add", total, freed, step=run, stage=0)
         assert got[i, j] == total
-    with pytest.raises(ValueError, match="known to 53 bits, too few to round them to FP32 with 32 random bits"):
+    with pytest.raises(
+        ValueError, match=r"too few to round them to FP32 with 32 random bits; use stochastic\(bits=27\) at most"
+    ):
         sf.matmul(a, b, inputs=cast, accumulate=sf.sequential(sf.FP32, sf.stochastic()), stream=sf.BitStream(5))
 
 
@@ -270,6 +272,7 @@ def test_observers_hear_of_every_element_that_saturates_or_vanishes():
         (lambda: product((sf.per_tensor(), sf.per_tensor()), accumulate=UNIT), "needs scales="),
         (lambda: product((MX, MX), initial=np.float32(0.1).astype(float) / 3), "must hold numbers of FP32"),
         (lambda: product((sf.block(4, sf.E4M3),) * 2, initial=1.0), "add it to the result"),
+        (lambda: product((FINE, FINE), rounding=sf.toward_zero), "that stay in it are not rounded again"),
     ],
 )  # fmt: skip
 def test_blocks_that_do_not_fit_are_refused(call, message):
