@@ -126,25 +126,31 @@ def scalar_lstm_gradients(x, state, g, n):
 
     to_o = [through_sigmoid(n.multiply(g[j], tc[j]), so[j]) for j in range(size)]
     to_cell = [through_tanh(n.multiply(g[j], so[j]), tc[j]) for j in range(size)]
-    to_f = [0.0] * size  # the cell before is zero
+    to_f = [through_sigmoid(n.multiply(to_cell[j], 0.0), n.sigmoid(f[j])) for j in range(size)]
     to_i = [through_sigmoid(n.multiply(to_cell[j], ta[j]), si[j]) for j in range(size)]
     to_a = [through_tanh(n.multiply(to_cell[j], si[j]), ta[j]) for j in range(size)]
     to_gates = [*to_i, *to_f, *to_a, *to_o]
-    return to_gates, [[n.multiply(gate, v) for v in x] for gate in to_gates]
+    return [n.dot([gate], [1.0]) for gate in to_gates], [[n.dot([gate], [v]) for v in x] for gate in to_gates]
 
 
-def test_the_gradients_of_an_lstm_step_equal_a_scalar_computation_bit_for_bit():
+def test_a_whole_step_of_an_lstm_equals_a_scalar_computation_bit_for_bit():
     layer, n = sf.nn.LSTM(3, 2, rng=8), Narrow(sf.BF16)
+    optimizer = sf.optim.SGD(layer.parameters(), lr=0.1)
     x, g = sf.round(RNG.standard_normal((1, 1, 3)), sf.BF16), sf.round(RNG.standard_normal((1, 1, 2)), sf.BF16)
     with sf.simulate("bf16-standard"):
         out, _ = layer(x)
         out.backward(g)
-    state = {name: value.tolist() for name, value in layer.state_dict().items()}
+        state = {name: value.tolist() for name, value in layer.state_dict().items()}
+        optimizer.step()
     gates, weight = scalar_lstm_gradients(x[0, 0].tolist(), state, g[0, 0].tolist(), n)
     assert_bits(layer.bias_ih_l0.grad, gates)
     assert_bits(layer.bias_hh_l0.grad, gates)
-    assert_bits(np.abs(layer.weight_ih_l0.grad), np.abs(weight)), "products of zero have no agreed sign"
-    assert not layer.weight_hh_l0.grad.any()
+    assert_bits(layer.weight_ih_l0.grad, weight)
+    assert_bits(layer.weight_hh_l0.grad, np.zeros((8, 2)))
+    for name, gradient in {"bias_ih_l0": [gates], "weight_ih_l0": weight}.items():
+        new = np.atleast_2d(getattr(layer, name).data)
+        for row, old, values in zip(new, np.atleast_2d(state[name]), gradient, strict=True):
+            assert_bits(row, [n.add(w, n.multiply(-0.1, v)) for w, v in zip(old, values, strict=True)])
 
 
 def test_dropout_acts_between_layers_while_training():
