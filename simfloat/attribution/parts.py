@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from simfloat.accumulate import Accumulator
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
 from simfloat.policy.operations import roles_of
-from simfloat.policy.roles import CONTRACTION, MOVEMENT, POINTWISE, RESULTS
+from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS
 
 #: A tensor, and the operation that made it.
 Made = tuple[Variable, Node]
@@ -51,15 +50,24 @@ def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator
     place = node.place
     if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
         return  # inside a fused composite, which is one operation
+    unit = _unit(node)
+    if unit:
+        yield _part(node, place.path, "operands and sums", unit)
     for path, values in _roles(variable, node):
-        recipe = place.recipe
-        tied = isinstance(recipe.accumulate, Accumulator) and recipe.accumulate.is_matrix_unit
-        if tied and kind_of(place.operation) == CONTRACTION:
-            if path == place.path:
-                yield _part(node, path, "operands and sums", {role: getattr(recipe, role) for role in UNIT})
-            values = {role: value for role, value in values.items() if role not in UNIT}
         for role, value in values.items():
-            yield _part(node, path, role, {role: value})
+            if role not in unit:
+                yield _part(node, path, role, {role: value})
+
+
+def _unit(node: Node) -> dict[str, Any]:
+    """The roles of a contraction that a matrix unit ties together, if it is one of a matrix unit."""
+    recipe, weights = node.place.recipe, [path for path in node.paths if path is not None]
+    if kind_of(node.place.operation) != CONTRACTION or not any(
+        sums.is_matrix_unit for sums in (recipe.accumulate, recipe.accumulate_gradients)
+    ):
+        return {}
+    own = {"compute_weights": node.place.recipe_of(weights[0]).compute_weights} if weights else {}
+    return {role: getattr(recipe, role) for role in UNIT} | own
 
 
 def _part(node: Node, path: str, label: str, values: dict[str, Any]) -> Part:
@@ -80,7 +88,7 @@ def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]
     own: dict[str, Any] = {}
     if kind == CONTRACTION:
         own |= {role: getattr(place.recipe, role) for role in UNIT if role not in ("compute_weights", "rotation")}
-    if kind != MOVEMENT:
+    if kind != MOVEMENT and not (kind == COMPOSITE and _is_entrance(node)):
         own["activations"] = variable.format
     if kind not in (CONTRACTION, MOVEMENT) and (kind != POINTWISE or _is_broadcast(variable, node)):
         own["reduce"] = place.recipe.reduce
@@ -99,6 +107,12 @@ def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_g
     if has_gradient:
         roles["weight_gradients"] = format if recipe.weight_gradients == WIDEST else recipe.weight_gradients
     return roles
+
+
+def _is_entrance(node: Node) -> bool:
+    """Whether numbers go into a fused composite here, as they are, and do not leave it."""
+    own, inside = node.place.operations, node.parents[0].node
+    return inside is None or len(inside.place.operations) <= len(own) or inside.place.operations[: len(own)] != own
 
 
 def _is_broadcast(variable: Variable, node: Node) -> bool:

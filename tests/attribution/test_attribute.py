@@ -179,6 +179,21 @@ def test_a_fused_composite_is_one_operation():
     assert costs["log_softmax", "activations"] == pytest.approx(want, rel=1e-9)
 
 
+def test_a_fused_composite_costs_what_its_result_does_and_not_what_came_in():
+    class Mixed(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.row = sf.nn.Parameter([[0.3, 0.1, -0.7, 0.2]])
+
+        def forward(self, x):
+            return sf.concatenate([x, self.row]).softmax()  # partly data, which is of no format
+
+    policy = sf.policies["bf16-standard"].override(operation="softmax", fused=True, activations=sf.FP32)
+    found = sf.attribute(Mixed(), sf.nn.mse_loss, (X, np.zeros((7, 4))), policy, by=["operation", "role"])
+    costs = {(cost.operation, cost.role): cost.error for cost in found.costs}
+    assert 0 < costs["softmax", "activations"] < 1e-6 < 1e-4 < costs["subtract", "activations"]
+
+
 def test_a_gradient_that_overflows_costs_without_bound():
     found = sf.attribute(sf.nn.Linear(4, 3, rng=1), sf.nn.mse_loss, (X * 1e6, Y), "fp16-standard")
     assert found.total == np.inf and found.costs[0].error == np.inf and "inf" in repr(found)
