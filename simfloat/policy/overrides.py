@@ -83,12 +83,17 @@ class Override:
         return self._call(repr)
 
     def __str__(self) -> str:
-        return self._call(str)
+        return self._call(shown)
 
     def _call(self, write: Callable[[Any], str]) -> str:
         target = [] if self.path is None else [repr(self.path)]
         target += [] if self.operation is None else [f"operation={self.operation!r}"]
         return f"override({', '.join([*target, *(f'{role}={write(value)}' for role, value in self.roles)])})"
+
+
+def shown(value: Any) -> str:
+    """The value of a role as people read it: texts in quotes, formats by their names."""
+    return repr(value) if isinstance(value, str) else str(value)
 
 
 def check_text(what: str, value: Any) -> None:

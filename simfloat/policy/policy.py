@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from textwrap import fill
 from typing import Any
 
 from simfloat.arithmetic import Cast
@@ -13,7 +14,7 @@ from simfloat.policy import lists, text
 from simfloat.policy.difference import difference
 from simfloat.policy.explain import Layered, table
 from simfloat.policy.operations import nearest, with_classes
-from simfloat.policy.overrides import Override, check_matched, check_text
+from simfloat.policy.overrides import Override, check_matched, check_text, shown
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
 from simfloat.table import table as aligned
@@ -192,9 +193,16 @@ class Policy(Roles):
         return [(name, value) for name, value in values if value != ROLES[name].standard]
 
     def __repr__(self) -> str:
+        return ".".join([self._call(repr), *map(repr, self.overrides)])
+
+    def __str__(self) -> str:
+        """The calls that make it, with short names of formats and an override a line."""
+        lines = [self._call(shown), *(f".{override}" for override in self.overrides)]
+        return "\n".join(fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
+
+    def _call(self, write: Callable[[Any], str]) -> str:
         labels = [(key, getattr(self, key)) for key in LABELS if getattr(self, key) is not None]
-        call = f"Policy({', '.join(f'{key}={value!r}' for key, value in [*self._given(), *labels])})"
-        return ".".join([call, *map(repr, self.overrides)])
+        return f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._given(), *labels])})"
 
     def _repr_html_(self) -> str:
         recipe = self.recipe()

@@ -87,6 +87,12 @@ def test_lists_print_and_are_read_as_overrides():
     policy = BASE.allow("linear", "matmul").deny("exp", "sum")
     assert eval(repr(policy), vars(sf)) == sf.Policy.from_toml(policy.to_toml()) == policy
     assert 'operation = ["exp", "sum"]\nactivations = "FP32"\n' in policy.to_toml()
+    assert str(policy).splitlines() == [
+        "Policy(compute=FP16, weights=FP32, activations='widest')",
+        ".override(operation=('linear', 'matmul'), activations=FP16)",
+        ".override(operation=('exp', 'sum'), activations=FP32)",
+    ]
+    assert max(map(len, str(sf.policies["amp-fp16"]).splitlines())) <= 100
     assert policy == BASE.override(operation=("linear", "matmul"), activations="fp16").override(
         operation=["exp", "sum"], activations=sf.FP32
     )

@@ -28,17 +28,23 @@ def step(model, optimizer, sim):
     return loss
 
 
-def test_a_step_after_a_switch_is_one_under_the_new_policy():
-    model, optimizer, sim = start("fp32")
+@pytest.mark.parametrize("after", ["fp16-master", "bf16-kahan", "amp-bf16", "fp8-hybrid", "fp64"])
+@pytest.mark.parametrize("make", [sf.optim.SGD, sf.optim.Adam])
+def test_a_step_after_a_switch_is_one_under_the_new_policy(make, after):
+    model, _, sim = start("fp32")
+    optimizer = make(model.parameters(), lr=0.1)
     step(model, optimizer, sim)
-    other, other_optimizer, other_sim = start("fp16-master")
+    other, _, other_sim = start(after)
     other.load_state_dict(model.state_dict())
-    sim.policy = "fp16-master"
-    losses = [step(*run) for run in ((model, optimizer, sim), (other, other_optimizer, other_sim))]
-    assert_bits(losses[0].data, losses[1].data)
-    for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
-        assert_bits(mine.data, theirs.data)
-    assert sim.policy == sf.policies["fp16-master"] and [entry.step for entry in sim.switches] == [None]
+    other_optimizer = make(other.parameters(), lr=0.1)
+    other_optimizer.load_state_dict(optimizer.state_dict())
+    sim.policy = after
+    for _ in range(2):
+        losses = [step(*run) for run in ((model, optimizer, sim), (other, other_optimizer, other_sim))]
+        assert_bits(losses[0].data, losses[1].data)
+        for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
+            assert_bits(mine.data, theirs.data)
+    assert sim.policy == sf.policies[after] and [entry.step for entry in sim.switches] == [None]
 
 
 def test_parameters_are_stored_in_the_new_format_before_their_next_use():
