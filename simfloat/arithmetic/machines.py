@@ -49,6 +49,12 @@ class Elementwise(Protocol):
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
 
 
+class AtOnce(Protocol):
+    """Results of operations on two float32 operands by name, to nearest even, for plain grids."""
+
+    rounded_results: Mapping[str, Loop]  # (a, b, out, numbers)
+
+
 class Converted(Protocol):
     """Results in FP16 by the name of the operation, of three operands each, where the machine rounds to FP16 itself."""
 
@@ -124,6 +130,7 @@ class Loops(Protocol):
 
     rounding: Rounding
     elementwise: Elementwise
+    at_once: AtOnce
     converted: Converted
     halves: Halves
     counting: Counting

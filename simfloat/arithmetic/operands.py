@@ -139,11 +139,9 @@ def flat(array: NDArray) -> NDArray:
 
 def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
     """The shape that operands broadcast to, and the elements of each in C order of it; one element stays one."""
-    shape = operands[0].shape
-    for operand in operands:
-        if operand.shape != shape:
-            break
-    else:
+    shapes = [operand.shape for operand in operands]
+    shape = shapes[0]
+    if shapes.count(shape) == len(shapes):
         return shape, [flat(operand) for operand in operands]
     shape = broadcast_shape(operands)
     return shape, [_repeated(operand, shape) for operand in operands]
@@ -151,11 +149,14 @@ def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
     """The shape that operands broadcast to. Raises ValueError if they do not."""
+    shapes = {operand.shape for operand in operands if operand.ndim}
+    if len(shapes) == 1:  # a scalar beside an array is what comes most
+        return shapes.pop()
     try:
         return np.broadcast(*operands).shape
     except ValueError:
-        shapes = [str(operand.shape) for operand in operands]
-        raise ValueError(f"Shapes {' and '.join(shapes)} do not broadcast.") from None
+        given = [str(operand.shape) for operand in operands]
+        raise ValueError(f"Shapes {' and '.join(given)} do not broadcast.") from None
 
 
 def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:

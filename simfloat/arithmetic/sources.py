@@ -144,6 +144,16 @@ class Converted(Computed):
         machine_of(out).loops.converted.converted_results[self.route.kernel](a, b, c, out)
 
 
+class AtOnce(Computed):
+    """Results of operations on float32 operands to nearest even, each rounded where it is made."""
+
+    makes_blocks = False
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        a, b, _ = self.block(start, stop)
+        machine_of(out).loops.at_once.rounded_results[self.route.kernel](a, b, out, plan.numbers)
+
+
 class Double(_Apart):
     """The same, rounded to FP64 by a kernel."""
 
@@ -206,4 +216,6 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
         return Paired
     if rounding == nearest_even and format == FP16 and single and kernels.target.CONVERTS_FP16:
         return Converted if kernel in machine.loops.converted.converted_results else Computed
+    if rounding.mode == "nearest_even" and single and kernels.grid.plain(format, rounding):
+        return AtOnce if kernel in machine.loops.at_once.rounded_results else Computed
     return Computed

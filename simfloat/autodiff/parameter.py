@@ -71,13 +71,19 @@ class Parameter(Owned, Tensor):
 
     def conform_in(self, simulation: Simulation) -> str:
         """Round the value to what the simulation stores it in; returns its path there."""
-        path = simulation.path_of(self)
-        weights = simulation.place("update", path).recipe.weights
+        return self.place_in(simulation).path
+
+    def place_in(self, simulation: Simulation) -> Place:
+        """The place of its updates, once the value is rounded to what the simulation stores it in."""
+        place = simulation.place("update", simulation.path_of(self))
+        weights = place.recipe.weights
         try:
             self.conform(weights)
         except ValueError as error:
-            raise ValueError(f"The parameter {path!r} is stored in {weights}, its role weights: {error}") from None
-        return path
+            raise ValueError(
+                f"The parameter {place.path!r} is stored in {weights}, its role weights: {error}"
+            ) from None
+        return place
 
     def _replace(self, numbers: NDArray) -> None:
         if self._is_lent:
@@ -91,7 +97,7 @@ def begin_update(parameter: Parameter) -> Place:
     Warns where a stochastic update would draw the random bits of an earlier simulation again.
     """
     simulation = current()
-    place = simulation.place("update", parameter.conform_in(simulation))
+    place = parameter.place_in(simulation)
     if place.recipe.update == "stochastic":
         _note_draws(parameter, simulation)
     return place

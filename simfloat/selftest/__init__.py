@@ -20,6 +20,7 @@ CHECKS: dict[str, Check] = {
     "a * b + c, sampled": operations.fma_of_narrow_numbers,
     "operations, whole range": operations.whole_range,
     "operations in FP16": operations.in_fp16,
+    "operations on float32": operations.on_float32,
     "square roots": functions.square_roots,
     "elementary functions": functions.elementary_functions,
     "powers": functions.powers,

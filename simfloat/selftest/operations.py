@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from itertools import product
 
 import numpy as np
+from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
@@ -55,13 +56,7 @@ def every_triple(format: sf.Format, roundings: tuple[sf.Rounding, ...]) -> Itera
 
 def in_fp16(quick: bool) -> Iterator[Batch]:
     """float32 operands from all over their range, rounded to FP16, as the hardware converts them where it does."""
-    rng = np.random.default_rng(15)
-    count = 300 if quick else 3000
-    with np.errstate(over="ignore"):
-        a, b, c = (x.astype(np.float32) for x in operands(rng, count, scale=150))
-        # Quotients from below FP16's smallest number to beyond its largest.
-        b[::5] = a[::5] * 2.0 ** rng.integers(-18, 26, b[::5].size)
-    a[1::5] = rng.integers(1, 99, a[1::5].size)
+    a, b, c = _in_float32(300 if quick else 3000)
     for operation in (*PAIRS, "fma"):
         given = (a, b, c)[: len(FUNCTIONS[operation].operands)]
         want = [operate(operation, sf.FP16, sf.nearest_even, *map(float, x)) for x in zip(*given, strict=True)]
@@ -69,6 +64,24 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
     for operation in ("sqrt", "reciprocal"):
         wide = getattr(sf, operation)(a.astype(np.float64), sf.FP16)
         yield call(operation, (a,), sf.FP16, sf.nearest_even, wide)
+
+
+def on_float32(quick: bool) -> Iterator[Batch]:
+    """The same rounded to nearest even in other formats, where no exact result is kept."""
+    a, b, _ = _in_float32(100 if quick else 1000)
+    for format, operation in product((sf.BF16, sf.E4M3, sf.Format(11, 20)), PAIRS):
+        want = [operate(operation, format, sf.nearest_even, *map(float, x)) for x in zip(a, b, strict=True)]
+        yield call(operation, (a, b), format, sf.nearest_even, want)
+
+
+def _in_float32(count: int) -> list[NDArray[np.float32]]:
+    """Operands from all over float32's range, some with quotients from below FP16's range to beyond it."""
+    rng = np.random.default_rng(15)
+    with np.errstate(over="ignore"):
+        a, b, c = (x.astype(np.float32) for x in operands(rng, count, scale=150))
+        b[::5] = a[::5] * 2.0 ** rng.integers(-18, 26, b[::5].size)
+    a[1::5] = rng.integers(1, 99, a[1::5].size)
+    return [a, b, c]
 
 
 def whole_range(quick: bool) -> Iterator[Batch]:

@@ -180,3 +180,22 @@ def test_broadcasting_and_dtypes(rng):
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("format", [*FORMATS[:12], sf.Format(8, 20), sf.Format(11, 20)], ids=str)
+@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide"])
+def test_float32_operands_give_the_bits_of_the_same_numbers_in_float64(operation, format, rng):
+    a, b = (rng.standard_normal((2, 4000)) * 2.0 ** rng.integers(-148, 127, (2, 4000))).astype(np.float32)
+    b[::3] = a[::3] * (1 + rng.integers(-3, 4, 1334) * 2.0 ** -rng.integers(1, 25, 1334))
+    if format.has_nan:
+        specials = np.float32([0, -0.0, np.inf, -np.inf, np.nan, 2.0**-149, -(2.0**-149), 3.4e38, -3.4e38, 1])
+        a, b = (np.append(x, special) for x, special in zip((a, b), np.meshgrid(specials, specials), strict=True))
+    function, wide = getattr(sf, operation), (a.astype(np.float64), b.astype(np.float64))
+    for rounding in (sf.nearest_even, sf.nearest_even.saturating()):
+        assert_bits(function(a, b, format, rounding), function(*wide, format, rounding), a, b)
+        for scalar in np.float32([0.3, -0.0, 2.0**-149]):
+            assert_bits(
+                function(scalar, b + 1, format, rounding), function(float(scalar), (b + 1) * 1.0, format, rounding)
+            )
+            if scalar or operation != "divide":
+                assert_bits(function(a, scalar, format, rounding), function(wide[0], float(scalar), format, rounding))
