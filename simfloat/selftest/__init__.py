@@ -4,7 +4,7 @@ A check is a function `check(quick)` that yields batches of results beside what 
 and the first line of its docstring say what it checks. To add one, write the function and name it here.
 """
 
-from simfloat.selftest import functions, operations, randomness, rounding, sums
+from simfloat.selftest import functions, operations, randomness, rounding, scaled, sums
 from simfloat.selftest.batch import Batch, Check
 from simfloat.selftest.runner import run
 
@@ -32,6 +32,7 @@ CHECKS: dict[str, Check] = {
     "fused sums": sums.fused,
     "sums from an addend": sums.addends,
     "FP8 sums in two steps": sums.two_steps,
+    "scaled sums": scaled.scaled_sums,
     "matrix units": sums.matrix_units,
     "convolutions": sums.convolutions,
     "stagnation table": sums.stagnation,

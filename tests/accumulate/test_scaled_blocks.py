@@ -9,7 +9,8 @@ import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest.orders import Arithmetic, sequential_dot
 from tests.bits import assert_bits
-from tests.scalar_casts import block_dot, block_scales, elements
+from tests.scalar_casts import block_dot
+from tests.scalar_casts import product as scaled_product
 
 ACCUMULATORS = (
     sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),
@@ -26,22 +27,6 @@ def spread(rng, shape):
     return rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 9, shape)
 
 
-def product_of(a, b, casts, accumulate, output, **options):
-    """The product by the scalar computation."""
-    (left, right), along = casts, casts[0].scale.along
-    s, t = block_scales(a, left.format, left.scale), block_scales(b.T, right.format, right.scale)
-    divide = left.scale.format == sf.FP32
-    factor, other = (s, t) if divide else (1 / s, 1 / t)
-    q = elements(a, left.format, np.repeat(factor, along, 1)[:, : a.shape[1]])
-    r = elements(b.T, right.format, np.repeat(other, along, 1)[:, : a.shape[1]])
-    formats = left.format, right.format
-    return np.array([
-        [block_dot(q[i].tolist(), r[j].tolist(), (s[i] * t[j]).tolist(), formats, along, accumulate, output, divide,
-                   **options) for j in range(len(r))]
-        for i in range(len(q))
-    ])  # fmt: skip
-
-
 @pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
 @pytest.mark.parametrize("depth", [1, 4, 11])
 @pytest.mark.parametrize("scales", [(FINE, SQUARE), (MX, MX_FLOOR)], ids=str)
@@ -50,7 +35,7 @@ def test_a_blocks_sum_is_divided_by_its_two_scales_and_added_to_the_running_tota
     formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
     casts = tuple(map(sf.scaled, formats, scales))
     got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.BF16)
-    want = product_of(a, b, casts, accumulate, sf.BF16)
+    want = scaled_product(a, b, casts, accumulate, sf.BF16)
     assert np.isfinite(want).all() and (want != 0).any()
     assert_bits(got, want)
 
@@ -63,7 +48,7 @@ def test_tall_short_and_empty_products(accumulate, shape, rng):
     casts = sf.scaled(sf.E4M3, FINE), sf.scaled(sf.E4M3, SQUARE)
     got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.FP32)
     accumulate = sf.sequential(accumulate) if isinstance(accumulate, sf.Format) else accumulate
-    assert_bits(got, product_of(a, b, casts, accumulate, sf.FP32) if m * k else np.zeros((m, n)))
+    assert_bits(got, scaled_product(a, b, casts, accumulate, sf.FP32) if m * k else np.zeros((m, n)))
 
 
 @pytest.mark.parametrize("scale", [MX, FINE, sf.block(4, sf.E4M3)], ids=str)
@@ -189,7 +174,7 @@ def test_the_running_total_starts_from_initial(rng):
     for accumulate in (sf.sequential(sf.FP32), sf.exact):
         got = sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=sf.FP32, initial=c)
         for i, j in np.ndindex(3, 2):
-            want = product_of(a[i : i + 1], b[:, j : j + 1], casts, accumulate, sf.FP32, start=float(c[i, j]))
+            want = scaled_product(a[i : i + 1], b[:, j : j + 1], casts, accumulate, sf.FP32, start=float(c[i, j]))
             assert_bits(got[i : i + 1, j : j + 1], want)
 
 

@@ -6,9 +6,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.stream import Draw
-from simfloat.selftest.orders import matrix
 from tests.bits import assert_bits
-from tests.scalar_casts import elements, tensor_scale, whole_dot
+from tests.scalar_casts import elements, product, tensor_scale
 
 ACCUMULATORS = (
     sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),
@@ -31,11 +30,9 @@ def test_sums_of_elements_are_divided_by_both_scales_before_the_one_rounding(acc
     a, b = magnitudes(rng, (3, depth), 5), magnitudes(rng, (depth, 2), -9)
     # The largest numbers of FP8 are too large for sums in FP16.
     formats = (sf.E2M3, sf.E2M1) if "FP16" in str(accumulate) else (sf.E4M3, sf.E5M2)
-    scales = tensor_scale(a, formats[0]), tensor_scale(b, formats[1])
-    q, r = elements(a, formats[0], scales[0]), elements(b, formats[1], scales[1])
-    want = matrix(q, r, lambda x, y, _: whole_dot(x, y, formats, scales, accumulate, output, rounding))
-    assert np.isfinite(want).all() and (want != 0).any() == (depth > 0)
     casts = tuple(sf.scaled(format, sf.per_tensor()) for format in formats)
+    want = product(a, b, casts, accumulate, output, rounding=rounding)
+    assert np.isfinite(want).all() and (want != 0).any() == (depth > 0)
     assert_bits(sf.matmul(a, b, inputs=casts, accumulate=accumulate, output=output, rounding=rounding), want)
 
 
@@ -160,12 +157,12 @@ def test_observers_hear_what_became_of_scaled_operands():
         (lambda: sf.scaled(sf.FP64, sf.per_tensor()), "formats that float32 holds, and FP64 has others"),
         (lambda: sf.delayed(0), "history must be a positive integer"),
         (lambda: sf.delayed(margin=0.5), "margin must be an integer from -64 to 64"),
-        (lambda: product(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
-        (lambda: product(sf.per_tensor(), initial=1.0), "add it to the result"),
-        (lambda: product(sf.per_tensor(), output=sf.Format(11, 51)), "at most 50 bits of precision"),
-        (lambda: product(sf.per_tensor(), accumulate=sf.exact, output=sf.Format(11, 51)), "at most 50 bits"),
-        (lambda: product(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass one of both"),
-        (lambda: product(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
+        (lambda: refused(sf.delayed()), "use it in a policy inside `with simfloat.simulate"),
+        (lambda: refused(sf.per_tensor(), initial=1.0), "add it to the result"),
+        (lambda: refused(sf.per_tensor(), output=sf.Format(11, 51)), "at most 50 bits of precision"),
+        (lambda: refused(sf.per_tensor(), accumulate=sf.exact, output=sf.Format(11, 51)), "at most 50 bits"),
+        (lambda: refused(sf.per_tensor(), scales=([[1.0]], [[1.0]])), "scale them again: pass one of both"),
+        (lambda: refused(sf.per_tensor(), a=sf.block_quantize([[1.0]], sf.E4M3)), "scale them again"),
     ],
 )
 def test_what_cannot_be_scaled_is_refused(call, message):
@@ -173,6 +170,6 @@ def test_what_cannot_be_scaled_is_refused(call, message):
         call()
 
 
-def product(scale, a=((1.0,),), **options):
+def refused(scale, a=((1.0,),), **options):
     options = {"accumulate": sf.FP32, **options}
     return sf.matmul(a, [[1.0]], inputs=sf.scaled(sf.E4M3, scale), **options)

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.formats.definition import round_value
 from tests.bits import assert_bits
 from tests.reference import operate, sequential_dot
-from tests.scalar_casts import block_dot, block_scales, divided, elements, largest, tensor_scale, whole_dot
+from tests.scalar_casts import divided, elements, largest, product, tensor_scale, whole_dot
 
 LR, EVEN = 0.05, sf.nearest_even
 
@@ -41,21 +41,13 @@ class Contractions:
 
     def __call__(self, key, a, b, left, right):
         """a (m, k) times the transpose of b (n, k), rounded to BF16."""
-        a, b, output = np.array(a, float), np.array(b, float), sf.BF16
-        accumulate, formats = self.recipe.accumulate, (left.format, right.format)
+        a, b, accumulate = np.array(a, float), np.array(b, float), self.recipe.accumulate
         if isinstance(left.scale, type(sf.block(1, sf.FP32))):
-            s, t = block_scales(a, left.format, left.scale), block_scales(b, right.format, right.scale)
-            along, divide = left.scale.along, left.scale.format == sf.FP32
-            factors = [np.repeat(x if divide else 1 / x, along, 1)[:, : a.shape[1]] for x in (s, t)]
-            q, r = elements(a, left.format, factors[0]), elements(b, right.format, factors[1])
-            one = lambda i, j: block_dot(  # noqa: E731
-                q[i].tolist(), r[j].tolist(), (s[i] * t[j]).tolist(), formats, along, accumulate, output, divide
-            )
-        else:
-            s, t = self._scale((key, 0), a, left), self._scale((key, 1), b, right)
-            q, r = elements(a, left.format, s), elements(b, right.format, t)
-            one = lambda i, j: whole_dot(q[i].tolist(), r[j].tolist(), formats, (s, t), accumulate, output)  # noqa: E731
-        return [[one(i, j) for j in range(len(b))] for i in range(len(a))]
+            return product(a, b.T, (left, right), accumulate, sf.BF16).tolist()
+        scales = self._scale((key, 0), a, left), self._scale((key, 1), b, right)
+        q, r = elements(a, left.format, scales[0]).tolist(), elements(b, right.format, scales[1]).tolist()
+        formats = left.format, right.format
+        return [[whole_dot(x, y, formats, scales, accumulate, sf.BF16) for y in r] for x in q]
 
     def _scale(self, key, x, cast):
         if cast.scale == sf.per_tensor():
