@@ -7,41 +7,44 @@ import simfloat as sf
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs PyTorch as an oracle")
-RNG = np.random.default_rng(8)
 
 
-def small(shape, step):
-    """Multiples of a power of two with few bits."""
-    return np.float32(RNG.integers(-12, 13, shape) * step)
+def numbers(seed):
+    """Data, targets and two weights: multiples of powers of two with few bits."""
+    rng = np.random.default_rng(seed)
+    shapes = (((8, 6), 2**-3), ((8, 4), 2**-2), ((5, 6), 2**-4), ((4, 5), 2**-4))
+    return [np.float32(rng.integers(-12, 13, shape) * step) for shape, step in shapes]
 
 
-X, Y = small((8, 6), 2**-3), small((8, 4), 2**-2)
-FIRST, SECOND = small((5, 6), 2**-4), small((4, 5), 2**-4)
+def layers(nn):
+    return nn.Sequential(nn.Linear(6, 5, bias=False), nn.ReLU(), nn.Linear(5, 4, bias=False))
 
 
-def ours():
-    model = sf.nn.Sequential(sf.nn.Linear(6, 5, bias=False), sf.nn.ReLU(), sf.nn.Linear(5, 4, bias=False))
-    model.load_state_dict({"0.weight": FIRST, "2.weight": SECOND})
+def ours(x, target, first, second):
+    model = layers(sf.nn)
+    model.load_state_dict({"0.weight": first, "2.weight": second})
     with sf.simulate("amp-bf16"):
-        y = model(X)
-        loss = sf.nn.mse_loss(y, Y)
+        y = model(x)
+        loss = sf.nn.mse_loss(y, target)
         loss.backward()
     return y, loss, [parameter.grad for parameter in model.parameters()]
 
 
-def theirs():
-    layers = torch.nn.Linear(6, 5, bias=False), torch.nn.ReLU(), torch.nn.Linear(5, 4, bias=False)
-    model = torch.nn.Sequential(*layers)
-    model.load_state_dict({"0.weight": torch.tensor(FIRST), "2.weight": torch.tensor(SECOND)})
+def theirs(*numbers):
+    x, target, first, second = map(torch.tensor, numbers)
+    model = layers(torch.nn)
+    model.load_state_dict({"0.weight": first, "2.weight": second})
     with torch.autocast("cpu", torch.bfloat16):
-        y = model(torch.tensor(X))
-        loss = torch.nn.functional.mse_loss(y, torch.tensor(Y))
+        y = model(x)
+        loss = torch.nn.functional.mse_loss(y, target)
     loss.backward()
     return y, loss, [parameter.grad.numpy() for parameter in model.parameters()]
 
 
-def test_a_step_has_the_bits_of_torch():
-    (y, loss, gradients), (their_y, their_loss, their_gradients) = ours(), theirs()
+@pytest.mark.parametrize("seed", range(8))
+def test_a_step_has_the_bits_of_torch(seed):
+    given = numbers(seed)
+    (y, loss, gradients), (their_y, their_loss, their_gradients) = ours(*given), theirs(*given)
     assert y.format == sf.BF16 and their_y.dtype == torch.bfloat16
     assert loss.format == sf.FP32 and their_loss.dtype == torch.float32
     assert_bits(y.data, their_y.detach().float().numpy())
