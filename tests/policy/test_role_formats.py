@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments.models import GPT, SequenceClassifier
+from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
 from simfloat.simulation import widest
@@ -43,6 +43,16 @@ MODELS = {
     ),
     "lstm": (lambda: SequenceClassifier(5, 4, 4, 3, "LSTM"), lambda model: sf.nn.cross_entropy(model(TOKENS), LABELS)),
     "gpt": (lambda: GPT(5, 4, 8, layers=1, heads=2), next_tokens),
+    "bert": (
+        lambda: BERTClassifier(5, 4, 8, layers=1, heads=2, classes=3),
+        lambda model: sf.nn.cross_entropy(model(TOKENS), LABELS),
+    ),
+    "dlrm": (
+        lambda: DLRM(3, [5, 5], 4, [4], [4]),
+        lambda model: sf.nn.binary_cross_entropy_with_logits(
+            model(IMAGES[:, :, 0, 0], [TOKENS[:, :1], TOKENS[:, 1:]]), np.ones(3)
+        ),
+    ),
 }  # fmt: skip
 
 
