@@ -118,8 +118,10 @@ class Pointwise(Operations[T]):
     add = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g, passes=True)
     subtract = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g, passes=True)
     multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a))
-    divide = Binary(lambda u, g, y, a, b: u.divide(g, b), lambda u, g, y, a, b: u.divide(u.multiply(-g, y), b))
-    power = Binary(power_to_base, power_to_exponent)
+    divide = Binary(
+        lambda u, g, y, a, b: u.divide(g, b), lambda u, g, y, a, b: u.divide(u.multiply(-g, y), b), reads="both"
+    )
+    power = Binary(power_to_base, power_to_exponent, reads="both")
     fma = Ternary(
         lambda u, g, y, a, b, c: u.multiply(g, b),
         lambda u, g, y, a, b, c: u.multiply(g, a),
@@ -158,16 +160,16 @@ class Pointwise(Operations[T]):
         operation="multiply",
         meaning="a * a, as one product; the derivative g * 2a is one product too.",
     )
-    sqrt = Unary(lambda u, g, y, a: halved_quotient(u, g, y))
-    rsqrt = Unary(lambda u, g, y, a: u.multiply(-g, halved_quotient(u, y, a)))
-    reciprocal = Unary(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)))
-    exp = Unary(lambda u, g, y, a: u.multiply(g, y))
+    sqrt = Unary(lambda u, g, y, a: halved_quotient(u, g, y), reads="result")
+    rsqrt = Unary(lambda u, g, y, a: u.multiply(-g, halved_quotient(u, y, a)), reads="both")
+    reciprocal = Unary(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)), reads="result")
+    exp = Unary(lambda u, g, y, a: u.multiply(g, y), reads="result")
     log = Unary(lambda u, g, y, a: u.divide(g, a))
     log2 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN2)))
     sin = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cos", a)))
     cos = Unary(lambda u, g, y, a: u.multiply(-g, u.apply("sin", a)))
-    tanh = Unary(lambda u, g, y, a: u.multiply(g, u.subtract(ONE, u.multiply(y, y))))
-    sigmoid = Unary(lambda u, g, y, a: u.multiply(g, u.multiply(y, u.subtract(ONE, y))))
+    tanh = Unary(lambda u, g, y, a: u.multiply(g, u.subtract(ONE, u.multiply(y, y))), reads="result")
+    sigmoid = Unary(lambda u, g, y, a: u.multiply(g, u.multiply(y, u.subtract(ONE, y))), reads="result")
     erf = Unary(bell)
     gelu = Unary(normal_slope)
 

@@ -57,8 +57,13 @@ def finish(started: Started, numbers: NDArray, format: Format | None, *derivativ
     """The result, recorded if one of the operands requires a gradient."""
     if not started.is_recorded:
         return Made(numbers, format, None)
-    place, parents, paths, _ = started
-    formats = tuple([x.stored_format for x in parents]) if place.takes_formats else ()
+    place, operands, paths, _ = started
+    formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
+    parents = tuple([x.trace for x in operands])
+    if place.is_contraction:
+        for parent, operand in zip(parents, operands, strict=True):
+            if parent is not operand:
+                parent.numbers = operand.numbers
     return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
 
 

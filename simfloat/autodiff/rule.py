@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import MethodType
 from typing import Any, Generic, Self, TypeVar, overload
 
@@ -24,6 +24,7 @@ class Rule:
 
     slopes: for each operand the gradient with respect to it, computed with the arithmetic that comes first.
     passes: they hand the gradient on as it is or with its sign changed, to be rounded where it arrives.
+    reads: which arrays they need, the "operands", the "result" or "both"; of others they are given None.
     forward: how the result is computed, by default by the operation of the rule's name.
     operation: as what it is recorded, where it is a case of another operation.
     """
@@ -32,11 +33,14 @@ class Rule:
         self,
         *slopes: Slope,
         passes: bool = False,
+        reads: str = "operands",
         forward: Callable[..., NDArray] | None = None,
         operation: str = "",
         meaning: str = "",
     ) -> None:
         self.slopes, self.passes, self.forward, self.operation = slopes, passes, forward, operation
+        self._reads_operands = not passes and reads in ("operands", "both")
+        self._reads_result = not passes and reads in ("result", "both")
         self.__doc__ = meaning
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -49,14 +53,17 @@ class Rule:
         started = begin(self.operation, *map(as_variable, operands))
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
         result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.__name__, *arrays)
-        derivatives = [
-            self._derivative(slope, x.shape, result, arrays) for slope, x in zip(self.slopes, arrays, strict=True)
-        ]
+        # What no derivative reads is not kept for it.
+        y = result if self._reads_result else None
+        read = arrays if self._reads_operands else [None] * len(arrays)
+        derivatives = [self._derivative(slope, x.shape, y, read) for slope, x in zip(self.slopes, arrays, strict=True)]
         return finish(started, result, arithmetic.format, *derivatives)
 
-    def _derivative(self, slope: Slope, shape: tuple[int, ...], result: NDArray, arrays: list[NDArray]) -> Derivative:
+    def _derivative(
+        self, slope: Slope, shape: tuple[int, ...], y: NDArray | None, read: Sequence[NDArray | None]
+    ) -> Derivative:
         reach = passed_to if self.passes else summed_to
-        return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, result, *arrays), shape)
+        return lambda arithmetic, g: reach(arithmetic, slope(arithmetic, g, y, *read), shape)
 
     def __call__(self, tensor: Any, *others: Operand) -> Any:
         """The operation as a method of a tensor."""

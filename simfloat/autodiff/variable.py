@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
@@ -61,6 +62,7 @@ class Variable:
     """
 
     is_weight = False  # whether its gradient takes the role of a weight's
+    _trace: Trace | None = None
     balance: Balance | None = None  # for what starts from it
 
     def __init__(
@@ -102,6 +104,15 @@ class Variable:
         return self.node is None
 
     @property
+    def trace(self) -> Variable:
+        """What the record holds of it: itself if no operation made it, else how it was made, without its numbers."""
+        if self.node is None:
+            return self
+        if self._trace is None:
+            self._trace = Trace(self)
+        return self._trace
+
+    @property
     def stored_format(self) -> Format:
         """What its numbers are numbers of: for data, FP32 or FP64, as its array."""
         return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
@@ -140,6 +151,34 @@ class Variable:
                 "use tensor.detach(), or the leaf tensors it was made from."
             )
         return dict(vars(self))
+
+
+class Trace(Variable):
+    """How a result was made, and its shape and format: what the way back needs of it.
+
+    Derivatives hold the arrays that they read; numbers that none of them reads are freed when nobody else has them.
+    Only as an operand of a contraction, whose derivatives read it, it has `numbers`.
+    """
+
+    def __init__(self, result: Variable) -> None:
+        self.requires_grad, self.format, self.node = result.requires_grad, result.format, result.node
+        self._shape = result.shape
+        self._grad = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of the data."""
+        return self._shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self._shape)
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self._shape)
 
 
 def as_variable(x: Variable | ArrayLike) -> Variable:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from simfloat.accumulate import Accumulator
 from simfloat.arithmetic import Cast, Observer, as_cast
+from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
@@ -14,7 +15,7 @@ from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
-from simfloat.policy.roles import ROLES
+from simfloat.policy.roles import CONTRACTION, ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located
 from simfloat.simulation.histories import Histories
 from simfloat.simulation.rotation import Rotation
@@ -46,6 +47,7 @@ class Place:
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
         self.takes_formats = in_force.takes_formats
+        self.is_contraction = kind_of(self.operation) == CONTRACTION
         self._in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}

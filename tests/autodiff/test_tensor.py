@@ -1,5 +1,7 @@
 """Tensors: what is in force, what is remembered, and what is refused."""
 
+import weakref
+
 import numpy as np
 import pytest
 
@@ -218,3 +220,18 @@ def test_an_override_that_matched_no_module_is_refused_at_the_end():
             model(np.ones((1, 2)))
     with pytest.raises(KeyError), sf.simulate(policy):
         raise KeyError("an error inside the block is not hidden")
+
+
+def test_numbers_that_no_derivative_reads_are_freed_while_the_record_stands():
+    x = sf.Tensor(np.ones((100, 100), np.float32), requires_grad=True)
+    with sf.simulate("fp32"):
+        sums = x * 2.0 + 1.0
+        arrays = [weakref.ref(sums.numbers)]
+        halves = sums * 0.5
+        arrays.append(weakref.ref(halves.numbers))
+        total = (halves - 3.0).sum()
+        del sums, halves
+        assert arrays[0]() is not None, "a product's derivatives read its operands"
+        assert arrays[1]() is None, "a difference's and a sum's read nothing"
+        total.backward()
+    assert (x.grad == 1.0).all()

@@ -8,7 +8,7 @@ import pytest
 import simfloat as sf
 from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
 from tests.nn.against_torch import compare
-from tests.roles import backward_in_roles
+from tests.roles import backward_in_roles, keep_numbers
 
 RNG = np.random.default_rng(17)
 TOKENS = RNG.integers(1, 9, (3, 5))
@@ -150,7 +150,8 @@ def test_a_dlrm_equals_torchs():
 
 @pytest.mark.parametrize("preset", ["bf16-standard", "fp16-master", "amp-bf16", "fp8-hybrid", "mxfp8"])
 @pytest.mark.parametrize("name", ["gpt", "bert", "dlrm", "GRU"])
-def test_inside_of_fused_composites_too_every_tensor_has_the_format_of_its_role(name, preset):
+def test_inside_of_fused_composites_too_every_tensor_has_the_format_of_its_role(name, preset, monkeypatch):
+    keep_numbers(monkeypatch)
     make, loss_of = MODELS[name]
     with sf.simulate(replace(sf.policies[preset], fused=True)):
         backward_in_roles(loss_of(make()))

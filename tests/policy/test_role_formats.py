@@ -9,6 +9,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
 from simfloat.simulation import widest
 from tests.nn.convolutional import detector, discriminator, generator, residual_net
+from tests.roles import keep_numbers
 
 RNG = np.random.default_rng(7)
 
@@ -82,6 +83,7 @@ def role(policy, node, name, parameter=None):
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("preset", sf.policies)
 def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
+    keep_numbers(monkeypatch)
     policy, (make, loss_of) = sf.policies[preset], MODELS[model]
     sf.nn.seed(3)
     model = make()
