@@ -33,11 +33,9 @@ class BERTClassifier(nn.Module):
         self.position = nn.Embedding(context, width, rng=rng)
         self.segment = nn.Embedding(2, width, rng=rng)
         self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
-        self.blocks = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True, rng=rng)
-                for _ in range(layers)
-            )
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True, rng=rng)
+            for _ in range(layers)
         )
         self.pooler = nn.Linear(width, width, rng=rng)
         self.classifier = nn.Linear(width, classes, rng=rng)

@@ -28,7 +28,7 @@ class DLRM(nn.Module):
         for table in tables:
             bound = table.num_embeddings**-0.5
             table.weight.data = rng.uniform(-bound, bound, table.weight.shape)
-        self.tables = nn.Sequential(*tables)
+        self.tables = nn.ModuleList(tables)
         self.pairs = np.tril_indices(len(rows) + 1, -1)
         self.top = nn.MLP([width + len(self.pairs[0]), *top, 1], rng=rng)
 

@@ -24,13 +24,11 @@ class GPT(nn.Module):
         self.token = nn.Embedding(tokens, width, rng=rng)
         self.position = nn.Embedding(context, width, rng=rng)
         self.dropout = nn.Dropout(dropout)
-        self.blocks = nn.Sequential(
-            *(
-                nn.TransformerEncoderLayer(
-                    width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=True, rng=rng
-                )
-                for _ in range(layers)
+        self.blocks = nn.ModuleList(
+            nn.TransformerEncoderLayer(
+                width, heads, 4 * width, dropout, "gelu", batch_first=True, norm_first=True, rng=rng
             )
+            for _ in range(layers)
         )
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, tokens, bias=False, rng=rng)

@@ -297,4 +297,4 @@ def _variance(x: Tensor, axis: Axes, keepdims: bool, correction: int) -> Tensor:
     if not correction:
         return squares.mean(axis, keepdims)
     count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
-    return squares.sum(axis, keepdims) / float(count - correction)
+    return squares.sum(axis, keepdims) / float(max(count - correction, 0))

@@ -100,6 +100,12 @@ def test_maximum_and_minimum_know_signed_zeros_and_nan():
     assert_bits(t.grad, [0.0, 1.5, np.nan])
 
 
+def test_the_variance_of_too_few_numbers_is_no_number():
+    with sf.simulate("fp32"):
+        assert sf.Tensor([1.0, 2.0]).var(correction=5).item() == np.inf
+        assert np.isnan(sf.Tensor([1.0]).var(correction=1).item())
+
+
 def test_clip_passes_nan_and_follows_torch_where_the_bounds_are_reversed():
     with sf.simulate("fp32"):
         t = sf.Tensor([np.nan, 0.0, 5.0], requires_grad=True)
