@@ -190,6 +190,23 @@ def test_partial_sums_stop_after_every_block(rng):
     assert_bits(sf.partial_sums(x, y, inputs=sf.scaled(sf.E4M3, FINE), accumulate=sf.FP32)[0], first)
 
 
+@pytest.mark.parametrize("scale", [sf.block((4, 4), sf.FP32), sf.block((4, 4), sf.E8M0), sf.block((4, 4), sf.E4M3)])
+def test_squares_give_a_weight_the_same_elements_along_both_of_its_axes(scale, rng):
+    w, cast = spread(rng, (10, 7)), sf.scaled(sf.E2M1, scale)
+    (q, s), (r, t) = cast.apply_in_blocks(w, -1), cast.apply_in_blocks(w.T, -1)
+    assert_bits(q, r.T)
+    assert_bits(s.values[::4], t.values[::4].T)
+    assert s.whole == t.whole
+    rows = sf.scaled(sf.E2M1, sf.block(4, scale.format))
+    assert (rows.apply_in_blocks(w, -1)[0] != rows.apply_in_blocks(w.T, -1)[0].T).any()
+
+
+def test_a_sum_scales_its_elements_and_not_the_ones(rng):
+    x, cast = spread(rng, (3, 11)), sf.scaled(sf.E4M3, FINE)
+    want = sf.matmul(x, np.ones((11, 1)), inputs=(cast, sf.E4M3), accumulate=sf.BF16)
+    assert_bits(sf.sum(x, 1, inputs=cast, accumulate=sf.BF16), want[:, 0])
+
+
 @pytest.mark.parametrize("accumulate", [sf.FP32, sf.exact, sf.tensor_core("hopper")], ids=str)
 @pytest.mark.parametrize("scale", [FINE, SQUARE, MX, sf.block(4, sf.E4M3)], ids=str)
 @pytest.mark.parametrize("size", [3, 9])

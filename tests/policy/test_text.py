@@ -177,6 +177,17 @@ def test_no_dictionary_is_met_with_anything_but_a_value_error(policy, wrong, ins
     refused_or_read(sf.Policy.from_dict, wrong)
 
 
+def test_scaled_casts_are_read_in_the_words_of_the_calls_that_make_them():
+    assert parse("scaled(e4m3, block((128, 128), FP32))") == sf.scaled(sf.E4M3, sf.block((128, 128), sf.FP32))
+    assert parse("cast(E2M1, stochastic(), scale=block(16, E4M3))") == sf.cast(
+        sf.E2M1, sf.stochastic(), scale=sf.block(16, sf.E4M3)
+    )
+    assert parse("scaled(E5M2, delayed(16, margin=-1))") == sf.scaled(sf.E5M2, sf.delayed(16, margin=-1))
+    assert parse("block(32, E8M0, rule='floor')") == sf.block(32, sf.E8M0, rule="floor")
+    with pytest.raises(ValueError, match="compute: scale must be a scaling such as simfloat.per_tensor"):
+        sf.Policy.from_dict({"compute": "scaled(E4M3, FP32)"})
+
+
 def test_a_text_is_a_call_or_a_name_and_nothing_else():
     assert parse(" sequential(fp16, products=bf16) ") == sf.sequential(sf.FP16, products=sf.BF16)
     with pytest.raises(ValueError, match=r"Cannot read \"open\('x'\)\"; known are"):
