@@ -25,6 +25,10 @@ class Comparable:
             raise ValueError(f"Only a tensor of one element is a number; this one has the shape {self.numbers.shape}.")
         return float(self.numbers.item())
 
+    def argmax(self, axis: int | None = None) -> Any:
+        """The place of the largest element along an axis, or in row-major order, as numpy.argmax gives it."""
+        return self.numbers.argmax(axis)
+
     def __float__(self) -> float:
         return self.item()
 

@@ -2,6 +2,9 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays, basic_indices, integer_array_indices
 
 import simfloat as sf
 from tests.bits import assert_bits
@@ -79,6 +82,54 @@ def test_gradients_equal_torch_in_double_precision(name):
     np.testing.assert_allclose(mine.data, result.detach().numpy(), rtol=1e-13)
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a.grad, b.grad.numpy(), rtol=1e-12, atol=1e-15)
+
+
+shapes = array_shapes(min_dims=1, max_dims=4, max_side=4)
+
+
+@st.composite
+def indexed(draw):
+    """An array's shape, and a key of any kind."""
+    shape = draw(shapes)
+    masks = st.integers(1, len(shape)).flatmap(lambda n: arrays(bool, shape[:n]))
+    rows = arrays(np.int8, array_shapes(max_dims=2, max_side=3), elements=st.integers(-shape[0], shape[0] - 1))
+    mixed = st.tuples(rows, basic_indices(shape[1:], allow_newaxis=True)).map(
+        lambda pair: (pair[0], *(pair[1] if isinstance(pair[1], tuple) else (pair[1],)))
+    )
+    kinds = [basic_indices(shape, allow_newaxis=True), integer_array_indices(shape), masks, rows]
+    return shape, draw(st.one_of(*kinds, *([mixed] if len(shape) > 1 else [])))
+
+
+@settings(max_examples=150, deadline=None, derandomize=True, database=None)
+@given(indexed())
+def test_any_key_chooses_what_numpy_chooses_and_gradients_are_added_where_it_chose(case):
+    shape, key = case
+    numbers = np.arange(float(np.prod(shape))).reshape(shape)
+    with sf.simulate("fp32"):
+        t = sf.Tensor(numbers, requires_grad=True)
+        chosen = t[key]
+        g = 1.0 + np.arange(float(chosen.size)).reshape(chosen.shape)
+        chosen.backward(g)
+    assert_bits(chosen.data, numbers[key])
+    want = np.zeros(shape)
+    np.add.at(want, key, g)
+    assert_bits(t.grad, want)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None)
+@given(shapes, st.data())
+def test_what_is_parted_and_joined_again_is_the_same(shape, data):
+    axis = data.draw(st.integers(-len(shape), len(shape) - 1))
+    cuts = sorted(data.draw(st.lists(st.integers(0, shape[axis]), max_size=4)))
+    sizes = np.diff([0, *cuts, shape[axis]]).tolist()
+    numbers = np.arange(float(np.prod(shape))).reshape(shape)[::-1]
+    with sf.simulate("fp32"):
+        t = sf.Tensor(numbers, requires_grad=True)
+        joined = sf.concatenate(t.split(sizes, axis), axis)
+        stacked = sf.stack(joined.unbind(axis), axis)
+        stacked.backward(numbers + 1)
+    assert_bits(stacked.data, numbers)
+    assert_bits(t.grad, numbers + 1)
 
 
 def test_min_gives_its_gradient_to_the_first_of_the_smallest():

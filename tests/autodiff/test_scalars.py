@@ -59,3 +59,10 @@ def test_a_tensor_without_axes_has_no_length():
     assert len(sf.Tensor([1.0, 2.0])) == 2
     with pytest.raises(TypeError, match="has no length"):
         len(sf.Tensor(1.0))
+
+
+def test_the_place_of_the_largest_element_is_an_integer():
+    t = sf.Tensor([[1.0, 3.0, 3.0], [5.0, 4.0, 0.0]])
+    assert t.argmax() == 3 and t.argmax(-1).tolist() == [1, 0] and t.argmax(0).tolist() == [1, 1, 0]
+    with pytest.raises(ValueError, match="axis 2 is out of bounds"):
+        t.argmax(2)
