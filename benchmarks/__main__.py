@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import agreement, operations, peers, products, rounding, startup, training
+from benchmarks import agreement, images, operations, peers, products, rounding, startup, training
 
 BENCHMARKS = {
     "startup": startup,
@@ -21,6 +21,7 @@ BENCHMARKS = {
     "products": products,
     "operations": operations,
     "training": training,
+    "images": images,
     "peers": peers,
     "agreement": agreement,
 }
