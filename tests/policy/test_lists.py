@@ -4,12 +4,15 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.amp import LOSSES
 from simfloat.policy.operations import roles_of
 from tests.bits import assert_bits
+from tests.policy import strategies
 
 BASE = sf.Policy(compute=sf.FP16, weights=sf.FP32, activations="widest")
 FORMATS = ("compute", "compute_gradients", "activations", "activation_gradients", "weight_gradients")
@@ -35,8 +38,8 @@ def in_catalog(names):
     return {HERE.get(name, name) for name in names} & OPERATIONS.keys()
 
 
-def formats_of(policy, operation):
-    recipe = policy.recipe("layer", operation)
+def formats_of(policy, operation, path="layer"):
+    recipe = policy.recipe(path, operation)
     return {getattr(recipe, role) for role in FORMATS if role in roles_of(operation)}
 
 
@@ -197,3 +200,20 @@ def test_a_sum_of_unlike_formats_under_amp_is_in_the_wider_one():
         assert y.softmax().format == y.sum().format == y.exp().format == (x * 1.0).format == sf.FP32
         assert y.mean().format == y.max().format == sf.FP16
         assert sf.nn.mse_loss(y, np.zeros((1, 3))).format == sf.FP32
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, database=None, suppress_health_check=[HealthCheck.too_slow])
+@given(strategies.policies(), st.lists(st.sampled_from(sorted(OPERATIONS.keys() - {"update"})), min_size=1, max_size=4))
+def test_whatever_the_policy_a_denied_operation_is_wide_and_an_inferred_one_follows_its_operands(policy, names):
+    denied = policy.deny(*names)
+    for name in names:
+        recipe = denied.recipe("", name)
+        sums = [recipe.accumulate, recipe.accumulate_gradients] if "accumulate" in roles_of(name) else []
+        sums += [recipe.reduce] if "reduce" in roles_of(name) else []
+        assert formats_of(denied, name, "") == {sf.FP32}
+        assert recipe.rotation is None or "rotation" not in roles_of(name)
+        assert all(not each.is_matrix_unit and each.result in (None, sf.FP32) for each in sums)
+    plain = [name for name in names if "compute" not in roles_of(name)]
+    if plain:
+        assert all(formats_of(policy.infer(*plain), name, "") == {"widest"} for name in plain)
+    assert str(denied) and policy.diff(denied) and eval(repr(denied), vars(sf)) == denied
