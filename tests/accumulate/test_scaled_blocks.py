@@ -201,6 +201,35 @@ def test_squares_give_a_weight_the_same_elements_along_both_of_its_axes(scale, r
     assert (rows.apply_in_blocks(w, -1)[0] != rows.apply_in_blocks(w.T, -1)[0].T).any()
 
 
+@pytest.mark.parametrize("rule", ["floor", "ceil", "rceil", "even"])
+@pytest.mark.parametrize("format", [sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2], ids=str)
+def test_powers_of_two_follow_every_rule_that_block_quantize_has(format, rule, rng):
+    x = spread(rng, (3, 70)).astype(np.float32)
+    want = sf.block_quantize(x, format, rule=rule)
+    for numbers in (x, x.astype(float)):
+        q, s = sf.scaled(format, sf.block(32, sf.E8M0, rule=rule)).apply_in_blocks(numbers, -1)
+        assert_bits(q, want.elements)
+        assert_bits(s.values, want.scales)
+
+
+def test_operands_may_be_scaled_in_different_ways(rng):
+    a, b = spread(rng, (3, 11)), spread(rng, (11, 2))
+    fine, mx = sf.scaled(sf.E4M3, FINE), sf.scaled(sf.E4M3, MX)
+    q, s = sf.scaled(sf.E4M3, sf.per_tensor()).apply(a)
+    got = sf.matmul(a, b, inputs=(sf.scaled(sf.E4M3, sf.per_tensor()), fine), accumulate=sf.FP32)
+    assert_bits(got, sf.divide(sf.matmul(q, b, inputs=(sf.E4M3, fine), accumulate=sf.FP32), s, sf.FP32))
+    # Powers of two that multiply a's blocks, and quotients that divide b's.
+    (q, powers), (r, quotients) = mx.apply_in_blocks(a, -1), fine.apply_in_blocks(b, -2)
+    for casts, x, y in (((mx, fine), a, b), ((fine, mx), b.T, a.T)):
+        got = sf.matmul(x, y, inputs=casts, accumulate=sf.BF16)
+        got = got if x is a else got.T
+        for i, j in np.ndindex(3, 2):
+            scales = [float(quotients.values[run, j]) / float(powers.values[i, run]) for run in range(3)]
+            row, column, by = q[i].tolist(), r[:, j].tolist(), sf.sequential(sf.BF16)
+            want = block_dot(row, column, scales, (sf.E4M3,) * 2, 4, by, sf.BF16, divide=True)
+            assert got[i, j] == want
+
+
 def test_a_sum_scales_its_elements_and_not_the_ones(rng):
     x, cast = spread(rng, (3, 11)), sf.scaled(sf.E4M3, FINE)
     want = sf.matmul(x, np.ones((11, 1)), inputs=(cast, sf.E4M3), accumulate=sf.BF16)
