@@ -1,6 +1,7 @@
 """Arithmetic of arrays by the definition, one rounded number at a time: the oracle of whole updates."""
 
 import math
+from decimal import Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
@@ -47,6 +48,16 @@ class Rounded:
     def rsqrt(self, x):
         return self.each(lambda v: round_value(1 / root(v), self.format, self.rounding), x)
 
+    def exp(self, x):
+        return self.each(lambda v: self.decimal(v, Decimal.exp), x)
+
+    def log(self, x):
+        return self.each(lambda v: self.decimal(v, Decimal.ln), x)
+
+    def decimal(self, x, function):
+        with localcontext(prec=60):
+            return round_value(Fraction(function(Decimal(x))), self.format, self.rounding)
+
     def sum(self, x, by, axis=None):
         def total(values):
             return round_value(sequential_dot(list(values), [1.0] * len(values), by, EVEN), self.format, self.rounding)
@@ -56,6 +67,8 @@ class Rounded:
         return np.expand_dims(np.apply_along_axis(total, axis, x), axis)
 
     def matmul(self, a, b, compute, by):
-        a, b = compute.to(a), compute.to(b)
+        return self.product(compute.to(a), compute.to(b), by)
+
+    def product(self, a, b, by):
         dots = [[sequential_dot(row.tolist(), column.tolist(), by, EVEN) for column in b.T] for row in a]
         return self.to(np.array(dots))

@@ -32,4 +32,6 @@ def add_bias(product: Variable, bias: Variable, axis: int = -1, part: slice | No
     behind = [1] * (product.ndim - 1 - axis % product.ndim)
     total = arithmetic.add(product.numbers, added.reshape(*added.shape, *behind))
     made = finish(started, total, arithmetic.format, to_product, to_bias)
-    return made if made.node is None else made._replace(node=made.node._replace(formats=(format, format)))
+    if made.node is None or not place.takes_formats:
+        return made
+    return made._replace(node=made.node._replace(formats=(format, format)))
