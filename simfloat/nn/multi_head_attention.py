@@ -125,7 +125,7 @@ class MultiHeadAttention(Module):
         results: list[Tensor] = []
         while (first := len(results)) < 3:
             last = next((i for i in range(first, 3) if given[i] is not given[first]), 3)
-            part = slice(first * size, last * size)
+            part = slice(first * size, last * size) if last < first + 3 else None
             product = _affine(given[first], self.in_proj_weight, bias, part, part)
             results += product.split(size, -1) if last > first + 1 else [product]
         return results
@@ -170,7 +170,7 @@ class MultiHeadAttention(Module):
 MultiheadAttention = MultiHeadAttention
 
 
-def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice) -> Tensor:
+def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
     """x times the transpose of rows of the weight, plus a part of the bias."""
     product = linear(as_tensor(x), weight, rows)
     return product if bias is None else add_bias(product, bias, part=part)
