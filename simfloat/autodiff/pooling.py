@@ -31,7 +31,7 @@ def max_pool2d(
 ) -> Made:
     """The largest of every window of images (N, C, H, W); its gradient goes to the first pixel that is as large.
 
-    Places in the padding never are. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
+    Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
     """
     geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     started, shape = begin("max_pool2d", x), x.shape

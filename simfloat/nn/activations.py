@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose
+from simfloat.nn.arguments import as_number
 from simfloat.nn.module import Module
 
 
@@ -26,9 +26,7 @@ class LeakyReLU(Module):
 
     def __init__(self, negative_slope: float = 0.01) -> None:
         super().__init__()
-        if as_operand(negative_slope, "negative_slope").ndim:
-            raise ValueError(f"negative_slope must be one number, got {negative_slope!r}.")
-        self.negative_slope = float(negative_slope)
+        self.negative_slope = as_number(negative_slope, "negative_slope")
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,16 @@ def check_sizes(**sizes: Any) -> None:
     for name, size in sizes.items():
         if not is_integer(size, 1):
             raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+
+
+def as_number(value: Any, name: str, least: float = -math.inf) -> float:
+    """A finite number from `least` on."""
+    number = as_operand(value, name)
+    if number.ndim or not np.isfinite(number) or number < least:
+        raise ValueError(
+            f"{name} must be a finite number{f' from {least}' if least > -math.inf else ''}, got {value!r}."
+        )
+    return float(number)
 
 
 def as_probability(p: Any, name: str = "p") -> float:

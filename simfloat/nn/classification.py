@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, pick, where
+from simfloat.nn.arguments import as_probability
 from simfloat.nn.losses import check_reduction, reduced
 
 
@@ -36,8 +37,7 @@ def cross_entropy(
         raise ValueError(f"cross_entropy takes class numbers as integers, got dtype {labels.dtype}.")
     if labels.shape != x.shape[:-1]:
         raise ValueError(f"cross_entropy needs a target of shape {x.shape[:-1]}, got {labels.shape}.")
-    if not 0.0 <= label_smoothing <= 1.0:
-        raise ValueError(f"label_smoothing must be a number from 0 to 1, got {label_smoothing!r}.")
+    smoothing = as_probability(label_smoothing, "label_smoothing")
     kept = labels != ignore_index
     _check_classes(labels[kept], x.shape[-1])
     factors = None if weight is None else as_operand(weight, "weight")
@@ -45,7 +45,7 @@ def cross_entropy(
         raise ValueError(f"weight has one number for each of {x.shape[-1]} classes, got shape {factors.shape}.")
 
     def body(x: Tensor) -> Tensor:
-        losses = _losses(x.log_softmax(), np.where(kept, labels, 0), factors, label_smoothing)
+        losses = _losses(x.log_softmax(), np.where(kept, labels, 0), factors, smoothing)
         if not kept.all():
             losses = where(kept, losses, 0.0)
         if reduction != "mean" or (factors is None and kept.all()):
@@ -55,14 +55,14 @@ def cross_entropy(
     return compose("cross_entropy", body, x)
 
 
-def _losses(logarithms: Tensor, labels: NDArray[np.integer], factors: NDArray | None, label_smoothing: float) -> Tensor:
+def _losses(logarithms: Tensor, labels: NDArray[np.integer], factors: NDArray | None, smoothing: float) -> Tensor:
     """The loss of every row."""
     losses = -pick(logarithms, labels)
     if factors is not None:
         losses = losses * factors[labels]
-    if label_smoothing:
+    if smoothing:
         all_classes = -(logarithms if factors is None else logarithms * factors).sum(-1)
-        losses = losses * (1.0 - label_smoothing) + all_classes * (label_smoothing / logarithms.shape[-1])
+        losses = losses * (1.0 - smoothing) + all_classes * (smoothing / logarithms.shape[-1])
     return losses
 
 

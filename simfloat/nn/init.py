@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Tensor
+from simfloat.nn.arguments import as_number
 from simfloat.nn.initial import generator_of
 
 if TYPE_CHECKING:
@@ -46,21 +47,20 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
 def uniform_(tensor: Tensor, a: float = 0.0, b: float = 1.0, *, rng: Seed = None) -> Tensor:
     """Numbers from a to b. Raises ValueError if a is larger."""
-    if not a <= b:
+    if not as_number(a, "a") <= as_number(b, "b"):
         raise ValueError(f"uniform_ draws from a to b, where a is not larger; got {a!r} and {b!r}.")
     return _filled(tensor, lambda shape: generator_of(rng).uniform(a, b, shape))
 
 
 def normal_(tensor: Tensor, mean: float = 0.0, std: float = 1.0, *, rng: Seed = None) -> Tensor:
     """Normal numbers with this mean and standard deviation. Raises ValueError if std is negative."""
-    if not std >= 0:
-        raise ValueError(f"std must be a number from 0, got {std!r}.")
-    return _filled(tensor, lambda shape: generator_of(rng).normal(mean, std, shape))
+    center, width = as_number(mean, "mean"), as_number(std, "std", 0.0)
+    return _filled(tensor, lambda shape: generator_of(rng).normal(center, width, shape))
 
 
 def constant_(tensor: Tensor, val: float) -> Tensor:
     """The number `val` everywhere."""
-    return _filled(tensor, lambda shape: np.full(shape, float(val)))
+    return _filled(tensor, lambda shape: np.full(shape, as_number(val, "val")))
 
 
 def ones_(tensor: Tensor) -> Tensor:

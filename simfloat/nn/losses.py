@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, where
+from simfloat.nn.arguments import as_number
 
 #: What becomes of the losses of all examples.
 REDUCTIONS = ("mean", "sum", "none")
@@ -30,8 +29,7 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
 
     Raises ValueError if the shapes differ, and for a negative beta.
     """
-    if not math.isfinite(beta) or beta < 0:
-        raise ValueError(f"beta is where the loss becomes a straight line, a number from 0; got {beta!r}.")
+    beta = as_number(beta, "beta", 0.0)
     x, y = _alike("smooth_l1_loss", input, target, reduction)
 
     def body(x: Tensor, y: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, moving_average
-from simfloat.nn.arguments import check_sizes
+from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
 
@@ -31,10 +31,8 @@ class _BatchNorm(Module):
     ) -> None:
         super().__init__()
         check_sizes(num_features=num_features)
-        for name, value in (("eps", eps), ("momentum", 0.0 if momentum is None else momentum)):
-            if not isinstance(value, float | int) or not math.isfinite(value):
-                raise ValueError(f"{name} must be a finite number, got {value!r}.")
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
+        self.momentum = None if momentum is None else as_number(momentum, "momentum")
         self.affine, self.track_running_stats = bool(affine), bool(track_running_stats)
         self.weight = Parameter(np.ones(num_features, np.float32)) if affine else None
         self.bias = Parameter(np.zeros(num_features, np.float32)) if affine else None

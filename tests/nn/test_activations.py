@@ -57,7 +57,7 @@ def test_padding_keeps_the_format_and_takes_its_numbers_only():
         (lambda t: t.pad((1, 1), [0.0]), "one number of the tensor's format"),
         (lambda t: t.flatten(2), "axes from -2 to 1, got 2 to -1"),
         (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
-        (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be one number"),
+        (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),
         (lambda t: sf.nn.LeakyReLU("a"), "negative_slope must hold real numbers"),
     ],
 )

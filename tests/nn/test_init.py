@@ -90,7 +90,8 @@ def test_what_is_filled_is_rounded_before_its_first_use():
     "call, message",
     [
         (lambda: init.uniform_(parameter(), 1.0, 0.0), "where a is not larger; got 1.0 and 0.0"),
-        (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a number from 0"),
+        (lambda: init.normal_(parameter(), 0.0, -1.0), "std must be a finite number from 0.0, got -1.0"),
+        (lambda: init.constant_(parameter(), [1.0]), "val must be a finite number"),
         (lambda: init.kaiming_uniform_(parameter(), mode="fan"), "mode must be 'fan_in' or 'fan_out'"),
         (lambda: init.kaiming_uniform_(parameter(), nonlinearity="swish"), "Unknown nonlinearity 'swish'"),
         (lambda: init.xavier_uniform_(parameter((3,))), r"of weights \(outputs, inputs, ...\), got shape \(3,\)"),

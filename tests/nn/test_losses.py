@@ -103,12 +103,16 @@ def test_a_fused_loss_is_rounded_once():
     [
         (lambda: sf.nn.mse_loss(X, Y, reduction="avg"), "reduction must be one of 'mean', 'sum', 'none', got 'avg'"),
         (lambda: sf.nn.cross_entropy(X, CLASSES, reduction=None), "reduction must be one of"),
-        (lambda: sf.nn.smooth_l1_loss(X, Y, beta=-1.0), "a number from 0; got -1.0"),
+        (lambda: sf.nn.smooth_l1_loss(X, Y, beta=-1.0), "beta must be a finite number from 0.0, got -1.0"),
+        (lambda: sf.nn.smooth_l1_loss(X, Y, beta="a"), "beta must hold real numbers"),
         (lambda: sf.nn.smooth_l1_loss(X, Y[0]), r"one shape, got \(6, 4\) and \(4,\)"),
         (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, weight=np.ones(3)), r"weight of shape \(3,\) does not"),
         (lambda: sf.nn.binary_cross_entropy_with_logits(X, Y, pos_weight=np.ones((2, 6, 4))), "pos_weight of shape"),
         (lambda: sf.nn.cross_entropy(X, CLASSES, weight=np.ones(3)), "one number for each of 4 classes"),
-        (lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2), "label_smoothing must be a number from 0 to 1"),
+        (
+            lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2),
+            "label_smoothing is a probability, a number from 0 to 1",
+        ),
         (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers go from 0 to 3; -1 to"),
     ],
 )

@@ -104,7 +104,7 @@ def test_running_statistics_survive_copies_and_pickles(rng):
     "call, message",
     [
         (lambda: sf.nn.BatchNorm2d(0), "num_features must be a positive integer, got 0"),
-        (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must be a finite number"),
+        (lambda: sf.nn.BatchNorm2d(2, eps="a"), "eps must hold real numbers"),
         (lambda: sf.nn.BatchNorm2d(2, momentum=np.nan), "momentum must be a finite number"),
         (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 3, 4, 4))), r"BatchNorm2d\(2\) needs images .* got shape"),
         (lambda: sf.nn.BatchNorm2d(2)(np.ones((2, 2))), "needs images"),
