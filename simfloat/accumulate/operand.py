@@ -34,10 +34,10 @@ def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool
     cast, target, name = (options.inputs or ())[side], options.target, options.cast_operations[side]
     format, observer = cast.format, target.observer if name else None
     drawn = draw._replace(stage=STAGES[side]) if draw and cast.rounding.is_stochastic else None
-    if isinstance(cast.scale, Block):
-        elements, blocks = cast.apply_in_blocks(x, DEPTHS[side], drawn, observer, name or "")
-        return Taken(known_of(elements, format), blocks.whole, blocks)
     if cast.scale is not None:
+        if isinstance(cast.scale, Block):
+            elements, blocks = cast.apply_in_blocks(x, DEPTHS[side], drawn, observer, name or "")
+            return Taken(known_of(elements, format), blocks.whole, blocks)
         rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
         return Taken(known_of(rounded, format), scale or 1.0)
     if observer is None and cast.takes_all(x.dtype):

@@ -115,7 +115,7 @@ class Cast:
         A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer is told of
         `operation`.
         """
-        if isinstance(self.scale, Whole):
+        if self.scale is not None and isinstance(self.scale, Whole):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
             return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw), factor
         target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
