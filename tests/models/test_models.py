@@ -198,3 +198,20 @@ def test_padding_changes_nothing():
         long = model(np.array([[3, 4, 0, 0, 0]]))
         short = model(np.array([[3, 4]]))
     assert (long.data == short.data).all()
+
+
+def test_a_training_with_dropout_goes_on_with_the_same_masks(tmp_path):
+    batches = [(TOKENS[:, :-1], TOKENS[:, 1:])] * 6
+
+    def trained(folder, steps):
+        model = GPT(9, 6, 8, layers=1, heads=2, dropout=0.2)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        with sf.simulate("bf16-stochastic", seed=4):
+            options = dict(checkpoint=folder, every=2, resume=folder)
+            sf.train.fit(model, sf.nn.cross_entropy, batches[:steps], optimizer, **options)
+        return model
+
+    whole = trained(tmp_path / "whole", 6)
+    trained(tmp_path / "parts", 4)
+    for one, other in zip(whole.parameters(), trained(tmp_path / "parts", 6).parameters(), strict=True):
+        assert (one.data == other.data).all()
