@@ -33,6 +33,11 @@ class Geometry(NamedTuple):
         """How many pixels a channel of the result has."""
         return self.result[0] * self.result[1]
 
+    def tiles(self, size: Pair) -> bool:
+        """Whether the windows cover images of this size, each pixel once."""
+        covered = self.result[0] * self.window[0], self.result[1] * self.window[1]
+        return self.stride == self.window and self.dilation == (1, 1) and self.before == (0, 0) and covered == size
+
     def padded(self, x: NDArray, dtype: FloatType, border: float = 0.0) -> NDArray:
         """The images, spread and with zeros around them, or another number, in an array of this type."""
         if self.before == self.after == (0, 0) and self.spacing == (1, 1) and x.dtype == dtype:

@@ -72,6 +72,8 @@ def avg_pool2d(
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         share = u.divide(g, divisor)
+        if geometry.tiles((shape[2], shape[3])):
+            return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
         return _spread(u, [share] * math.prod(geometry.window), share.dtype, geometry, shape)
 
     return finish(started, result, arithmetic.format, derivative)
