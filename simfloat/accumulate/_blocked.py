@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import as_accumulator
-from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
@@ -83,7 +83,7 @@ class Blocked(Accumulator):
     def steps(self, terms: int) -> int:
         """Every run has steps of its own; so has the sum of run results, at other stages."""
         runs = -(-terms // self.size)
-        return max(runs * self.inner.steps(self.size), self.outer.steps(runs))
+        return whole_steps(self.roundings, max(runs * self.inner.steps(self.size), self.outer.steps(runs)))
 
     @property
     def scales(self) -> tuple[int, Format] | None:

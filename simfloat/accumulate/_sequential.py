@@ -136,12 +136,12 @@ def _quickest(accumulator: Sequential, a: Facts, b: Facts, depth: int, start: Fa
     """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, start)
-    step = quickest_step(formats, rounding, a, b, terms, sums, start)
+    step = quickest_step(formats, rounding, a, b, terms, sums, start, accumulator.products)
     if step is None:
         return _Wide(accumulator, *accumulator._grids)
     name = f"{accumulator._fusion}_{step.kind}"
     if rounding.is_stochastic:
-        return _Random(accumulator, name, *accumulator._grids)
+        return _Random(name, step.carrier, *_numbers(formats, rounding, step.carrier, step.top))
     return _loop(accumulator, name, step.carrier, step.top)
 
 
@@ -167,26 +167,32 @@ class _Loop(NamedTuple):
 @lru_cache(maxsize=1024)
 def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
     """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
-    mode, grid = accumulator.rounding, kernels.grid
-    formats = (accumulator.format, accumulator.products or accumulator.format)
-    if top is None:
-        sums, products = (grid.numbers(format, mode).astype(carrier) for format in formats)
-    else:
-        sums, products = (grid.numbers_below(format, mode, top, carrier) for format in formats)
-    sign = carrier(mode.zero_sum)
+    sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
+    sign = carrier(accumulator.rounding.zero_sum)
     cost = COSTS.get(step.partition("_")[2], 0.2)
     return _Loop(carrier, step, sums, products, sign, cost)
+
+
+def _numbers(
+    formats: tuple[Format, ...], rounding: Rounding, carrier: FloatType, top: int | None
+) -> tuple[NDArray, NDArray]:
+    """The numbers of the grids of sums and of products, the last format."""
+    grid = kernels.grid
+    if top is None:
+        sums, *products = (grid.numbers(format, rounding).astype(carrier) for format in formats)
+    else:
+        sums, *products = (grid.numbers_below(format, rounding, top, carrier) for format in formats)
+    return sums, products[-1] if products else sums
 
 
 class _Random(NamedTuple):
     """A loop that draws."""
 
-    accumulator: Sequential
     step: str
+    carrier: FloatType
     grid: NDArray
     products: NDArray
-    carrier: FloatType = np.float64
-    cost: float = 1.0
+    cost: float = 0.5
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = machine_of(out).loops.sequential.random_steps[self.step]

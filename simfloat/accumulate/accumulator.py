@@ -10,7 +10,14 @@ from typing import Any, ClassVar
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
+from simfloat.arithmetic.stream import SHORT
 from simfloat.formats import Format, Rounding
+
+
+def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
+    """So many steps or a few more: words come in fours, and a short draw takes a quarter of one."""
+    together = 16 if any(0 < rounding.bits <= SHORT for rounding in roundings) else 4
+    return -(-steps // together) * together
 
 
 @dataclass(frozen=True)
@@ -44,8 +51,8 @@ class Accumulator(ABC):
         return 0
 
     def steps(self, terms: int) -> int:
-        """How many steps of each stage so many products may draw at: a multiple of 4, for words come in fours."""
-        return -(-terms // 4) * 4
+        """How many steps of each stage so many products may draw at: whole fours of words."""
+        return whole_steps(self.roundings, terms)
 
     @property
     def scales(self) -> tuple[int, Format] | None:

@@ -68,6 +68,22 @@ class Carrier(NamedTuple):
         """
         return self.precision >= format.precision + 2
 
+    def shows(self, format: Format, rounding: Rounding, sums: Facts) -> bool:
+        """Whether numbers rounded to odd in the type show all that a draw reads, and one bit for what lies below."""
+        if self.precision == CARRIERS[1].precision:
+            return odd_suffices(format, rounding)
+        smallest = format.emin - format.mantissa_bits - rounding.bits - 2
+        enough = format.precision + rounding.bits + 2 <= self.precision and smallest >= self.lowest
+        return enough and self.has_room(format, sums)
+
+    def has_thresholds(self, format: Format) -> bool:
+        """Whether the type has thresholds of draws down to the smallest spacing of the format, with their last bits."""
+        return format.emin - format.mantissa_bits - self.precision >= self.lowest
+
+    def grows(self, format: Format, numbers: Facts) -> bool:
+        """Whether such numbers below the format's smallest normal one stay exact when that is added to them."""
+        return numbers.low >= format.emin - self.precision + 1
+
 
 CARRIERS = (Carrier(np.float32, 24, -149, 128), Carrier(np.float64, 53, -1074, 1024))
 
@@ -98,11 +114,12 @@ def quickest_step(
     terms: Facts,
     sums: Facts,
     start: Facts | None = None,
+    rounded: Format | None = None,
 ) -> Step | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
     `formats` are all that sums and products are rounded to; `a` and `b` are the operands' facts, `start` those of what
-    the sums start from. None if only the careful loop will do.
+    the sums start from; `rounded` is the format of products that are rounded. None if only the careful loop will do.
     """
     _, double = CARRIERS
     products = a.times(b)
@@ -110,12 +127,7 @@ def quickest_step(
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:
-        if not all(odd_suffices(format, rounding) for format in formats):
-            return None
-        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
-        bits = double.precision if rounding.variant == "A" else rounding.bits
-        plain = double.needs_no_error(formats[0], terms, sums, bits)
-        return Step("plain" if plain else "odd", double.type, sums.high - 1)
+        return _drawing_step(formats, rounding, products if rounded else None, held, terms, sums)
     if rounding == nearest_even and kernels.target.CONVERTS_FP16 and all(format == FP16 for format in formats):
         single = CARRIERS[0]
         if all(map(single.holds, held)) and sums.high < single.highest:
@@ -130,4 +142,31 @@ def quickest_step(
         for carrier in able:
             if suits(carrier, formats[0], terms, sums):
                 return Step(kind, carrier.type, sums.high - 1)
+    return None
+
+
+def _drawing_step(
+    formats: tuple[Format, ...],
+    rounding: Rounding,
+    products: Facts | None,
+    held: tuple[Facts, ...],
+    terms: Facts,
+    sums: Facts,
+) -> Step | None:
+    """The same for a stochastic mode; `products` are those that are rounded, if they are."""
+    for carrier in CARRIERS:
+        if not all(map(carrier.holds, held)) or not all(carrier.shows(format, rounding, sums) for format in formats):
+            continue
+        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
+        bits = carrier.precision if rounding.variant == "A" else rounding.bits
+        plain = carrier.needs_no_error(formats[0], terms, sums, bits)
+        by_threshold = all(map(carrier.has_thresholds, formats))
+        if not carrier.grows(formats[0], sums):
+            kind = "random" if by_threshold else None
+        elif products is None or carrier.grows(formats[-1], products):
+            kind = "drawn" if plain else "drawn_odd"
+        else:
+            kind = "drawn_sums" if by_threshold else None
+        if kind is not None:
+            return Step(kind, carrier.type, sums.high - 1)
     return None

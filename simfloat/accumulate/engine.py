@@ -26,7 +26,7 @@ class Region(NamedTuple):
     draw: Draw | None
     swapped: bool = False  # the tile is of the transposed product: its left operand is the user's right one
     stage: int = 1  # of the accumulator's first rounding; stage 0 is the result's own
-    step: int = 0  # of its first product, a multiple of 4
+    step: int = 0  # of its first product, a multiple of 4, or of 16 (see accumulator.whole_steps)
     scales: TileScales | None = None
 
 

@@ -27,7 +27,7 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 #: Nanoseconds of a rounded operation, by the kind of step.
 COSTS = {
     **{"halves": 0.02, "native": 0.02, "converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
-    **{"random_plain": 1.0, "random_odd": 1.0, "wide": 30.0},
+    **{"random": 0.6, "drawn": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
 }
 
 
@@ -112,11 +112,10 @@ class _Loop(NamedTuple):
 def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int, start: Facts | None) -> _Loop:
     """The fastest loop that is exact for sums of so many products."""
     terms, sums = accumulator.terms_and_sums(a.times(b), depth, start)
-    step = quickest_step((accumulator.format,), accumulator.rounding, a, b, terms, sums, start)
+    format, rounding = accumulator.format, accumulator.rounding
+    step = quickest_step((format,), rounding, a, b, terms, sums, start, format)
     if step is None:
         return _engine(accumulator, "wide", np.float64, None)
-    if accumulator.rounding.is_stochastic:
-        return _engine(accumulator, f"random_{step.kind}", step.carrier, None)
     return _engine(accumulator, *step)
 
 

@@ -30,8 +30,8 @@ GRAIN = 1 << 12
 #: Nanoseconds an element that an observer or random words take.
 COUNTING, DRAWING = 0.5, 0.6
 
-#: (start, stop) -> the random words of those elements.
-Words = Callable[[int, int], NDArray[np.uint32]]
+#: (start, stop) -> the random words of those elements, or their bytes.
+Words = Callable[[int, int], NDArray[np.uint32 | np.uint8]]
 
 
 class Plan(NamedTuple):
@@ -104,7 +104,7 @@ def _words_of(draw: Draw | None, size: int, rounding: Rounding) -> Words | None:
     if draw is None:
         return None
     if draw.given is None:
-        return partial(random_words, draw)
+        return partial(random_words, draw, bits=rounding.bits)
     given = draw.given.take_words(size, rounding.bits)
     return lambda start, stop: given[start:stop]
 

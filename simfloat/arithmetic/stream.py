@@ -15,13 +15,17 @@ from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
 
+#: Four draws of at most so many bits share a random word.
+SHORT = 8
+
 
 class BitStream:
     """The random bits of stochastic rounding, for any `seed` from 0 below 2^64.
 
     Each stochastic call takes the next call number; within a call every element and every step of a sum finds its own
     bits (Philox4x32-10 with the seed as key). Results therefore do not depend on threads, blocks or memory layout,
-    and two streams in the same `state` give the same bits.
+    and two streams in the same `state` give the same bits. A draw is the upper bits of a word of its own; draws of at
+    most 8 bits are those of bytes, four of which share a word.
     """
 
     def __init__(self, seed: int) -> None:
@@ -142,12 +146,14 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
     return Draw(0, 0, given=stream)
 
 
-def random_words(draw: Draw, start: int, stop: int) -> NDArray[np.uint32]:
-    """The words of the elements from start to stop, where start is a multiple of 4."""
+def random_words(draw: Draw, start: int, stop: int, bits: int = 32) -> NDArray[np.uint32 | np.uint8]:
+    """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16."""
+    share = 4 if bits <= SHORT else 1
     # Words come in fours; a short last block leaves some of them unused.
-    words = scratch("words", (stop - start + 3) // 4 * 4, np.uint32)
-    machine_of(words).loops.random.fill_words(words, start, draw.call, draw.stage, np.uint64(draw.seed))
-    return words[: stop - start]
+    count = -(-(stop - start) // (4 * share)) * 4
+    words = scratch("words", count, np.uint32)
+    machine_of(words).loops.random.fill_words(words, start // share, draw.call, draw.stage, np.uint64(draw.seed))
+    return (words.view(np.uint8) if share == 4 else words)[: stop - start]
 
 
 def _integer_below(limit: int, value: Any, what: str) -> int:

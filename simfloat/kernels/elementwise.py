@@ -27,6 +27,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, is_extreme
 from simfloat.kernels.plain import one_nan
+from simfloat.kernels.random import as_word
 
 BLOCK = 2048
 
@@ -92,7 +93,7 @@ def paired_loop(wide):
             drawn = part(words, words_repeated, start, stop)
             for i in range(block.size):
                 high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                block[i] = one_nan(round_pair(high, low, exponent, drawn[i], grid))
+                block[i] = one_nan(round_pair(high, low, exponent, as_word(drawn[i]), grid))
 
     return loop
 

@@ -12,8 +12,9 @@ import numpy as np
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import negative
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.random import counter_of
-from simfloat.kernels.steps import KINDS, fill_draws
+from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
+from simfloat.kernels.steps import KINDS
 
 COLUMNS, DEPTH = 512, 16
 STAGES = 5
@@ -33,31 +34,37 @@ def kahan_step(product, add):
     return step
 
 
-def kahan(step, words, thresholds):
-    """The loop for steps that draw words, or thresholds, or nothing."""
+def kahan(step, drawing):
+    """The loop for steps that draw, or not, or (None) as the grid says."""
 
     @kernel
     def loop(a, b, out, numbers, sign, pair, place, seed):
         grid, counter = unpack(numbers), counter_of(place)
-        draws = thresholds or (words and grid.random_step != 0.0)
-        drawn = np.zeros((STAGES, 4, COLUMNS))
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
+        words, terms, depth = np.zeros((STAGES, ROWS, COLUMNS), np.uint32), a.shape[1], DEPTH
+        if draws:
+            depth = steps_of_rows(short)
         rests = np.zeros_like(out)
         for left in range(0, out.shape[1], COLUMNS):
             right = min(left + COLUMNS, out.shape[1])
-            for first in range(0, a.shape[1], DEPTH):
+            for first in range(0, terms, depth):
+                last = min(first + depth, terms)
                 for i in range(out.shape[0]):
                     sums, rest = out[i, left:right], rests[i, left:right]
-                    for k in range(first, min(first + DEPTH, a.shape[1])):
-                        if draws and k % 4 == 0:
-                            for stage in range(STAGES):
-                                fill_draws(drawn[stage], right - left, counter, i, left, k, stage, seed, grid, words)
-                        x, row, w = a[i, k], b[k, left:right], drawn[:, k % 4]
+                    if draws:
+                        for stage in range(STAGES):
+                            fill_rows(words[stage], sums.size, counter, i, left, first, last, stage, seed, short)
+                    for k in range(first, last):
+                        x, row, line, lift = a[i, k], b[k, left:right], line_of(k, short), lift_of(k, short)
+                        w0, w1, w2 = words[0, line], words[1, line], words[2, line]
+                        w3, w4 = words[3, line], words[4, line]
                         for j in range(sums.size):
-                            draw = w[0, j], w[1, j], w[2, j], w[3, j], w[4, j]
-                            sums[j], rest[j] = step(sums[j], rest[j], x, row[j], grid, sign, pair, *draw)
+                            s, p, y = lifted(w0[j], lift), lifted(w1[j], lift), lifted(w2[j], lift)
+                            d, c = lifted(w3[j], lift), lifted(w4[j], lift)
+                            sums[j], rest[j] = step(sums[j], rest[j], x, row[j], grid, sign, pair, s, p, y, d, c)
 
     return loop
 
 
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
-loops = {name: kahan(kahan_step(kind.product, kind.add), kind.words, kind.thresholds) for name, kind in KINDS.items()}
+loops = {name: kahan(kahan_step(kind.product, kind.add), kind.draws) for name, kind in KINDS.items()}

@@ -69,6 +69,16 @@ def floor(x):
     return np.floor(x)
 
 
+def left(x, count):
+    """An unsigned integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
+    return type(x)(int(x) << int(count) & (1 << 8 * x.itemsize) - 1)
+
+
+def right(x, count):
+    """The same to the right."""
+    return type(x)(int(x) >> int(count))
+
+
 def is_extreme(x):
     """Whether a product, quotient or error term of finite nonzero operands like `x` may leave float64's range."""
     magnitude = abs(x)
@@ -87,6 +97,22 @@ def _llvm_fma(typing_context, a, b, c):
         return builder.fma(*arguments)
 
     return a(a, a, a), generate
+
+
+def _llvm_shift(operation):
+    """A shift within the type of the integer; `operation` is the builder's method of that name."""
+
+    @intrinsic
+    def shift(typing_context, x, count):
+        def generate(context, builder, signature, arguments):
+            return getattr(builder, operation)(*arguments)
+
+        return x(x, x), generate
+
+    return shift
+
+
+_llvm_left, _llvm_right = _llvm_shift("shl"), _llvm_shift("lshr")
 
 
 def _llvm_unary(name):
@@ -114,6 +140,16 @@ def _truncate(x):
 @overload(floor, jit_options={"forceinline": True})
 def _floor(x):
     return lambda x: _llvm_floor(x)
+
+
+@overload(left, jit_options={"forceinline": True})
+def _left(x, count):
+    return lambda x, count: _llvm_left(x, count)
+
+
+@overload(right, jit_options={"forceinline": True})
+def _right(x, count):
+    return lambda x, count: _llvm_right(x, count)
 
 
 @overload(binade, jit_options={"forceinline": True})

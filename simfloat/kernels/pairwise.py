@@ -13,76 +13,101 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel
-from simfloat.kernels.random import counter_of
-from simfloat.kernels.steps import KINDS, fill_draws
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
+from simfloat.kernels.steps import KINDS
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128
 GROUP = 4
 
 
-def pairwise(product, add, words, thresholds):
-    """The loop for steps that draw words, or thresholds, or nothing."""
+def adding_four(product, add):
+    """The sum of four products for every column: the lowest two levels of the tree."""
+
+    @scalar
+    def four(node, x, rows, left, p, s, k, short, grid, sign, pair):
+        right = left + node.size
+        x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
+        r0, r1, r2, r3 = rows[0, left:right], rows[1, left:right], rows[2, left:right], rows[3, left:right]
+        line0, line1, line2, line3 = (
+            line_of(k, short),
+            line_of(k + 1, short),
+            line_of(k + 2, short),
+            line_of(k + 3, short),
+        )
+        lift0, lift1, lift2, lift3 = (
+            lift_of(k, short),
+            lift_of(k + 1, short),
+            lift_of(k + 2, short),
+            lift_of(k + 3, short),
+        )
+        p_words0, p_words1, p_words2, p_words3 = p[line0], p[line1], p[line2], p[line3]
+        s_words1, s_words2, s_words3 = s[line1], s[line2], s[line3]
+        for j in range(node.size):
+            p0 = product(x0, r0[j], grid, sign, pair, lifted(p_words0[j], lift0))
+            p1 = product(x1, r1[j], grid, sign, pair, lifted(p_words1[j], lift1))
+            p2 = product(x2, r2[j], grid, sign, pair, lifted(p_words2[j], lift2))
+            p3 = product(x3, r3[j], grid, sign, pair, lifted(p_words3[j], lift3))
+            s1 = add(p0, p1, grid, sign, pair, lifted(s_words1[j], lift1))
+            s3 = add(p2, p3, grid, sign, pair, lifted(s_words3[j], lift3))
+            node[j] = add(s1, s3, grid, sign, pair, lifted(s_words2[j], lift2))
+
+    return four
+
+
+def pairwise(product, add, four, drawing):
+    """The loop for steps that draw, or not, or (None) as the grid says.
+
+    The first word of a group is that of the sum which has the group as its right part: it waits beside it on the stack.
+    """
 
     @kernel
     def loop(a, b, out, numbers, sign, pair, place, seed):
         grid, counter = unpack(numbers), counter_of(place)
-        draws = thresholds or (words and grid.random_step != 0.0)
-        stack, starts = np.empty((40, COLUMNS), out.dtype), np.empty(40, np.int64)
-        s, p = np.zeros((GROUP, COLUMNS)), np.zeros((GROUP, COLUMNS))
-        terms = a.shape[1]
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
+        stack, waiting = np.empty((40, COLUMNS), out.dtype), np.zeros((40, COLUMNS), np.uint32)
+        s, p = np.zeros((ROWS, COLUMNS), np.uint32), np.zeros((ROWS, COLUMNS), np.uint32)
+        terms, together = a.shape[1], steps_of_rows(short)
         grouped = terms - terms % GROUP
         for left in range(0, out.shape[1], COLUMNS):
-            right = min(left + COLUMNS, out.shape[1])
-            columns = right - left
+            columns = min(COLUMNS, out.shape[1] - left)
             for i in range(out.shape[0]):
                 depth, k = 0, 0
                 while True:
                     # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
-                    complete = -1
-                    if k < terms:
-                        node, starts[depth] = stack[depth], k
-                        if draws and k <= grouped:
-                            fill_draws(s, columns, counter, i, left, k, 0, seed, grid, words)
-                            fill_draws(p, columns, counter, i, left, k, 1, seed, grid, words)
+                    complete, node, line, lift = -1, stack[depth, :columns], line_of(k, short), lift_of(k, short)
+                    if draws and k < terms:
+                        if k % together == 0:
+                            last = min(k + together, terms)
+                            fill_rows(s, columns, counter, i, left, k, last, 0, seed, short)
+                            fill_rows(p, columns, counter, i, left, k, last, 1, seed, short)
+                        for j in range(columns):
+                            waiting[depth, j] = lifted(s[line, j], lift)
                     if k < grouped:
-                        x0, x1, x2, x3 = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-                        r0, r1, r2, r3 = (
-                            b[k, left:right],
-                            b[k + 1, left:right],
-                            b[k + 2, left:right],
-                            b[k + 3, left:right],
-                        )
-                        for j in range(r0.size):
-                            p0 = product(x0, r0[j], grid, sign, pair, p[0, j])
-                            p1 = product(x1, r1[j], grid, sign, pair, p[1, j])
-                            p2 = product(x2, r2[j], grid, sign, pair, p[2, j])
-                            p3 = product(x3, r3[j], grid, sign, pair, p[3, j])
-                            s1 = add(p0, p1, grid, sign, pair, s[1, j])
-                            s3 = add(p2, p3, grid, sign, pair, s[3, j])
-                            node[j] = add(s1, s3, grid, sign, pair, s[2, j])
+                        four(node, a[i, k : k + GROUP], b[k : k + GROUP], left, p, s, k, short, grid, sign, pair)
                         depth, complete, k = depth + 1, k // GROUP, k + GROUP
                     elif k < terms:
-                        row = b[k, left:right]
+                        row, words = b[k, left : left + columns], p[line]
                         for j in range(columns):
-                            node[j] = product(a[i, k], row[j], grid, sign, pair, p[k - grouped, j])
+                            node[j] = product(a[i, k], row[j], grid, sign, pair, lifted(words[j], lift))
                         depth, complete, k = depth + 1, k - grouped, k + 1
                     while depth > 1 and complete & 1:
                         depth, complete = depth - 1, complete >> 1
-                        lower, upper, start = stack[depth - 1], stack[depth], starts[depth]
-                        if draws:
-                            fill_draws(s, columns, counter, i, left, start, 0, seed, grid, words)
-                        drawn = s[start & 3]
+                        lower, upper, words = stack[depth - 1], stack[depth], waiting[depth]
                         for j in range(columns):
-                            lower[j] = add(lower[j], upper[j], grid, sign, pair, drawn[j])
+                            lower[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
                     if complete < 0:
                         break
                 if terms > 0:
-                    out[i, left:right] = stack[0, :columns]
+                    out[i, left : left + columns] = stack[0, :columns]
 
     return loop
 
 
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
-loops = {kind: pairwise(*functions) for kind, functions in KINDS.items()}
+loops = {
+    name: pairwise(kind.product, kind.add, adding_four(kind.product, kind.add), kind.draws)
+    for name, kind in KINDS.items()
+}

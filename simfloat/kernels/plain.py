@@ -21,15 +21,15 @@ from simfloat.kernels.machine import binade, fma
 def nearest(x, grid):
     """Round to nearest even."""
     magnitude = abs(x)
-    return _in_range_quickly(x, _nearest(magnitude, _power(magnitude, grid), grid), grid)
+    return in_range_quickly(x, _nearest(magnitude, power_below(magnitude, grid), grid), grid)
 
 
 @scalar
 def directed(x, grid):
     """Round toward zero or an infinity, or to nearest with ties away."""
     magnitude = abs(x)
-    power = _power(magnitude, grid)
-    lower = _lower(magnitude, power, grid)
+    power = power_below(magnitude, grid)
+    lower = lower_neighbour(magnitude, power, grid)
     rest = magnitude - lower
     part = grid.away_negative if x < 0.0 else grid.away_positive
     spacing = power * grid.epsilon
@@ -40,41 +40,11 @@ def directed(x, grid):
 def to_odd(x, grid):
     """Round to the neighbour with an odd significand."""
     magnitude = abs(x)
-    power = _power(magnitude, grid)
-    lower = _lower(magnitude, power, grid)
+    power = power_below(magnitude, grid)
+    lower = lower_neighbour(magnitude, power, grid)
     # Of two neighbours the even one is the nearest multiple of two spacings.
     is_even = _nearest(magnitude, power + power, grid) == lower
     return _in_range(x, fma(power, grid.epsilon, lower) if (magnitude > lower) & is_even else lower, grid)
-
-
-@scalar
-def stochastic(x, word, grid):
-    """Round up or down at random; `word` holds 32 random bits, of which the upper ones are used."""
-    return stochastic_from(x, threshold(word, grid), grid)
-
-
-@scalar
-def stochastic_from(x, part, grid):
-    """Round away from zero what lies at least `part` of its binade above its lower neighbour."""
-    magnitude = abs(x)
-    power = _power(magnitude, grid)
-    lower = _lower(magnitude, power, grid)
-    rounded = fma(power, grid.epsilon, lower) if magnitude - lower >= part * power else lower
-    return _in_range_quickly(x, rounded, grid)
-
-
-@scalar
-def threshold(word, grid):
-    """The part of its binade from which on a number above its lower neighbour is rounded away from zero.
-
-    The draw is the upper bits of `word`; the larger it is, the lower the threshold, in all three variants of P3109. A
-    threshold has at most 33 bits, which float64 holds with room for one more: under variant C an odd draw must be
-    exceeded, not met, because a distance that lies half a step below it counts as the even step below. With the last
-    bit of float64 set no distance meets the threshold.
-    """
-    draw = (np.uint64(word) & np.uint64(0xFFFFFFFF)) >> np.uint64(grid.random_shift)
-    part = fma(-np.float64(draw), grid.random_step, grid.random_start)
-    return np.uint64(np.float64(part).view(np.uint64) | (draw & np.uint64(grid.random_strict))).view(np.float64)
 
 
 @scalar
@@ -84,7 +54,7 @@ def one_nan(x):
 
 
 @scalar
-def _power(magnitude, grid):
+def power_below(magnitude, grid):
     """The power of two that spacing and anchor are multiples of: the binade's, from the first to the last."""
     return min(max(binade(magnitude), grid.min_normal), grid.top)
 
@@ -96,7 +66,7 @@ def _nearest(magnitude, power, grid):
 
 
 @scalar
-def _lower(magnitude, power, grid):
+def lower_neighbour(magnitude, power, grid):
     """The multiple of the spacing at or below a magnitude."""
     near = _nearest(magnitude, power, grid)
     return fma(-power, grid.epsilon, near) if near > magnitude else near
@@ -112,7 +82,7 @@ def _in_range(x, rounded, grid):
 
 
 @scalar
-def _in_range_quickly(x, rounded, grid):
+def in_range_quickly(x, rounded, grid):
     """The same for modes in which either sign overflows to what an infinity becomes."""
     rounded = grid.overflow_positive if rounded > grid.max else rounded
     return math.copysign(rounded, x) + grid.zero

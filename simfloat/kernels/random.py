@@ -8,6 +8,9 @@ is the key. The counter is (element, step / 4, call, stage), so that any thread 
 * step: the k of a sum, whose word is step % 4;
 * call: the number that the stream gave to the call;
 * stage: which rounding of the call draws; 0 is the result itself.
+
+A draw is the upper bits of its word; one of at most 8 bits, of its byte: four draws share a word. Where a longer draw
+is that of step (or element) n, a short one takes byte n % 4, the lowest first, of the word of n / 4.
 """
 
 from __future__ import annotations
@@ -15,6 +18,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numba import types
+from numba.extending import overload
 
 from simfloat.kernels.jit import kernel, reader, scalar
 
@@ -60,6 +65,10 @@ def words_at(element, step, call, stage, seed):
     return philox(element & LOW, step >> U64(2), call & LOW, high, seed & LOW, seed >> HALF)
 
 
+#: Rows of words that are made at once for the steps of a sum.
+ROWS = 16
+
+
 class Counter(NamedTuple):
     """Where the sums of a tile find their random words; all integers."""
 
@@ -68,7 +77,7 @@ class Counter(NamedTuple):
     column_step: int  # and to the one on its right
     call: int
     stage: int  # of the accumulator's first rounding
-    step: int  # of the tile's first product, a multiple of 4
+    step: int  # of the tile's first product, a multiple of 4, or of 16 for draws that are bytes
 
 
 #: The counter in an array of int64.
@@ -82,9 +91,77 @@ def element_at(counter, i, j):
 
 
 @scalar
-def words_of_sum(counter, element, step, stage, seed):
-    """The words of the four steps from `step` on of a sum, for the rounding `stage` of those that a step makes."""
-    return words_at(element, U64(counter.step + step), U64(counter.call), U64(counter.stage + stage), seed)
+def are_bytes(grid):
+    """Whether the draws of a stochastic mode are bytes."""
+    return grid.random_shift >= 24.0
+
+
+@scalar
+def words_of_sum(counter, element, row, stage, seed):
+    """The four words from the row `row` on of a sum, for the rounding `stage` of those that a step makes."""
+    return words_at(element, U64(row), U64(counter.call), U64(counter.stage + stage), seed)
+
+
+@scalar
+def steps_of_rows(short):
+    """The steps whose draws are in ROWS words."""
+    return 4 * ROWS if short else ROWS
+
+
+@scalar
+def row_of(step, short):
+    """The word that holds a step's draw."""
+    return step >> 2 if short else step
+
+
+@scalar
+def line_of(step, short):
+    """The row of that word."""
+    return row_of(step, short) % ROWS
+
+
+@scalar
+def lift_of(step, short):
+    """By how many bits that word is shifted left for the draw to be on top."""
+    return np.uint32(24 - 8 * (step & 3)) if short else np.uint32(0)
+
+
+@scalar
+def fill_rows(words, columns, counter, i, first_column, first, last, stage, seed, short):
+    """The words of the steps from `first` on, a multiple of steps_of_rows, to before `last`, for a row of elements.
+
+    Two times four at once: each is a chain of ten rounds that wait for each other.
+    """
+    start, column_step = element_at(counter, i, first_column), U64(counter.column_step)
+    above = row_of(counter.step + first, short)
+    for row in range(0, row_of(last - 1 - first, short) + 1, 8):
+        w0, w1, w2, w3, w4, w5, w6, w7 = (
+            words[row],
+            words[row + 1],
+            words[row + 2],
+            words[row + 3],
+            words[row + 4],
+            words[row + 5],
+            words[row + 6],
+            words[row + 7],
+        )
+        element = start
+        for j in range(columns):
+            w0[j], w1[j], w2[j], w3[j] = words_of_sum(counter, element, above + row, stage, seed)
+            w4[j], w5[j], w6[j], w7[j] = words_of_sum(counter, element, above + row + 4, stage, seed)
+            element += column_step
+
+
+def as_word(draw):
+    """A word, or a byte as the top of one."""
+    return np.uint32(np.uint32(draw) << np.uint32(24)) if isinstance(draw, np.uint8) else draw
+
+
+@overload(as_word, jit_options={"forceinline": True})
+def _as_word(draw):
+    if draw == types.uint8:
+        return lambda draw: np.uint32(np.uint32(draw) << np.uint32(24))
+    return lambda draw: draw
 
 
 @kernel

@@ -1,17 +1,20 @@
 """Loops that round arrays.
 
-Every loop takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read `words`.
+Every loop takes (x, words, out, numbers), so that a plan can hold any of them; only random ones read `words`, which
+are words or bytes (see `random.as_word`).
 """
 
 from __future__ import annotations
 
 import numpy as np
 
+from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel
-from simfloat.kernels.plain import directed, nearest, one_nan, stochastic, to_odd
+from simfloat.kernels.plain import directed, nearest, one_nan, to_odd
+from simfloat.kernels.random import as_word
 
 
 @kernel
@@ -67,7 +70,7 @@ def round_stochastic(x, words, out, numbers):
     """Round each element by its random word, for plain grids."""
     grid = unpack(numbers)
     for i in range(x.size):
-        out[i] = one_nan(stochastic(np.float64(x[i]), words[i], grid))
+        out[i] = one_nan(stochastic(np.float64(x[i]), as_word(words[i]), grid))
 
 
 @kernel
@@ -76,4 +79,4 @@ def round_general(x, words, out, numbers):
     grid = unpack(numbers)
     step = np.int64(words.size == x.size)
     for i in range(x.size):
-        out[i] = one_nan(general(np.float64(x[i]), words[i * step], grid))
+        out[i] = one_nan(general(np.float64(x[i]), as_word(words[i * step]), grid))

@@ -17,17 +17,31 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma
-from simfloat.kernels.random import counter_of, element_at, words_of_sum
+from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.random import (
+    ROWS,
+    are_bytes,
+    counter_of,
+    element_at,
+    fill_rows,
+    lift_of,
+    line_of,
+    row_of,
+    steps_of_rows,
+    words_of_sum,
+)
 from simfloat.kernels.steps import (
     KINDS,
     converted_odd_add,
-    fill_draws,
     native_product,
     round_wide,
     wide_product,
 )
 
 COLUMNS, DEPTH = 512, 16
+
+#: The kinds that draw; the last one differs where products are rounded.
+DRAWING = ("random", "drawn", "drawn_odd", "drawn_sums")
 NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
@@ -121,22 +135,23 @@ def sequential_random(product, add, rounds_products):
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, place, seed):
         grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
-        draws, product_draws = np.empty((4, COLUMNS)), np.empty((4, COLUMNS))
+        short, terms = are_bytes(grid), a.shape[1]
+        words, product_words = np.empty((ROWS, COLUMNS), np.uint32), np.empty((ROWS, COLUMNS), np.uint32)
         for left in range(0, out.shape[1], COLUMNS):
             right = min(left + COLUMNS, out.shape[1])
             for i in range(out.shape[0]):
                 sums = out[i, left:right]
-                for first in range(0, a.shape[1], 4):
-                    fill_draws(draws, sums.size, counter, i, left, first, 0, seed, grid, False)
+                for first in range(0, terms, steps_of_rows(short)):
+                    last = min(first + steps_of_rows(short), terms)
+                    fill_rows(words, sums.size, counter, i, left, first, last, 0, seed, short)
                     if rounds_products:
-                        fill_draws(product_draws, sums.size, counter, i, left, first, 1, seed, products, False)
-                    for k in range(first, min(first + 4, a.shape[1])):
-                        x, row, drawn, drawn_products = a[i, k], b[k, left:right], draws[k % 4], product_draws[k % 4]
+                        fill_rows(product_words, sums.size, counter, i, left, first, last, 1, seed, short)
+                    for k in range(first, last):
+                        x, row, line, lift = a[i, k], b[k, left:right], line_of(k, short), lift_of(k, short)
+                        drawn, drawn_products = words[line], product_words[line]
                         for j in range(sums.size):
-                            p = x * row[j]
-                            if rounds_products:
-                                p = product(x, row[j], products, 1.0, False, drawn_products[j])
-                            sums[j] = add(sums[j], p, grid, 1.0, False, drawn[j])
+                            p = product(x, row[j], products, 1.0, False, lifted(drawn_products[j], lift))
+                            sums[j] = add(sums[j], p, grid, 1.0, False, lifted(drawn[j], lift))
 
     return loop
 
@@ -145,18 +160,21 @@ def sequential_random(product, add, rounds_products):
 def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
     """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
     grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
+    draws, short = grid.random_step != 0.0, are_bytes(grid)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
             for k in range(a.shape[1]):
-                if k % 4 == 0 and grid.random_step != 0.0:
-                    words = words_of_sum(counter, element, k, 0, seed)
-                    product_words = words_of_sum(counter, element, k, 1, seed)
+                row, lift = row_of(counter.step + k, short), lift_of(k, short)
+                if draws and row % 4 == 0 and (k % 4 == 0 or not short):
+                    words = words_of_sum(counter, element, row, 0, seed)
+                    product_words = words_of_sum(counter, element, row, 1, seed)
                 x, y = np.float64(a[i, k]), np.float64(b[k, j])
                 if rounds_products:
-                    x, y = wide_product(x, y, products, sign, pair, product_words[k % 4]), 1.0
+                    word = lifted(np.uint32(product_words[row % 4]), lift)
+                    x, y = wide_product(x, y, products, sign, pair, word), 1.0
                 high, low, exponent = fma_wide(x, y, total, sign)
-                total = round_wide(high, low, exponent, grid, pair, words[k % 4])
+                total = round_wide(high, low, exponent, grid, pair, lifted(np.uint32(words[row % 4]), lift))
             out[i, j] = total
 
 
@@ -179,8 +197,5 @@ steps |= {"fused_native": _chain(fma), "unfused_native": sequential(*KINDS["nati
 steps |= {"fused_halves": _chain(fma_halves), "unfused_halves": sequential(*KINDS["halves"][:2])}
 
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
-random_steps = {
-    f"{fusion}_{kind}": sequential_random(*KINDS[f"random_{kind}"][:2], fusion == "unfused")
-    for fusion in ("fused", "unfused")
-    for kind in ("plain", "odd")
-}
+random_steps = {f"fused_{kind}": sequential_random(native_product, KINDS[kind].add, False) for kind in DRAWING[:3]}
+random_steps |= {f"unfused_{kind}": sequential_random(*KINDS[kind][:2], True) for kind in DRAWING}

@@ -9,8 +9,9 @@ exact result rounded once. They differ in what they must take care of:
 * converted and converted_odd: the same in float32 for FP16, to which the hardware rounds (`target.CONVERTS_FP16`);
 * halves: the hardware's own arithmetic on images of FP16 numbers (`target.COMPUTES_FP16`);
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
-* random_plain and random_odd: stochastic modes of few bits, without and with moving sums to odd; `draw` is the
-  threshold of a random word;
+* random: stochastic modes; sums are moved to odd; `draw` is a random word;
+* drawn and drawn_odd: the same where numbers can be rounded in their images (see `drawn`), sums as they are or moved to
+  odd; drawn_sums where that goes for sums only;
 * wide: any operands, grid and mode, without haste; `draw` is the word, and `pair` tells that results need more bits
   than float64 shows, for a long draw or below its smallest number.
 """
@@ -22,11 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.kernels import halves
+from simfloat.kernels.drawn import drawn, stochastic
 from simfloat.kernels.exact import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
 from simfloat.kernels.general import general, in_range, round_pair
 from simfloat.kernels.jit import outlined, scalar
-from simfloat.kernels.plain import directed, nearest, stochastic_from, threshold, to_odd
-from simfloat.kernels.random import element_at, words_of_sum
+from simfloat.kernels.plain import directed, nearest, to_odd
 
 
 @scalar
@@ -116,19 +117,31 @@ def to_odd_add(a, b, grid, sign, pair, draw):
 @scalar
 def random_product(x, y, grid, sign, pair, draw):
     """A product that the carrier holds, rounded at random."""
-    return stochastic_from(x * y, draw, grid)
+    return stochastic(x * y, draw, grid)
 
 
 @scalar
 def random_add(a, b, grid, sign, pair, draw):
-    """A sum rounded at random where a draw cannot tell the carrier's sum from the exact one."""
-    return stochastic_from(a + b, draw, grid)
+    """A sum rounded at random, moved to odd first."""
+    return stochastic(odd_sum(a, b), draw, grid)
 
 
 @scalar
-def random_odd_add(a, b, grid, sign, pair, draw):
-    """A sum rounded at random, moved to odd first."""
-    return stochastic_from(odd_sum(a, b), draw, grid)
+def drawn_product(x, y, grid, sign, pair, draw):
+    """A product that the carrier holds, rounded at random in its image."""
+    return drawn(x * y, draw, grid)
+
+
+@scalar
+def drawn_add(a, b, grid, sign, pair, draw):
+    """A sum rounded at random in its image, where a draw cannot tell the carrier's sum from the exact one."""
+    return drawn(a + b, draw, grid)
+
+
+@scalar
+def drawn_odd_add(a, b, grid, sign, pair, draw):
+    """A sum rounded at random in its image, moved to odd first."""
+    return drawn(odd_sum(a, b), draw, grid)
 
 
 # Not inlined: a loop holds several of them.
@@ -159,12 +172,11 @@ def wide_add(a, b, grid, sign, pair, draw):
 
 
 class Kind(NamedTuple):
-    """What a loop closes over for a kind of step: its two functions, and whether it draws words, or thresholds."""
+    """What a loop closes over for a kind of step: its two functions, and whether it draws."""
 
     product: Any
     add: Any
-    words: bool = False
-    thresholds: bool = False
+    draws: bool | None = False  # None: as the grid says
 
 
 KINDS = {
@@ -173,23 +185,11 @@ KINDS = {
     "odd": Kind(nearest_product, odd_add),
     "directed": Kind(directed_product, directed_add),
     "to_odd": Kind(to_odd_product, to_odd_add),
-    "random_plain": Kind(random_product, random_add, thresholds=True),
-    "random_odd": Kind(random_product, random_odd_add, thresholds=True),
-    "wide": Kind(wide_product, wide_add, words=True),
+    "random": Kind(random_product, random_add, True),
+    "drawn": Kind(drawn_product, drawn_add, True),
+    "drawn_odd": Kind(drawn_product, drawn_odd_add, True),
+    "drawn_sums": Kind(random_product, drawn_odd_add, True),
+    "wide": Kind(wide_product, wide_add, None),
     "converted": Kind(converted_product, converted_add),
     "halves": Kind(halves_product, halves_add),
 }
-
-
-@scalar
-def fill_draws(draws, columns, counter, i, left, step, stage, seed, grid, words):
-    """The draws of the steps step to step + 3 at a row of elements, as words or else as thresholds."""
-    element, column_step = element_at(counter, i, left), np.uint64(counter.column_step)
-    for j in range(columns):
-        w0, w1, w2, w3 = words_of_sum(counter, element, step, stage, seed)
-        if words:
-            draws[0, j], draws[1, j], draws[2, j], draws[3, j] = w0, w1, w2, w3
-        else:
-            draws[0, j], draws[1, j] = threshold(w0, grid), threshold(w1, grid)
-            draws[2, j], draws[3, j] = threshold(w2, grid), threshold(w3, grid)
-        element += column_step

@@ -90,11 +90,13 @@ def blocked_dot(
 
 
 def steps(accumulator: Any, terms: int) -> int:
-    """How many steps of each stage a sum of so many products reserves: whole fours, and runs do not share them."""
+    """How many steps of each stage a sum of so many products reserves: whole fours of words, and runs share none."""
+    together = 16 if any(0 < rounding.bits <= 8 for rounding in accumulator.roundings) else 4
     if not isinstance(accumulator, type(BLOCKED)):
-        return -(-terms // 4) * 4
+        return -(-terms // together) * together
     runs = -(-terms // accumulator.size)
-    return max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
+    most = max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
+    return -(-most // together) * together
 
 
 def dot(

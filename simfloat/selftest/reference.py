@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 import numpy as np
@@ -47,8 +47,14 @@ def operate(operation: str, format: Format, rounding: Rounding, *operands: float
 
 def draws(count: int, rounding: Rounding, seed: int = 0, call: int = 0) -> list[int]:
     """The integers R that a plain stochastic call uses for its elements, by the definition of the random words."""
-    words = [words_at_python(i // 4, 0, call, 0, seed)[i % 4] for i in range(count)]
-    return [word >> (32 - rounding.bits) for word in words]
+    return [draw_at(rounding, i, lambda n: words_at_python(n // 4, 0, call, 0, seed)[n % 4]) for i in range(count)]
+
+
+def draw_at(rounding: Rounding, place: int, word: Callable[[int], int]) -> int:
+    """The draw of an element or a step, from the word of that number; up to 8 bits from a byte, four to a word."""
+    if rounding.bits > 8:
+        return word(place) >> (32 - rounding.bits)
+    return (word(place // 4) >> 8 * (place % 4) & 255) >> (8 - rounding.bits)
 
 
 def words_at_python(element: int, step: int, call: int, stage: int, seed: int) -> list[int]:
@@ -87,7 +93,7 @@ def step_draw(rounding: Rounding, element: int, step: int, seed: int, call: int,
     """The integer R of a step of a stochastic sum; 0 for other modes."""
     if not rounding.is_stochastic:
         return 0
-    return words_at_python(element, step, call, stage, seed)[step % 4] >> (32 - rounding.bits)
+    return draw_at(rounding, step, lambda n: words_at_python(element, n, call, stage, seed)[n % 4])
 
 
 def _plain(x: float) -> bool:

@@ -1,5 +1,7 @@
 """Sequential sums: every carrier and step against exact fractions, where they are hardest."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from simfloat.accumulate.known import Problem, known_of
 from simfloat.kernels import target
 from simfloat.selftest.golden import COUNTING, HARMONIC
 from simfloat.selftest.numbers import hard_operands
+from simfloat.selftest.orders import dot, matrix
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
@@ -179,13 +182,26 @@ def test_plain_sums_are_drawn_from_where_they_show_all_that_a_draw_reads(rng):
         accumulator = sf.sequential(format, rounding=rounding, products=products)
         return accumulator.engine(Problem(known_of(x), known_of(x), 64, format)).step
 
-    assert step(half, sf.FP16, sf.stochastic(), sf.FP16) == "unfused_plain"
-    assert step(brain, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_plain"
+    assert step(half, sf.FP16, sf.stochastic(), sf.FP16) == "unfused_drawn"
+    assert step(brain, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_drawn"
     spread = brain * 2.0 ** rng.integers(-40, 1, brain.shape)
-    assert step(spread, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_plain"
-    assert step(spread, sf.BF16, sf.stochastic(32, "A"), sf.BF16) == "unfused_odd"
-    assert step(eight, sf.FP16, sf.stochastic()) == "fused_plain"
-    assert step(spread, sf.BF16, sf.stochastic()) == "fused_odd"
+    assert step(spread, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_drawn"
+    assert step(spread, sf.BF16, sf.stochastic(32, "A"), sf.BF16) == "unfused_drawn_odd"
+    assert step(eight, sf.FP16, sf.stochastic()) == "fused_drawn"
+    assert step(spread, sf.BF16, sf.stochastic()) == "fused_drawn_odd"
+    tiny = brain * 2.0**-100
+    assert step(tiny, sf.BF16, sf.stochastic()) == "fused_random", "not exact beside the smallest normal number"
+
+
+def test_short_draws_are_made_in_float32(rng):
+    x = rng.standard_normal((64, 64))
+    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
+    short = sf.stochastic(8)
+    assert carrier_of(eight, eight, sf.FP16, rounding=short) == ("float32", "fused_drawn_odd")
+    assert carrier_of(brain, brain, sf.BF16, rounding=short) == ("float32", "fused_drawn_odd")
+    assert carrier_of(half, half, sf.FP16, rounding=short, products=sf.FP16) == ("float32", "unfused_drawn_sums")
+    assert carrier_of(brain, brain, sf.BF16, rounding=short, products=sf.BF16) == ("float32", "unfused_drawn_odd")
+    assert carrier_of(half, half, sf.FP16, rounding=sf.stochastic(12))[0] == "float64"
 
 
 @pytest.mark.parametrize("variant", "ABC")
@@ -213,3 +229,34 @@ def test_formats_beyond_the_proof_are_refused():
         sf.sequential(sf.FP64, rounding=sf.toward_zero)
     with pytest.raises(ValueError, match="precision 52"):
         sf.sequential(sf.FP32, products=sf.Format(11, 51))
+
+
+@pytest.mark.parametrize(
+    "bits, variant", [(1, "B"), (4, "A"), (8, "A"), (8, "B"), (8, "C"), (11, "C"), (14, "C"), (24, "B")]
+)
+@pytest.mark.parametrize("inputs", [sf.FP16, sf.BF16, sf.E4M3], ids=str)
+def test_draws_of_any_length_follow_the_definition(inputs, bits, variant, rng):
+    rounding = sf.stochastic(bits, variant)
+    a, b = hard_operands(rng, inputs, 2, 22, 3)
+    for format in (sf.FP16, sf.BF16, sf.E5M2):
+        small = sf.round(a * 2.0 ** (format.emin // 2), inputs)
+        for left in (a.astype(np.float32), small):
+            check(left, b.astype(left.dtype), format, rounding)
+            check(left, b.astype(left.dtype), format, rounding, products=format)
+            for accumulate in (sf.pairwise(format, rounding), sf.kahan(format, rounding)):
+                got = sf.matmul(left, b, accumulate=accumulate, stream=sf.BitStream(4))
+                want = matrix(left, b, lambda x, y, i, by=accumulate: dot(by, x, y, element=i, seed=4))
+                assert_bits(got, want)
+
+
+@pytest.mark.parametrize("bits", [8, 32])
+def test_no_draw_turns_a_nan_or_an_infinity_into_a_number(bits):
+    a = np.ones((1, 64), np.float32)
+    for special in np.array([0xFFFFFFFF, 0x7FFFFFFF, 0x7F800000, 0xFF800000], np.uint32).view(np.float32):
+        a[0, 5] = special
+        for format in (sf.FP16, sf.BF16, sf.E4M3):
+            for make in (sf.sequential, partial(sf.sequential, products=format), sf.pairwise):
+                accumulate = make(format, rounding=sf.stochastic(bits))
+                got = sf.matmul(a, np.ones((64, 40), np.float32), accumulate=accumulate, stream=sf.BitStream(1))
+                want = np.nan if np.isnan(special) or not format.has_infinity else special
+                assert_bits(got, np.broadcast_to(want, got.shape))

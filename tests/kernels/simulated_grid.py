@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from numba import cuda
 
-from simfloat.kernels import exact, fused, general, grid, matrix_units, plain, random, steps
+from simfloat.kernels import drawn, exact, fused, general, grid, matrix_units, plain, random, steps
 from simfloat.kernels.functions import power, trigonometric
 
 
@@ -18,7 +18,7 @@ def compute(a, b, c, numbers, out):
         out[0, i] = plain.one_nan(plain.nearest(exact.add_odd(a[i], b[i], 1.0), g))
         out[1, i] = plain.one_nan(plain.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
         out[2, i] = plain.one_nan(general.general(exact.multiply_odd(a[i], b[i]), word, g))
-        out[3, i] = plain.one_nan(plain.stochastic(exact.divide_odd(a[i], b[i]), word, g))
+        out[3, i] = plain.one_nan(drawn.stochastic(exact.divide_odd(a[i], b[i]), word, g))
         out[4, i] = plain.one_nan(plain.nearest(trigonometric.sin_quick(a[i]), g))
         high, low, exponent = trigonometric.cos_wide(2.0**60 * a[i])
         out[5, i] = plain.one_nan(plain.nearest(exact.odd_of(high, low, exponent), g))

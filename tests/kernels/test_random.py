@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+import simfloat as sf
 from simfloat.kernels.random import fill_words, philox, words_at
 from simfloat.selftest.golden import PHILOX
+from tests.bits import assert_bits
 
 
 def words(text):
@@ -22,6 +24,30 @@ def test_fill_words_gives_each_element_its_own_word():
     u = np.uint64
     want = [words_at(u((128 + i) // 4), u(0), u(5), u(0), u(2**63 + 7))[i % 4] for i in range(64)]
     assert out.tolist() == [int(w) for w in want]
+
+
+@pytest.mark.parametrize("bits", [1, 3, 8])
+def test_a_short_draw_is_a_byte_and_four_share_a_word(bits, rng):
+    out = np.empty(16, np.uint32)
+    fill_words(out, 0, 0, 0, np.uint64(7))
+    octets = [int(word) >> shift & 255 for word in out for shift in (0, 8, 16, 24)]
+    rounding, x = sf.stochastic(bits), rng.standard_normal(64)
+    given = sf.GivenBits([octet >> (8 - bits) for octet in octets])
+    assert_bits(sf.round(x, sf.BF16, rounding, stream=sf.BitStream(7)), sf.round(x, sf.BF16, rounding, stream=given))
+
+
+@pytest.mark.parametrize("bits", [8, 9])
+def test_steps_of_a_sum_draw_as_elements_do(bits):
+    # Three eighths of a spacing are added to 1: every step draws, with the word or the byte of its number.
+    rounding, steps = sf.stochastic(bits, "A"), 70
+    words = [words_at(*map(np.uint64, (0, 4 * i, 0, 1, 3)))[j] for i in range(18) for j in range(4)]
+    octets = [int(word) >> shift & 255 for word in words for shift in (0, 8, 16, 24)]
+    draws = [octets[k] if bits == 8 else int(words[k]) >> 32 - bits for k in range(steps)]
+    want = sum(draw >= 2**bits - int(0.375 * 2**bits) for draw in draws)
+    format = sf.Format(8, 6)
+    accumulate, terms = sf.sequential(format, rounding=rounding), np.full(steps, 0.375 * 2.0**-6)
+    got = sf.dot(terms, np.ones(steps), accumulate=accumulate, initial=1.0, stream=sf.BitStream(3))
+    assert got == 1 + want * 2.0**-6
 
 
 def test_every_part_of_the_counter_matters():

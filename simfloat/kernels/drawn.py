@@ -1,0 +1,93 @@
+"""Stochastic rounding of one number to a plain grid, in float32 or float64.
+
+Two ways to the same bits. `stochastic` compares what was cut off with a threshold, for any number that can be rounded
+at all. `drawn` adds the draw to the number's integer image: a sum that reaches the next number of the grid carries
+into the bits that are kept. That takes half as many operations, but needs numbers that stay exact when the smallest
+normal number is added to those below it: then they have its spacing, as the grid does there.
+
+A draw is the upper bits of a word. Under variant C of P3109 an odd draw must be exceeded, not met, because a distance
+that lies half a step below it counts as the even step below.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import types
+from numba.extending import overload
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma, left, right
+from simfloat.kernels.plain import in_range_quickly, lower_neighbour, power_below
+
+
+@scalar
+def stochastic(x, word, grid):
+    """Round up or down at random; `word` holds 32 random bits, of which the upper ones are used."""
+    magnitude = abs(x)
+    power = power_below(magnitude, grid)
+    lower = lower_neighbour(magnitude, power, grid)
+    rounded = fma(power, grid.epsilon, lower) if magnitude - lower >= threshold(word, grid) * power else lower
+    return in_range_quickly(x, rounded, grid)
+
+
+def _for_type(floating: Any, unsigned: Any, fraction: int) -> tuple[Any, Any]:
+    """(threshold, drawn) in the arithmetic of a type with so many bits of fraction and its images."""
+    word_type = np.uint32
+
+    @scalar
+    def threshold(word, grid):
+        draw = right(word_type(word), word_type(grid.random_shift))
+        part = fma(-floating(draw), grid.random_step, grid.random_start)
+        last = unsigned(word_type(draw & word_type(grid.random_strict)))
+        return unsigned(floating(part).view(unsigned) | last).view(floating)
+
+    @scalar
+    def drawn(x, word, grid):
+        one = unsigned(1)
+        drop = unsigned(unsigned(fraction) - unsigned(grid.mantissa_bits))
+        step = unsigned(drop - unsigned(floating(32.0) - grid.random_shift))  # bits of the image below a draw's
+        kept = unsigned(~unsigned(left(one, drop) - one))
+        half = right(left(one, step), one) if grid.random_start < grid.epsilon else unsigned(0)
+        draw = right(word_type(word), word_type(grid.random_shift))
+        strict = unsigned(word_type(draw & word_type(grid.random_strict)))
+        added = unsigned(unsigned(left(unsigned(draw), step) + half) - strict)
+        magnitude = abs(x)
+        base = grid.min_normal if magnitude < grid.min_normal else floating(0.0)
+        image = floating(magnitude + base).view(unsigned)
+        rounded = unsigned(unsigned(image + added) & kept).view(floating) - base
+        # The bits of a NaN might carry into its sign.
+        return in_range_quickly(x, rounded if x == x else x, grid)
+
+    return threshold, drawn
+
+
+_threshold32, _drawn32 = _for_type(np.float32, np.uint32, 23)
+_threshold64, _drawn64 = _for_type(np.float64, np.uint64, 52)
+
+
+def threshold(word, grid):
+    """The part of its binade from which on a number above its lower neighbour is rounded away from zero.
+
+    The larger the draw, the lower the threshold, in all three variants of P3109. A threshold has one bit more than the
+    draw, which leaves the last one of the type free: where it is set, no distance meets the threshold.
+    """
+    return (_threshold32 if isinstance(grid.epsilon, np.float32) else _threshold64)(word, grid)
+
+
+def drawn(x, word, grid):
+    """Round up or down at random, in the image."""
+    return (_drawn32 if isinstance(x, np.float32) else _drawn64)(x, word, grid)
+
+
+@overload(threshold, jit_options={"forceinline": True})
+def _threshold(word, grid):
+    chosen = _threshold32 if grid.types[0] == types.float32 else _threshold64
+    return lambda word, grid: chosen(word, grid)
+
+
+@overload(drawn, jit_options={"forceinline": True})
+def _drawn(x, word, grid):
+    chosen = _drawn32 if x == types.float32 else _drawn64
+    return lambda x, word, grid: chosen(x, word, grid)
