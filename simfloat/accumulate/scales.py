@@ -150,7 +150,10 @@ def with_scales(
     """The operands, with their scales multiplied in unless these remain: for the accumulator, or for sums of blocks."""
     if accumulator.scales and not scales:
         block, format = accumulator.scales
-        raise ValueError(f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}.")
+        raise ValueError(
+            f"{accumulator} needs scales=(a_scales, b_scales) in {format}, blocks of {block}, or inputs= that are "
+            f"scaled by block({block}, {format})."
+        )
     if not scales or accumulator.scales:
         return x, y, scales
     # An exact sum of scaled products is one of products of scaled operands.
