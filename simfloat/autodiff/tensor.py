@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -10,11 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import contractions, indexing, joining, movement, reductions
+from simfloat.autodiff import composites, contractions, indexing, joining, movement, reductions
 from simfloat.autodiff.fusing import enter, leave
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.record import Made, Operand
-from simfloat.autodiff.reductions import Axes, normalized_axes
+from simfloat.autodiff.reductions import Axes
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.variable import Variable
@@ -155,19 +154,19 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
         """
         if not is_integer(correction, 0):
             raise ValueError(f"correction is an integer from 0, got {correction!r}.")
-        return compose("var", lambda x: _variance(x, axis, keepdims, correction), self)
+        return compose("var", lambda x: composites.variance(x, axis, keepdims, correction), self)
 
     def softmax(self, axis: int = -1) -> Tensor:
         """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        return compose("softmax", lambda x: _softmax(x, axis), self)
+        return compose("softmax", lambda x: composites.softmax(x, axis), self)
 
     def log_softmax(self, axis: int = -1) -> Tensor:
         """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        return compose("log_softmax", lambda x: _log_softmax(x, axis), self)
+        return compose("log_softmax", lambda x: composites.log_softmax(x, axis), self)
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
-        return compose("logsumexp", lambda x: _logsumexp(x, axis, keepdims), self)
+        return compose("logsumexp", lambda x: composites.logsumexp(x, axis, keepdims), self)
 
     def reshape(self, *shape: Any) -> Tensor:
         """The same numbers in another shape."""
@@ -256,45 +255,3 @@ def compose(name: str, body: Callable[..., Tensor], *operands: Operand) -> Tenso
     if not isinstance(result, Tensor):
         raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
     return tensor_of(leave(name, result, tensors or [result]))
-
-
-def _softmax(x: Tensor, axis: int) -> Tensor:
-    powers = (x - _largest(x, axis)).exp()
-    return powers / powers.sum(axis, keepdims=True)
-
-
-def _log_softmax(x: Tensor, axis: int) -> Tensor:
-    below = x - _largest(x, axis)
-    return below - below.exp().sum(axis, keepdims=True).log()
-
-
-def _logsumexp(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    largest = _largest(x, axis)
-    nothing = largest.numbers == -np.inf
-    if nothing.any():
-        # The logarithm of 0 has no slope; 1 stands in for it.
-        largest.numbers = np.where(nothing, largest.numbers.dtype.type(0), largest.numbers)
-    total = (x - largest).exp().sum(axis, keepdims=True)
-    if nothing.any():
-        total = tensor_of(joining.where(nothing, 1.0, total))
-    result = total.log() + largest
-    if nothing.any():
-        result = tensor_of(joining.where(nothing, -np.inf, result))
-    return result if keepdims else result.squeeze(normalized_axes(axis, x.ndim))
-
-
-def _largest(x: Tensor, axis: Axes) -> Tensor:
-    """The maximum along an axis as a constant: its gradient would cancel."""
-    x.conform_in(current())  # it is the first to use the numbers
-    axes = normalized_axes(axis, x.ndim)
-    if not all(x.shape[i] for i in axes):
-        raise ValueError(f"A softmax needs at least one element along axis {axis}, got shape {x.shape}.")
-    return tensor_of(Made(x.numbers.max(axis=axes, keepdims=True), x.format, None))
-
-
-def _variance(x: Tensor, axis: Axes, keepdims: bool, correction: int) -> Tensor:
-    squares = (x - x.mean(axis, keepdims=True)).square()
-    if not correction:
-        return squares.mean(axis, keepdims)
-    count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
-    return squares.sum(axis, keepdims) / float(max(count - correction, 0))
