@@ -266,3 +266,35 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call(np.ones((2, 3, 5, 5)), np.ones((4, 3, 3, 3)))
+
+
+@pytest.mark.parametrize("transposed", [False, True], ids=("plain", "transposed"))
+def test_random_shapes_and_options_give_torchs_whole_numbers_and_refusals(transposed, rng):
+    computed = refused = 0
+    for _ in range(100):
+        groups = int(rng.integers(1, 4))
+        inputs, outputs = (groups * int(n) for n in rng.integers(1, 4, 2))
+        window, stride, dilation = (tuple(map(int, rng.integers(1, most, 2))) for most in (5, 4, 4))
+        options = dict(stride=stride, dilation=dilation, groups=groups, padding=tuple(map(int, rng.integers(0, 4, 2))))
+        if transposed:
+            options["output_padding"] = tuple(map(int, rng.integers(0, 3, 2)))
+        kernels = (inputs, outputs // groups, *window) if transposed else (outputs, inputs // groups, *window)
+        shapes = (int(rng.integers(1, 4)), inputs, *map(int, rng.integers(1, 9, 2))), kernels
+        arrays = [rng.integers(-5, 6, shape).astype(float) for shape in shapes]
+        theirs, ours = [torch.tensor(a, requires_grad=True) for a in arrays], [sf.Tensor(a, True) for a in arrays]
+        function, mine = ("conv_transpose2d", conv_transpose2d) if transposed else ("conv2d", conv2d)
+        with sf.simulate("fp64"):
+            try:
+                want = getattr(torch.nn.functional, function)(*theirs, **options)
+            except RuntimeError:
+                refused += 1
+                with pytest.raises(ValueError):
+                    mine(*ours, **options)
+                continue
+            got, g = mine(*ours, **options), rng.integers(-5, 6, tuple(want.shape)).astype(float)
+            got.backward(g)
+        want.backward(torch.tensor(g))
+        computed += 1
+        for ready, other in [(got.data, want.detach()), *((a.grad, b.grad) for a, b in zip(ours, theirs, strict=True))]:
+            assert ready.shape == tuple(other.shape) and (ready == other.numpy()).all(), (shapes, options)
+    assert min(computed, refused) > 10
