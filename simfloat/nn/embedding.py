@@ -95,10 +95,10 @@ class EmbeddingBag(Embedding):
         sums. Raises ValueError for integers that name no row, offsets that do not ascend from 0, and wrong shapes.
         """
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
-        bag = self._bags(places, offsets)
+        numbers, count = self._bags(places, offsets)
         kept = np.ones(places.size, bool) if self.padding_idx is None else places.reshape(-1) != self.padding_idx
         named = places.reshape(-1)[kept]
-        lengths = np.bincount(bag[0][kept], minlength=bag[1])
+        lengths = np.bincount(numbers[kept], minlength=count)
         if per_sample_weights is None:
             return compose("embedding_bag", lambda w: self._pooled(embedding(w, named), lengths), self.weight)
         factors = as_tensor(per_sample_weights)
@@ -124,7 +124,8 @@ class EmbeddingBag(Embedding):
                 f"got shape {places.shape}{'' if offsets is None else ' and offsets'}."
             )
         starts = as_indices(offsets, places.size + 1, "Offsets")
-        if starts.ndim != 1 or (starts[:1] != 0).any() or (starts[1:] < starts[:-1]).any():
+        begins = starts.ndim == 1 and (starts.size or not places.size) and not starts[:1].any()
+        if not begins or (starts[1:] < starts[:-1]).any():
             raise ValueError(f"Offsets ascend from 0, got {starts.tolist()}.")
         ends = np.append(starts, places.size) if not self.include_last_offset else starts
         if self.include_last_offset and ends[-1:].tolist() != [places.size]:

@@ -84,6 +84,8 @@ def test_a_bag_is_summed_through_reduce_and_rounded_once():
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1]), r"or one of one axis with offsets; got shape \(2,\)"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([[0, 1]], [0]), r"got shape \(1, 2\) and offsets"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [1]), r"Offsets ascend from 0, got \[1\]"),
+        (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], []), r"Offsets ascend from 0, got \[\]"),
+        (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [[0]]), r"Offsets ascend from 0, got \[\[0\]\]"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [0, 2, 1]), "Offsets ascend from 0"),
         (lambda: sf.nn.EmbeddingBag(3, 3)([0, 1], [0, 3]), "Offsets go from 0 to 2; got 3 at 1"),
         (
