@@ -37,7 +37,8 @@ class Recurrent(Module):
     names of the backward direction. All start uniform in +-1 / sqrt(hidden_size), from `rng` as in Linear.
 
     Roundings: the inputs of all steps are one contraction, to which bias_ih is added; every step is a contraction of
-    the hidden state, to which bias_hh is added; then what the kind of layer says, one rounding an operation.
+    the hidden state, to which bias_hh is added; then what the kind of layer says, one rounding an operation. The shares
+    of the steps in the gradients of weight_hh and bias_hh are added from the last step to the first.
     """
 
     gates = 1

@@ -153,6 +153,29 @@ def test_a_whole_step_of_an_lstm_equals_a_scalar_computation_bit_for_bit():
             assert_bits(row, [n.add(w, n.multiply(-0.1, v)) for w, v in zip(old, values, strict=True)])
 
 
+def test_shares_of_the_steps_in_a_gradient_are_added_from_the_last_to_the_first():
+    layer, n = sf.nn.RNN(1, 1, bias=False, rng=2), Narrow(sf.BF16)
+    x, g = sf.round(RNG.standard_normal((2, 6)), sf.BF16).tolist()
+    with sf.simulate("bf16-standard"):
+        out, _ = layer(np.reshape(x, (6, 1, 1)))
+        out.backward(np.reshape(g, (6, 1, 1)))
+    w, u = layer.weight_ih_l0.data.item(), layer.weight_hh_l0.data.item()
+    h = [0.0]
+    for value in x:
+        h.append(n.tanh(n.add(n.dot([value], [w]), n.dot([h[-1]], [u]))))
+    shares, gates, behind = [], [], None
+    for t in reversed(range(6)):
+        total = g[t] if behind is None else n.add(g[t], behind)
+        gates.insert(0, n.multiply(total, n.subtract(1.0, n.multiply(h[t + 1], h[t + 1]))))
+        shares.append(n.dot([gates[0]], [h[t]]))
+        behind = n.dot([gates[0]], [u])
+    whole = shares[0]
+    for share in shares[1:]:
+        whole = n.add(whole, share)
+    assert_bits(layer.weight_hh_l0.grad, [[whole]])
+    assert_bits(layer.weight_ih_l0.grad, [[n.dot(gates, x)]]), "all steps are one contraction"
+
+
 def test_dropout_acts_between_layers_while_training():
     layer = sf.nn.GRU(5, 4, num_layers=2, dropout=0.5, rng=0)
     with sf.simulate("fp32", seed=1) as simulation:
