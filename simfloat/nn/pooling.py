@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simfloat.accumulate.geometry import Pair, pair_of
-from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d
+from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d, stack
 from simfloat.formats.integers import is_integer
 from simfloat.nn.batch import of_images
 from simfloat.nn.module import Module
@@ -83,11 +83,13 @@ class AvgPool2d(Module):
 
 
 class AdaptiveAvgPool2d(Module):
-    """Averages of equal windows, as many as `output_size` says: 1 for one average of each channel.
+    """Averages of windows, as many as `output_size` says: 1 for one average of each channel.
 
-    output_size is an integer or a pair (rows, columns); None keeps the images' own.
+    output_size is an integer or a pair (rows, columns); None keeps the images' own. Windows are those of torch.nn: of
+    n along a side of s pixels, number i begins at floor(i * s / n) and ends before ceil((i + 1) * s / n). Where all are
+    equal and none overlap it is AvgPool2d; else each average is a mean of its own.
 
-    Raises ValueError, when it is called, unless the images' sizes are multiples of it.
+    Raises ValueError for what is no size, and when it is called, for what is no image.
     """
 
     def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:
@@ -102,11 +104,18 @@ class AdaptiveAvgPool2d(Module):
         return of_images(self._averages, x)
 
     def _averages(self, x: Tensor) -> Tensor:
+        if x.ndim != 4:
+            raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
         sizes = x.shape[2:]
         wanted = [size if given is None else given for given, size in zip(self.output_size, sizes, strict=True)]
-        if any(size % n for size, n in zip(sizes, wanted, strict=True)):
-            raise ValueError(f"AdaptiveAvgPool2d cuts images into equal windows: {wanted} of {list(sizes)} are none.")
-        return avg_pool2d(x, (sizes[0] // wanted[0], sizes[1] // wanted[1]))
+        if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
+            return avg_pool2d(x, (sizes[0] // wanted[0], sizes[1] // wanted[1]))
+        rows, columns = (
+            [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
+            for size, n in zip(sizes, wanted, strict=True)
+        )
+        averages = [x[:, :, row, column].mean((2, 3)) for row in rows for column in columns]
+        return stack(averages, 2).reshape(*x.shape[:2], *wanted)
 
     def extra_repr(self) -> str:
         """The argument that made it."""

@@ -21,6 +21,8 @@ LAYERS = [
     ("AvgPool2d", (2,), dict(divisor_override=3, ceil_mode=True)),
     ("AdaptiveAvgPool2d", (1,), {}),
     ("AdaptiveAvgPool2d", ((None, 4),), {}),
+    ("AdaptiveAvgPool2d", ((3, 5),), {}),
+    ("AdaptiveAvgPool2d", ((9, 2),), {}),
     ("LeakyReLU", (0.2,), {}),
     ("Flatten", (2,), {}),
 ]
@@ -149,7 +151,7 @@ def test_layers_print_their_arguments():
         (lambda: sf.nn.MaxPool2d(2, return_indices=True), "leave return_indices out"),
         (lambda: sf.nn.AvgPool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
         (lambda: sf.nn.AdaptiveAvgPool2d((1, 2, 3)), "output_size is a positive integer, None, or a pair"),
-        (lambda: sf.nn.AdaptiveAvgPool2d(3)(np.ones((1, 1, 8, 9))), r"equal windows: \[3, 3\] of \[8, 9\] are none"),
+        (lambda: sf.nn.AdaptiveAvgPool2d(3)(np.ones((8, 9))), r"AdaptiveAvgPool2d needs images \(N, C, H, W\)"),
     ],
 )
 def test_bad_use_is_refused(call, message):
