@@ -1,26 +1,31 @@
-"""The commands: list and run."""
+"""The commands: list, run, sweep and report."""
 
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
 import simfloat as sf
-from experiments import interrupts
+from experiments import sweep as sweeps
 from experiments.catalog import EXPERIMENTS
 from experiments.conduct import conduct
-from experiments.display import progress_bar, show_findings
-from experiments.executors import Executor, JobError, in_processes
+from experiments.display import progress_of, show_findings
+from experiments.endings import one_message
+from experiments.executors import Executor, in_processes
 from experiments.experiment import Experiment, Options
+from experiments.machine_room import on_scheduler
 from experiments.results import file_names
+from experiments.variants import named_policy
 from experiments.workspace import Workspace
 from simfloat.terminal import guarded
 
-#: Enough for any test over seeds; more is a slip of the hand.
-MOST_SEEDS = 10_000
+#: Enough for any test over seeds, and for any machine; more is a slip of the hand.
+MOST_SEEDS, MOST_WORKERS = 10_000, 1024
 
 
 class CommandLine(click.Group):
@@ -54,63 +59,90 @@ def list_experiments() -> None:
         click.echo(f"{experiment.name:{width}}  {experiment.question}")
 
 
+def policy_option(context: click.Context, option: click.Parameter, name: str | None) -> sf.Policy | None:
+    """The policy that is meant, or an error."""
+    try:
+        return None if name is None else named_policy(name)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
 @main.command()
 @click.argument("name")
 @click.option("--tiny", is_flag=True, help="A few seconds' worth, to see that it works; decides nothing.")
 @click.option(
     "--seeds", type=click.IntRange(1, MOST_SEEDS), help="How many random seeds. [the experiment's; 2 if tiny]"
 )
-@click.option("--policy", "policy_name", metavar="NAME|FILE.toml", help="One policy instead of the experiment's own.")
+@click.option(
+    "--policy",
+    metavar="NAME|FILE.toml",
+    callback=policy_option,
+    help="One policy instead of the experiment's own.",
+)
 @click.option("--out", type=Path, metavar="DIR", help="Folder for results. [results/NAME]")
 @click.pass_obj
 def run(
-    executor: Executor | None, name: str, tiny: bool, seeds: int | None, policy_name: str | None, out: Path | None
-) -> int:
+    executor: Executor | None, name: str, tiny: bool, seeds: int | None, policy: sf.Policy | None, out: Path | None
+) -> None:
     """Run the experiment NAME: print its findings, write its results and figures."""
     experiment = find(name)
-    policy = None if policy_name is None else load_policy(policy_name)
     options = Options(tiny, seeds or (2 if tiny else experiment.seeds), policy)
-    return carry_out(experiment, options, out or Path("results") / experiment.name, executor or in_processes)
+    workspace = Workspace(out or Path("results") / experiment.name, file_names(experiment, options))
+    with one_message(workspace):
+        if policy is not None:
+            experiment.check(policy)
+        with workspace, progress_of(experiment.name) as progress:
+            findings, written = conduct(experiment, options, workspace, executor or in_processes, progress)
+    show_findings(experiment, findings)
+    show_files(written)
 
 
-def carry_out(experiment: Experiment, options: Options, folder: Path, executor: Executor) -> int:
-    """Run the experiment and show what was found; whatever ends it early is one message."""
-    workspace = Workspace(folder, file_names(experiment, options))
+@main.command()
+@click.argument("name")
+@click.argument("axes", nargs=-1, required=True, metavar="AXIS=a,b,c ...")
+@click.option("--tiny", is_flag=True, help="Short runs, to see that it works.")
+@click.option("--out", type=Path, metavar="DIR", help="Folder for the table. [results/NAME]")
+@click.option("--workers", type=click.IntRange(1, MOST_WORKERS), help="How many processes. [one a core]")
+@click.option("--scheduler", metavar="tcp://...", help="A Dask scheduler whose workers do it instead.")
+@click.pass_obj
+def sweep(
+    executor: Executor | None,
+    name: str,
+    axes: tuple[str, ...],
+    tiny: bool,
+    out: Path | None,
+    workers: int | None,
+    scheduler: str | None,
+) -> None:
+    """Run the experiment NAME at every combination of values on its axes; the table is sweep.csv and sweep.parquet."""
+    experiment = find(name)
+    executor = executor or swept_by(workers, scheduler)
+    folder = out or Path("results") / experiment.name
+    workspace = Workspace(folder, (sweeps.CSV, sweeps.PARQUET, sweeps.SUMMARY), sweeps.HIDDEN)
+    with one_message(workspace):
+        plan = sweeps.planned(experiment, axes, tiny)
+        with workspace, progress_of(experiment.name) as progress:
+            written = sweeps.conduct(plan, workspace, executor, progress)
+    click.echo(f"{len(plan.jobs)} points of {experiment.name}")
+    show_files(written)
+
+
+def swept_by(workers: int | None, scheduler: str | None) -> Executor:
+    """What carries out a sweep: processes here, which are replaced when they die, or a machine room."""
+    if scheduler is None:
+        return partial(in_processes, workers=workers, attempts=sweeps.ATTEMPTS)
+    if workers is not None:
+        raise click.UsageError("--workers is for processes of this machine: a scheduler has its own. Leave out one.")
     try:
-        with interrupts.raised():
-            if options.policy is not None:
-                experiment.check(options.policy)
-            with workspace, progress_bar() as bar:
-                task = bar.add_task(experiment.name, total=None)
-                findings, written = conduct(
-                    experiment,
-                    options,
-                    workspace,
-                    executor,
-                    lambda done, jobs: bar.update(task, completed=done, total=jobs),
-                )
-    except KeyboardInterrupt:
-        click.echo(f"Interrupted. {remains(workspace)}", err=True)
-        return interrupts.INTERRUPTED
-    except JobError as error:
-        kind = click.UsageError if error.refused else click.ClickException
-        raise kind(f"{error}\n{remains(workspace)}") from None
-    except OSError as error:
-        raise click.ClickException(f"The run cannot go on: {error}\n{remains(workspace)}") from None
+        return on_scheduler(scheduler)
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    show_findings(experiment, findings)
-    for path in written:
+
+
+def show_files(paths: Iterable[Path]) -> None:
+    """Print where the results are."""
+    for path in paths:
         click.echo(path)
-    return 0
-
-
-def remains(workspace: Workspace) -> str:
-    """What a run that ended early leaves behind."""
-    kept = workspace.kept()
-    if not kept:
-        return "No job was finished."
-    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."
 
 
 def find(name: str) -> Experiment:
@@ -120,21 +152,3 @@ def find(name: str) -> Experiment:
     near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise click.UsageError(f"Unknown experiment {name!r}. Experiments: {', '.join(EXPERIMENTS)}.{hint}")
-
-
-def load_policy(name: str) -> sf.Policy:
-    """The preset of that name, or the policy in that TOML file, which is UTF-8 wherever it is read."""
-    if name in sf.policies:
-        return sf.policies[name]
-    if not name.endswith(".toml"):
-        raise click.UsageError(f"Unknown policy {name!r}. Policies: {', '.join(sf.policies)}; or a FILE.toml.")
-    try:
-        policy = sf.Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise click.UsageError(f"{name}: {error}") from None
-    return policy if policy.name else sf.Policy.from_dict({**policy.to_dict(), "name": printable(Path(name).stem)})
-
-
-def printable(name: str) -> str:
-    """A file's name as text: bytes that are none become question marks."""
-    return name.encode(errors="replace").decode()

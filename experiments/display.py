@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -22,11 +24,14 @@ TABLE_WIDTH = 110
 FILE_WIDTH = 160
 
 
-def progress_bar() -> Progress:
-    """A bar that counts jobs, on standard error and only if that is a terminal."""
+@contextmanager
+def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar that counts jobs, on standard error and only if that is a terminal; gives what moves it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    return Progress(*columns, console=Console(stderr=True), disable=not is_terminal)
+    with Progress(*columns, console=Console(stderr=True), disable=not is_terminal) as bar:
+        task = bar.add_task(name, total=None)
+        yield lambda done, jobs: bar.update(task, completed=done, total=jobs)
 
 
 def show_findings(experiment: Experiment, findings: list[Finding]) -> None:

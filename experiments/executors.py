@@ -1,6 +1,6 @@
 """Where jobs are carried out: an executor takes a function and jobs, and gives the results as they are finished.
 
-An executor is any function of that shape, so that a cluster's scheduler can stand in for this machine's processes.
+An executor is any function of that shape: the scheduler of a machine room is one as well (`machine_room.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import queue
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any
@@ -41,27 +42,42 @@ def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Genera
         yield place, result
 
 
-def in_processes(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Generator[tuple[int, Result]]:
-    """Carry out the jobs in as many processes as `simfloat.get_threads()`, each with one thread.
+def in_processes(
+    function: Callable[[Job], Result], jobs: Sequence[Job], *, workers: int | None = None, attempts: int = 1
+) -> Generator[tuple[int, Result]]:
+    """Carry out the jobs in so many processes, by default `simfloat.get_threads()`, each with one thread.
 
-    The processes end with this one, whatever ends it, and at once when the iteration is given up.
+    A job whose process dies is begun anew in another one until it has had all its attempts. The processes end with this
+    one, whatever ends it, and at once when the iteration is given up.
     """
     waiting = queue.SimpleQueue[tuple[int, Job]]()
     for numbered in enumerate(jobs):
         waiting.put(numbered)
     answers = queue.SimpleQueue[tuple[int, Any]]()
-    workers: list[Worker] = []
+    deaths: Counter[int] = Counter()
+    done, processes = 0, []
     try:
-        for _ in range(min(len(jobs), sf.get_threads())):
-            workers.append(Worker(function, waiting, answers))
-        for _ in jobs:
+        for _ in range(min(len(jobs), workers or sf.get_threads())):
+            processes.append(Worker(function, waiting, answers))
+        while done < len(jobs):
             place, answer = answers.get()
-            if "result" not in answer:
-                raise JobError(jobs[place], answer["error"], answer.get("refused", False))
-            yield place, answer["result"]
+            deaths[place] += answer.get("died", False)
+            if answer.get("died") and deaths[place] < attempts:
+                waiting.put((place, jobs[place]))
+                processes.append(Worker(function, waiting, answers))
+                continue
+            yield place, result_of(jobs[place], answer)
+            done += 1
     finally:
-        for worker in workers:
-            worker.end()
+        for process in processes:
+            process.end()
+
+
+def result_of(job: Job, answer: dict[str, Any]) -> Result:
+    """The result in a worker's answer; JobError if there is none."""
+    if "result" not in answer:
+        raise JobError(job, answer["error"], answer.get("refused", False))
+    return answer["result"]
 
 
 class Worker:
@@ -98,7 +114,7 @@ class Worker:
                 return
             line = self.ask(json.dumps(job).encode())
             if not line.endswith(b"\n"):
-                self._answers.put((place, {"error": self.epitaph()}))
+                self._answers.put((place, {"error": self.epitaph(), "died": True}))
                 return
             self._answers.put((place, json.loads(line)))
 

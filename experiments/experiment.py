@@ -1,8 +1,8 @@
-"""What an experiment is: independent jobs, and what is found in their results."""
+"""What an experiment is: independent jobs, what is found in their results, and what a sweep may vary."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,30 @@ class Options(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Axis:
+    """What a sweep may vary.
+
+    `read` makes the value of its text, or raises ValueError saying what is expected. An axis that a sweep does not name
+    has its `standard` values; without any, it is neither in the jobs nor in the table.
+    """
+
+    name: str
+    meaning: str
+    read: Callable[[str], Any]
+    standard: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What an experiment lets a sweep do: every point is one job of the experiment and one row of the table."""
+
+    axes: tuple[Axis, ...]
+    job: Callable[[Mapping[str, Any], bool], Job]  # of a value on each axis, and whether it is tiny
+    measures: Callable[[Result], dict[str, Any]]  # of the row, beside the point's levels
+    check: Callable[[Sequence[Job]], None]  # ValueError for jobs that cannot run, before any of them does
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A question with its method: `jobs` are run in any order, then `findings` and `figures` are made of the results.
 
@@ -53,3 +77,4 @@ class Experiment:
     figure_names: Callable[[Options], tuple[str, ...]]  # what `figures` will be called, known before any work
     check: Callable[[Policy], None]  # ValueError for a user's policy under which a job cannot run
     seeds: int  # how many decide the claims in a full run
+    grid: Grid | None = None  # what a sweep may vary

@@ -12,6 +12,8 @@ IMPORTED = {
     "click": "click",
     "rich": "rich",
     "filelock": "filelock",
+    "jinja2": "jinja2",
+    "pyarrow": "pyarrow",
 }
 
 

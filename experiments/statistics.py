@@ -21,7 +21,12 @@ def select(results: Sequence[Result], **fields: object) -> list[Result]:
 def final(results: Sequence[Result], problem: str, variant: str, key: str = "loss") -> NDArray[np.float64]:
     """The mean of the last fifth of a curve, for every seed in order."""
     runs = sorted(select(results, problem=problem, variant=variant), key=lambda run: run["seed"])
-    return np.array([np.mean(run[key][-max(1, int(FINAL * len(run[key]))) :]) for run in runs], np.float64)
+    return np.array([final_value(run[key]) for run in runs], np.float64)
+
+
+def final_value(curve: Sequence[float]) -> float:
+    """The mean of the last fifth of a curve."""
+    return float(np.mean(curve[-max(1, int(FINAL * len(curve))) :]))
 
 
 def spread(values: NDArray, digits: int = 2) -> str:

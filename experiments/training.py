@@ -14,6 +14,9 @@ from experiments.variants import Variant
 #: How often a run is looked at, and a tiny one.
 RECORDS, TINY_RECORDS = 40, 5
 
+#: What a job may have in place of its problem's.
+SIZES = ("steps", "batch")
+
 #: Problems by name: each is made from a seed, and whether it is to be tiny.
 Problems = Mapping[str, Callable[[int, bool], Problem]]
 
@@ -39,7 +42,8 @@ def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options:
 
 def run_training(problems: Problems, job: Job) -> Result:
     """Carry out one of these jobs: its fields, but for the policy's, and the curves of the run."""
-    problem = problems[job["problem"]](job["seed"], job["tiny"])
+    sizes = {size: job[size] for size in SIZES if size in job}
+    problem = replace(problems[job["problem"]](job["seed"], job["tiny"]), **sizes)
     known = {key: value for key, value in job.items() if key != "policy"}
     records = TINY_RECORDS if job["tiny"] else RECORDS
     return {**known, **train(problem, sf.Policy.from_dict(job["policy"]), job["seed"], records)}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from simfloat.policy import Policy
+from simfloat.policy import Policy, policies
 
 
 class Variant(NamedTuple):
@@ -21,3 +22,25 @@ def given(policy: Policy, reference: Sequence[Variant]) -> list[Variant]:
     name = policy.name or "given"
     taken = {label for variant in reference for label in (variant.key, variant.label)}
     return [*reference, Variant("given", policy, f"{name} (given)" if name in taken else name)]
+
+
+def named_policy(name: str) -> Policy:
+    """The preset of that name, or the policy in that TOML file, which is UTF-8 wherever it is read.
+
+    A policy in a file that gives it no name has the file's. Raises ValueError for a name that is neither, and saying
+    what is wrong with a file.
+    """
+    if name in policies:
+        return policies[name]
+    if not name.endswith(".toml"):
+        raise ValueError(f"Unknown policy {name!r}. Policies: {', '.join(policies)}; or a FILE.toml.")
+    try:
+        policy = Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
+    except (OSError, ValueError) as error:
+        raise ValueError(f"{name}: {error}") from None
+    return policy if policy.name else Policy.from_dict({**policy.to_dict(), "name": printable(Path(name).stem)})
+
+
+def printable(name: str) -> str:
+    """A file's name as text: bytes that are none become question marks."""
+    return name.encode(errors="replace").decode()

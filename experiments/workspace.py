@@ -19,7 +19,7 @@ from experiments.provenance import code_digest
 #: The folder, inside that of the results, in which only we write.
 HIDDEN = ".simfloat-run"
 MARKER, LOCK = "made-by-simfloat.txt", "lock"
-NOTE = "Finished jobs of a run that was interrupted; the same command goes on from here and then removes them.\n"
+NOTE = "Finished jobs, which the same command does not compute again. Without a running command this can be removed.\n"
 
 #: The names of our files: a job by the digest of all that its result depends on, and files that are being written.
 OURS = re.compile(r"[0-9a-f]{64}\.json|.+\.part")
@@ -29,11 +29,11 @@ class Workspace:
     """A results' folder that one run has to itself, as a ``with`` block.
 
     Entering makes the folder. Raises ValueError, before any work, if it cannot be written, if another run writes there,
-    or if something else stands where one of the `targets` will be written.
+    or if something else stands where one of the `targets` will be written. Its folder `hidden` keeps finished jobs.
     """
 
-    def __init__(self, folder: Path, targets: tuple[str, ...] = ()) -> None:
-        self.folder, self.hidden = folder, folder / HIDDEN
+    def __init__(self, folder: Path, targets: tuple[str, ...] = (), hidden: str = HIDDEN) -> None:
+        self.folder, self.hidden = folder, folder / hidden
         self._targets, self._finished = targets, False
         self._lock = FileLock(self.hidden / LOCK, timeout=0)
 

@@ -6,10 +6,11 @@ from functools import partial
 
 from experiments.experiment import Experiment
 from experiments.training import check_policy
+from experiments.training_grid import training_grid
 from experiments.update_cancellation.figures import figure_names, figures
 from experiments.update_cancellation.findings import findings
 from experiments.update_cancellation.jobs import jobs, metrics, run
-from experiments.update_cancellation.problems import COMPARED
+from experiments.update_cancellation.problems import COMPARED, PROBLEMS
 
 UPDATE_CANCELLATION = Experiment(
     name="update-cancellation",
@@ -22,4 +23,5 @@ UPDATE_CANCELLATION = Experiment(
     figure_names=figure_names,
     check=partial(check_policy, COMPARED),
     seeds=5,
+    grid=training_grid(PROBLEMS),
 )

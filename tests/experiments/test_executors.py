@@ -62,3 +62,19 @@ def test_giving_up_ends_the_processes_at_once():
         start = time.monotonic()
     assert time.monotonic() - start < 30
     assert not Path(f"/proc/{result['process']}").exists()
+
+
+def test_a_job_whose_process_dies_is_begun_anew_and_none_is_done_twice(tmp_path):
+    jobs = [*JOBS, {"seed": 5, "once": str(tmp_path / "five")}, {"seed": 6, "once": str(tmp_path / "six")}]
+    found = sorted((place, result["value"]) for place, result in in_processes(double, jobs, workers=2, attempts=2))
+    assert found == [(i, 2 * i) for i in range(7)]
+
+
+def test_a_job_that_kills_every_process_is_given_up_after_its_attempts():
+    with pytest.raises(JobError, match="its process was ended by signal 9"):
+        list(in_processes(double, [{"seed": 0, "kill": True}], attempts=3))
+
+
+def test_there_are_as_many_processes_as_asked_for():
+    results = [result for _, result in in_processes(double, [{"seed": i, "sleep": 0.2} for i in range(6)], workers=1)]
+    assert len({result["process"] for result in results}) == 1

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import simfloat as sf
-from experiments.experiment import Experiment
+from experiments.experiment import Axis, Experiment, Grid
 from experiments.verdicts import Finding
 
 
@@ -35,6 +35,23 @@ def check(policy):
         raise ValueError("the toy is not trained in E2M1.")
 
 
+def sweep_job(values, tiny):
+    return {"kind": "toy", "tiny": tiny, **values}
+
+
+def sweep_check(jobs):
+    if any(job["seed"] == 13 for job in jobs):
+        raise ValueError("13 is no seed for a toy.")
+
+
+GRID = Grid(
+    axes=(Axis("size", "a whole number", int, ("1",)), Axis("seed", "a whole number", int), Axis("kin", "a text", str)),
+    job=sweep_job,
+    measures=lambda result: {"value": result["value"]},
+    check=sweep_check,
+)
+
+
 def toy(run=run, metrics=metrics):
     return Experiment(
         name="toy",
@@ -47,6 +64,7 @@ def toy(run=run, metrics=metrics):
         figure_names=lambda options: ("toy.png",),
         check=check,
         seeds=3,
+        grid=GRID,
     )
 
 
@@ -61,6 +79,9 @@ def double(job):
     if job.get("die"):
         os._exit(7)
     if job.get("kill"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    if "once" in job and not os.path.exists(job["once"]):
+        Path(job["once"]).touch()
         os.kill(os.getpid(), signal.SIGKILL)
     time.sleep(job.get("sleep", 0))
     return {"value": 2 * job["seed"], "process": os.getpid()}

@@ -1,0 +1,96 @@
+"""The points of a sweep: the values that are asked for on each axis of an experiment's grid."""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from experiments.experiment import Axis
+
+#: Enough for any machine room over a night; more is a slip of the hand.
+MOST_POINTS = 100_000
+
+
+class Level(NamedTuple):
+    """A value on an axis, and how a table has it."""
+
+    text: str
+    value: Any
+
+    @property
+    def label(self) -> str | int | float:
+        """A number as it is, anything else as the text that the user wrote."""
+        return self.value if isinstance(self.value, (int, float)) else self.text
+
+
+#: Where in a grid: a level on each axis, by the axis's name.
+Point = Mapping[str, Level]
+
+
+def read_levels(axes: Sequence[Axis], assignments: Iterable[str]) -> dict[str, list[Level]]:
+    """The levels on each axis, in the order of the axes, from texts such as ``"seed=1,2,3"``.
+
+    Raises ValueError for an axis that there is not or that is given twice, and for values that are empty, given twice,
+    or not of the axis.
+    """
+    given: dict[str, list[Level]] = {}
+    for assignment in assignments:
+        axis, texts = _assigned(axes, assignment)
+        if axis.name in given:
+            raise ValueError(f"The axis {axis.name} is given twice; give all its values at once: {axis.name}=a,b.")
+        given[axis.name] = levels_on(axis, texts)
+    for axis in axes:
+        given.setdefault(axis.name, levels_on(axis, axis.standard))
+    ordered = {axis.name: given[axis.name] for axis in axes if given[axis.name]}
+    if (count := math.prod(map(len, ordered.values()))) > MOST_POINTS:
+        raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
+    return ordered
+
+
+def points(levels: Mapping[str, Sequence[Level]]) -> list[Point]:
+    """Every combination of levels, the last axis varying fastest."""
+    return [dict(zip(levels, combination, strict=True)) for combination in itertools.product(*levels.values())]
+
+
+def levels_on(axis: Axis, texts: Sequence[str]) -> list[Level]:
+    """The levels that the texts stand for."""
+    found: list[Level] = []
+    for text in texts:
+        try:
+            value = axis.read(text)
+        except ValueError as error:
+            raise ValueError(f"The axis {axis.name} does not take {text!r}: {error}") from None
+        if any(value == level.value for level in found):
+            raise ValueError(f"The axis {axis.name} has the value {text!r} twice; every value is given once.")
+        found.append(Level(text, value))
+    return found
+
+
+def split(text: str) -> list[str]:
+    """The parts between commas, but for commas inside of brackets: ``"a,f(b, c)"`` has the parts a and f(b, c)."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "([") - (letter in ")]")
+        if letter == "," and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part.strip() for part in parts]
+
+
+def _assigned(axes: Sequence[Axis], assignment: str) -> tuple[Axis, list[str]]:
+    name, equals, text = assignment.partition("=")
+    axis = next((axis for axis in axes if axis.name == name), None)
+    if axis is None or not equals:
+        known = "".join(f"\n  {axis.name}: {axis.meaning}" for axis in axes)
+        near = difflib.get_close_matches(name, [axis.name for axis in axes], n=1)
+        hint = f" Did you mean {near[0]!r}?" if near and near[0] != name else ""
+        fault = f"Unknown axis {name!r}." if equals else f"{assignment!r} is not of the form AXIS=a,b,c."
+        raise ValueError(f"{fault}{hint} Axes:{known}")
+    texts = split(text)
+    if "" in texts:
+        raise ValueError(f"The axis {name} has an empty value in {assignment!r}; give it as {name}=a,b,c.")
+    return axis, texts

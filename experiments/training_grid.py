@@ -1,0 +1,99 @@
+"""The axes that experiments of training have in common: policies, formats, accumulators, seeds and sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import simfloat as sf
+from experiments.experiment import FIRST_SEED, Axis, Grid, Job, Result
+from experiments.problem import Problem
+from experiments.statistics import final_value
+from experiments.training import SIZES, Problems, check_policy
+from experiments.variants import named_policy
+from simfloat.policy.roles import ROLES
+from simfloat.policy.text import text_of, value_of
+
+#: No seed and no size is larger.
+MOST = 2**32 - 1
+
+
+def training_grid(problems: Problems) -> Grid:
+    """A sweep over runs of these problems; its rows have the mean of the last fifth of each curve."""
+    return Grid(training_axes(tuple(problems)), training_job, final_measures, partial(check_jobs, problems))
+
+
+def training_axes(problems: tuple[str, ...]) -> tuple[Axis, ...]:
+    """Problem, policy, seed, every role of a policy, and the sizes of a run."""
+    return (
+        Axis("problem", f"one of {', '.join(problems)} (default all)", partial(_one_of, problems), problems),
+        Axis("policy", "the name of a preset, or a FILE.toml (default fp32)", named_policy, ("fp32",)),
+        *(Axis(role, f"{row.meaning}, in place of the policy's", _reader(role)) for role, row in ROLES.items()),
+        Axis("steps", "how many steps are trained", partial(count, least=1)),
+        Axis("batch", "how many samples a step is made of", partial(count, least=1)),
+        Axis("seed", f"of the data, the initial weights and all randomness (default {FIRST_SEED})", count, _SEEDS),
+    )
+
+
+_SEEDS = (str(FIRST_SEED),)
+
+
+def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
+    """The run of a point. ValueError if the policy cannot have the formats or accumulators that replace its own."""
+    roles = {role: values[role] for role in ROLES if role in values}
+    policy = {**values["policy"].to_dict(), **roles}
+    label = ", ".join([values["policy"].name, *(f"{role}={text}" for role, text in roles.items())])
+    try:
+        sf.Policy.from_dict(policy)
+    except ValueError as error:
+        raise ValueError(f"The point {label} is no policy: {error}") from None
+    sizes = {size: values[size] for size in SIZES if size in values}
+    same = {"kind": "training", "problem": values["problem"], "label": label, "policy": policy}
+    return {**same, "seed": values["seed"], "tiny": tiny, **sizes}
+
+
+def final_measures(result: Result) -> dict[str, float]:
+    """The mean of the last fifth of each curve of a run."""
+    return {key: final_value(curve) for key, curve in result.items() if isinstance(curve, list) and key != "iteration"}
+
+
+def check_jobs(problems: Problems, jobs: Sequence[Job]) -> None:
+    """Make one step of every problem under each of its policies."""
+    checked = []
+    for job in jobs:
+        case = (job["problem"], job["policy"])
+        if case not in checked:
+            checked.append(case)
+            _check(job, problems[job["problem"]])
+
+
+def _check(job: Job, problem: Callable[[int, bool], Problem]) -> None:
+    try:
+        check_policy({job["problem"]: problem}, sf.Policy.from_dict(job["policy"]))
+    except ValueError as error:
+        raise ValueError(f"{job['label']}: {error}") from None
+
+
+def count(text: str, least: int = 0) -> int:
+    """The whole number that is written in digits."""
+    value = int(text) if text.isascii() and text.isdigit() and len(text) <= len(str(MOST)) else -1
+    if not least <= value <= MOST:
+        raise ValueError(f"expected a whole number from {least} to {MOST}.")
+    return value
+
+
+def _one_of(names: tuple[str, ...], text: str) -> str:
+    if text not in names:
+        raise ValueError(f"expected one of {', '.join(names)}.")
+    return text
+
+
+def _reader(role: str) -> Callable[[str], str | bool]:
+    """Reads a role's value: the shortest text of it, so that two spellings of one value are the same."""
+
+    def read(text: str) -> str | bool:
+        value = value_of(role, {"true": True, "false": False}.get(text.lower(), text))
+        return value if isinstance(value, bool) else text_of(role, value)
+
+    return read
