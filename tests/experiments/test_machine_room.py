@@ -1,0 +1,115 @@
+"""A machine room: the same results as here, and one clear message where it is not there."""
+
+import json
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+
+import pytest
+
+import simfloat as sf
+from experiments import machine_room
+from experiments.executors import JobError, one_by_one
+from experiments.machine_room import SchedulerError, answer, on_scheduler
+from experiments.provenance import code_digest
+from simfloat.kernels import notice
+from tests.experiments.test_command_line import ROOT, command
+from tests.experiments.toy import double, run
+
+
+@contextmanager
+def started(*arguments, cwd):
+    """A program of Dask, ended with the block."""
+    process = subprocess.Popen([sys.executable, "-m", "dask", *map(str, arguments)], cwd=cwd, stderr=subprocess.DEVNULL)
+    try:
+        yield
+    finally:
+        process.terminate()
+        process.wait(60)
+
+
+@pytest.fixture(scope="module")
+def scheduler(tmp_path_factory):
+    """The address of a scheduler, which knows nothing of the experiments."""
+    folder = tmp_path_factory.mktemp("scheduler")
+    place = folder / "address.json"
+    arguments = ("--host", "127.0.0.1", "--port", "0", "--no-dashboard", "--scheduler-file", place)
+    with started("scheduler", *arguments, cwd=folder):
+        until = time.monotonic() + 60
+        while not place.exists() and time.monotonic() < until:
+            time.sleep(0.05)
+        yield json.loads(place.read_text())["address"]
+
+
+@pytest.fixture(scope="module")
+def room(scheduler, tmp_path_factory):
+    """The same with a worker of two threads."""
+    folder = tmp_path_factory.mktemp("worker")
+    arguments = ("--nthreads", "2", "--no-dashboard", "--local-directory", folder)
+    with started("worker", scheduler, *arguments, cwd=folder):
+        yield scheduler
+
+
+def test_a_scheduler_without_workers_is_one_message(scheduler):
+    with pytest.raises(
+        SchedulerError, match=f"the scheduler at {scheduler} had no worker for 0.2 s. Start some: `dask"
+    ):
+        list(on_scheduler(scheduler, patience=0.2)(run, [{"seed": 1}]))
+
+
+def test_a_scheduler_that_does_not_answer_is_one_message():
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        address = f"tcp://127.0.0.1:{nobody.getsockname()[1]}"
+        with pytest.raises(SchedulerError, match=f"no scheduler answers at {address} .* Is `dask scheduler` running?"):
+            list(on_scheduler(address, patience=0.5)(run, [{"seed": 1}]))
+
+
+def test_results_are_those_of_this_machine(room):
+    jobs = [{"kind": "toy", "seed": seed / 10} for seed in range(5)] + [{"seed": float("inf")}]
+    here, there = (sorted(carry_out(run, jobs)) for carry_out in (one_by_one, on_scheduler(room, patience=60)))
+    assert there == here
+
+
+def test_a_job_that_is_refused_or_fails_says_which_and_why(room):
+    jobs = [{"kind": "toy", "problem": "digits", "label": "bf16", "seed": 3, "refuse": True}]
+    with pytest.raises(JobError, match="job of digits, bf16, seed 3, failed: 3 was expected, 4 came.") as caught:
+        list(on_scheduler(room, patience=60)(double, jobs))
+    assert caught.value.refused
+    with pytest.raises(JobError, match=r"KeyError: 'missing' \(.*toy.py, line \d+\)"):
+        list(on_scheduler(room, patience=60)(double, [{"seed": 0, "fault": True}]))
+
+
+def test_a_job_whose_worker_dies_is_begun_anew(room, tmp_path):
+    jobs = [{"seed": 1}, {"seed": 5, "once": str(tmp_path / "five")}]
+    found = sorted((place, result["value"]) for place, result in on_scheduler(room, patience=60)(double, jobs))
+    assert found == [(0, 2), (1, 10)]
+
+
+def test_a_sweep_leaves_the_same_bytes_from_a_machine_room_and_from_here(room, tmp_path):
+    arguments = ("sweep", "update-cancellation", "problem=synthetic", "policy=fp32,bf16-stochastic", "--tiny", "--out")
+    for folder, extra in (("there", ("--scheduler", room)), ("here", ("--workers", 1))):
+        done = command(*arguments, tmp_path / folder, *extra, text=True)
+        assert done.returncode == 0, done.stderr
+    for name in ("sweep.csv", "sweep.parquet", "sweep.json"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_without_work_nobody_is_asked():
+    assert list(on_scheduler("tcp://nobody:1")(run, [])) == []
+
+
+def test_a_worker_with_other_sources_refuses(monkeypatch):
+    monkeypatch.setattr(sf, "set_threads", lambda count: None)  # this process is no worker
+    monkeypatch.setattr(notice, "silence", lambda: None)
+    arguments = (str(ROOT), run.__module__, run.__name__, '{"seed": 1}')
+    assert json.loads(answer(*arguments, code_digest())) == {"result": {"seed": 1, "value": 2.0}}
+    assert "other sources or versions of packages" in json.loads(answer(*arguments, "0"))["error"]
+
+
+def test_dask_that_is_missing_is_named(monkeypatch):
+    monkeypatch.setattr(machine_room, "find_spec", lambda name: None)
+    with pytest.raises(ValueError, match=r"not installed: pip install 'simfloat\[sweep\]'"):
+        on_scheduler("tcp://node:8786")
