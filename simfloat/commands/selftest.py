@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import argparse
 import platform
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing import get_context
 
 import numpy as np
 
@@ -25,4 +29,39 @@ def run(options: argparse.Namespace) -> int:
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
-    return 0 if run(CHECKS, options.quick) else 1
+    with compiled_ahead(list(reversed(CHECKS))):
+        return 0 if run(CHECKS, options.quick) else 1
+
+
+@contextmanager
+def compiled_ahead(names: Sequence[str]) -> Iterator[None]:
+    """While kernels are to be compiled, the other cores carry out checks, too, the last ones first: what they compile
+    is on disk when it is needed here. Nothing of the kind where there are kernels already, or no place for them.
+    """
+    from simfloat.commands.warmup import interrupts_ignored
+    from simfloat.kernels import cache
+
+    places, others = cache.places(), sf.get_threads() - 1
+    cold = bool(places) and not any(map(cache.kept, places))
+    context = get_context("spawn")
+    shares = [names[first::others] for first in range(others)] if cold else []
+    processes = [context.Process(target=carry_out, args=(share,), daemon=True) for share in shares]
+    with interrupts_ignored():
+        for process in processes:
+            process.start()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+
+
+def carry_out(names: Sequence[str]) -> None:
+    """The quick checks of these names, for what they compile."""
+    from simfloat.kernels import notice
+    from simfloat.selftest import CHECKS
+
+    notice.silence()
+    sf.set_threads(1)  # the other cores belong to the other processes
+    for name in names:
+        deque(CHECKS[name](True), maxlen=0)

@@ -72,17 +72,24 @@ def in_processes(names: Sequence[str]) -> Iterator[int]:
 def start_workers(count: int) -> dict[Connection, BaseProcess]:
     """Processes that wait for names of tasks, by their connections. Ctrl-C is this process's business alone."""
     context, workers = get_context("spawn"), dict[Connection, BaseProcess]()
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # a process ignores from its start what its parent ignored
-    try:
+    with interrupts_ignored():
         for _ in range(count):
             here, there = context.Pipe()
             process = context.Process(target=serve, args=(there,), daemon=True)
             process.start()
             there.close()
             workers[here] = process
+    return workers
+
+
+@contextlib.contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Ctrl-C does nothing: a process that starts meanwhile ignores it for ever, as it does what its parent ignores."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
     finally:
         signal.signal(signal.SIGINT, before)
-    return workers
 
 
 def serve(connection: Connection) -> None:
