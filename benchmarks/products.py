@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
 import numpy as np
@@ -13,7 +14,7 @@ import simfloat as sf
 from benchmarks.measure import Row, giga, seconds, threads
 from simfloat.accumulate import Accumulator
 
-SIZE, SMALL = 512, 32
+SIZE, SMALL, STACK = 512, 32, 64
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.nearest_away, sf.to_odd)
 
 #: A BLAS product on one thread: the number of its threads is fixed when NumPy is imported.
@@ -39,8 +40,9 @@ def rows() -> Iterator[Row]:
             gain += f"; BLAS {one / blas:.1f} times that"
         yield Row(name, giga(SIZE**3, one), gain, f">= {target} G/s, >= 1.8 times" if target else "")
     for name in ("FP16 from FP16", "FP16 from E4M3", "FP32 from FP32", "Hopper tensor core, FP16"):
-        small, large = (_rate(size, name) for size in (SMALL, SIZE))
-        yield Row(f"{name}, {SMALL}^3", giga(small, 1), f"{small / large:.2f} of the large rate", ">= 0.25")
+        small, large, stack = _rate(SMALL, name), _rate(SIZE, name), _rate(SMALL, name, STACK)
+        shares = f"{small / large:.2f} of the large rate; in a stack of {STACK} {stack / large:.2f}"
+        yield Row(f"{name}, {SMALL}^3", giga(small, 1), shares, ">= 0.25")
     for name, call in _calls():
         yield Row(name, f"{1e6 * seconds(call, least_runs=2000):.1f} us", "", "<= 15 us")
 
@@ -54,7 +56,7 @@ def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float | 
         "16 binades": tuple(x * 2.0 ** rng.uniform(-8, 8, x.shape).astype(np.float32) for x in (a, b)),
         "gradients": (a * np.float32(1e-4), b),
     }
-    random = sf.stochastic()
+    random, short, emulated = sf.stochastic(), sf.stochastic(8), sf.nearest_even.saturating()
     return [
         ("FP16 from FP16", half, sf.FP16, 3.0),
         ("BF16 from BF16", brain, sf.BF16, 3.0),
@@ -62,6 +64,7 @@ def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float | 
         *((f"BF16 from BF16, {name}", _rounded(sf.BF16, *x), sf.BF16, 3.0) for name, x in wide.items()),
         ("FP16 unfused", half, sf.sequential(sf.FP16, products=sf.FP16), 4.0),
         ("BF16 unfused", brain, sf.sequential(sf.BF16, products=sf.BF16), 4.0),
+        ("FP32 unfused", (a, b), sf.sequential(sf.FP32, products=sf.FP32), None),
         ("FP16 from E4M3", e4m3, sf.FP16, 5.0),
         ("FP16 from E5M2", e5m2, sf.FP16, 5.0),
         ("FP32 from FP32", (a, b), sf.FP32, 15.0),
@@ -72,9 +75,21 @@ def _cases(size: int) -> list[tuple[str, Pair, Accumulator | sf.Format, float | 
         ("BF16 stochastic", brain, sf.sequential(sf.BF16, rounding=random), 0.6),
         ("FP16 stochastic, unfused", half, sf.sequential(sf.FP16, rounding=random, products=sf.FP16), 0.6),
         ("BF16 stochastic, unfused", brain, sf.sequential(sf.BF16, rounding=random, products=sf.BF16), 0.6),
+        ("FP16 stochastic, 8 bits", half, sf.sequential(sf.FP16, rounding=short), None),
+        ("BF16 stochastic, 8 bits", brain, sf.sequential(sf.BF16, rounding=short), None),
+        ("BF16 stochastic, 8 bits, unfused", brain, sf.sequential(sf.BF16, rounding=short, products=sf.BF16), None),
         ("exact from BF16, to FP32", brain, sf.exact, 0.5),
         ("FP16 pairwise", half, sf.pairwise(sf.FP16), 2.0),
+        ("FP16 Kahan", half, sf.kahan(sf.FP16), 1.0),
         ("BF16 Kahan", brain, sf.kahan(sf.BF16), 1.0),
+        *((f"BF16 pairwise, {mode}", brain, sf.pairwise(sf.BF16, rounding=mode), None) for mode in (random, short)),
+        *((f"BF16 Kahan, {mode}", brain, sf.kahan(sf.BF16, rounding=mode), None) for mode in (random, short)),
+        # A mode that differs where sums overflow, and that no hardware has.
+        ("FP16 emulated", half, sf.sequential(sf.FP16, rounding=emulated), None),
+        ("FP16 from E4M3, emulated", e4m3, sf.sequential(sf.FP16, rounding=emulated), None),
+        ("FP16 unfused, emulated", half, sf.sequential(sf.FP16, rounding=emulated, products=sf.FP16), None),
+        ("FP16 pairwise, emulated", half, sf.pairwise(sf.FP16, rounding=emulated), None),
+        ("FP16 Kahan, emulated", half, sf.kahan(sf.FP16, rounding=emulated), None),
         ("FP16 in blocks of 128, FP32", half, sf.blocked(128, sf.FP16, sf.FP32), 3.0),
         ("Hopper tensor core, FP16", half, sf.tensor_core("hopper", sf.FP16), 2.5),
         ("Hopper tensor core, E4M3", e4m3, sf.tensor_core("hopper", sf.E4M3), 2.5),
@@ -104,16 +119,19 @@ def _calls() -> list[tuple[str, Callable[[], object]]]:
     ]
 
 
-def _rate(size: int, name: str) -> float:
-    """Multiply-adds a second of one of the cases at another size."""
-    operands, accumulate = next((x, accumulate) for case, x, accumulate, _ in _cases(size) if case == name)
-    return size**3 / _time(operands, accumulate, 1)
+def _rate(size: int, name: str, stack: int = 1) -> float:
+    """Multiply-adds a second of one of the cases at another size, and of so many of them in one call."""
+    (a, b), accumulate = next((x, accumulate) for case, x, accumulate, _ in _cases(size) if case == name)
+    operands = (np.stack([a] * stack), np.stack([b] * stack)) if stack > 1 else (a, b)
+    return stack * size**3 / _time(operands, accumulate, 1)
 
 
 def _time(operands: Pair, accumulate: Accumulator | sf.Format, count: int) -> float:
+    # One thread's processor time, so that other programs on the machine count less.
+    clock = time.thread_time if count == 1 else time.perf_counter
     with threads(count):
         stream = sf.BitStream(0)
-        return seconds(lambda: sf.matmul(*operands, accumulate=accumulate, output=sf.FP32, stream=stream))
+        return seconds(lambda: sf.matmul(*operands, accumulate=accumulate, output=sf.FP32, stream=stream), clock=clock)
 
 
 def _blas_on_one_thread() -> float:
