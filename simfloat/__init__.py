@@ -85,7 +85,7 @@ from simfloat.policy import Policy, Recipe, policies
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from simfloat import nn, optim, plots, telemetry, train
+    from simfloat import nn, optim, plots, telemetry, torch, train
     from simfloat.attribution import attribute
     from simfloat.autodiff import (
         Parameter,
@@ -104,7 +104,7 @@ else:
     # What training and figures need is imported when it is first used: numbers and sums do without. Type checkers read
     # the imports above instead, and know which names there are.
     _LATER = {
-        **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry", "train")},
+        **{name: (f"simfloat.{name}", None) for name in ("nn", "optim", "plots", "telemetry", "torch", "train")},
         **{
             name: ("simfloat.autodiff", name)
             for name in (
@@ -146,7 +146,7 @@ __all__ = [
     "hadamard", "kahan", "load", "matmul", "matrix_core", "nearest_away", "nearest_even", "nextafter", "nn",
     "no_grad", "operation", "optim", "p3109", "pairwise", "partial_sums", "per_tensor", "plots", "policies",
     "readmemh", "reveal", "round", "save", "scaled", "sequential", "set_threads", "simulate", "stack", "stochastic",
-    "sum", "telemetry", "tensor_core", "to_hex", "to_odd", "toward_negative", "toward_positive", "toward_zero",
+    "sum", "telemetry", "tensor_core", "to_hex", "to_odd", "torch", "toward_negative", "toward_positive", "toward_zero",
     "train", "ulp", "where", "writememh",
     *_FUNCTIONS,
 ]  # fmt: skip

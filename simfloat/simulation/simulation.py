@@ -118,9 +118,9 @@ class Simulation:
         parameters = (path for place in list(self._places.values()) for path in place.recipes)
         self.policy.check_matched(dict.fromkeys((*self._paths, *parameters)), list(self._operations))
 
-    def place(self, operation: str, path: str | None = None) -> Place:
-        """Where an operation runs: at `path`, by default in the running module and its composites."""
-        return self.place_in(under_way(), operation) if path is None else self._place(operation, path, ())
+    def place(self, operation: str, path: str | None = None, composites: tuple[str, ...] = ()) -> Place:
+        """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
+        return self.place_in(under_way(), operation) if path is None else self._place(operation, path, composites)
 
     def place_in(self, now: UnderWay, operation: str) -> Place:
         """Where an operation runs while this is under way."""

@@ -1,0 +1,15 @@
+"""Unmodified PyTorch models under a policy: every operation of forward, backward and optimizer is rounded.
+
+The only part of the package that imports torch.
+"""
+
+try:
+    import torch as _torch  # noqa: F401
+except ImportError as error:
+    raise ImportError("simfloat.torch needs PyTorch: pip install 'simfloat[torch]'.") from error
+
+from simfloat.torch.explaining import explain
+from simfloat.torch.run import Run, simulate
+from simfloat.torch.users import rule
+
+__all__ = ["Run", "explain", "rule", "simulate"]

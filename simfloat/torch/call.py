@@ -1,0 +1,110 @@
+"""One operation of PyTorch while it is carried out: the arithmetic that a rule computes with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from numpy.typing import NDArray
+
+from simfloat.simulation import Arithmetic, Input
+from simfloat.torch.numbers import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
+from simfloat.torch.sites import Forward
+from simfloat.torch.tags import FORMAT_OF, put_tag, tag_of
+
+
+class Call:
+    """What a rule computes with: every result is rounded once, as the policy says where the operation runs.
+
+    A rule says which `shape` its result will have, before it computes anything: in the backward pass it tells whose
+    gradient that is. Operands are arrays, tensors and numbers.
+    """
+
+    def __init__(self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: str) -> None:
+        self.site, self.operands, self.dtype, self.name = site, operands, dtype, name
+        self.arithmetic: Arithmetic
+        self.begin(())
+
+    def begin(self, shape: Sequence[int]) -> Arithmetic:
+        """The arithmetic for a result of this shape."""
+        found = self.site.arithmetic(self.operands, tuple(shape))
+        self.arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
+        self.format = self.arithmetic.format
+        if not self.format.fits_float32 and self.dtype != torch.float64:
+            raise ValueError(
+                f"{self.arithmetic.where}: the result of {self.name} has the format {self.format} here, which "
+                f"{self.dtype} does not hold; make the model and its data double, by model.double()."
+            )
+        return self.arithmetic
+
+    def _in_narrow_type(self, arithmetic: Arithmetic) -> Arithmetic:
+        """The same with results in the program's own narrow type, where the policy's format is a wider one."""
+        narrow, format = FORMAT_OF[self.dtype], arithmetic.format
+        if format.precision <= narrow.precision and format.exponent_bits <= narrow.exponent_bits:
+            return arithmetic
+        if format.precision < narrow.precision or format.exponent_bits < narrow.exponent_bits:
+            raise ValueError(
+                f"{arithmetic.where}: the program makes {self.name} a {self.dtype}, the policy rounds it to {format}, "
+                "and neither holds the other; take the cast out of the program, or choose a policy of that type."
+            )
+        return arithmetic._replace(target=arithmetic.target._replace(format=narrow))
+
+    def apply(self, operation: str, *operands: Numbers) -> NDArray:
+        """An operation of the catalog."""
+        return self.arithmetic.apply(operation, *map(numbers_of, operands))
+
+    def add(self, a: Numbers, b: Numbers) -> NDArray:
+        """a + b, on the way to the result."""
+        return self.apply("add", a, b)
+
+    def subtract(self, a: Numbers, b: Numbers) -> NDArray:
+        """a - b."""
+        return self.apply("subtract", a, b)
+
+    def multiply(self, a: Numbers, b: Numbers) -> NDArray:
+        """a * b."""
+        return self.apply("multiply", a, b)
+
+    def divide(self, a: Numbers, b: Numbers) -> NDArray:
+        """a / b."""
+        return self.apply("divide", a, b)
+
+    def times(self, factor: float, a: Numbers) -> NDArray:
+        """factor * a, which for a factor of 1 or -1 is not rounded."""
+        array = numbers_of(a)
+        if factor == 1:
+            return array
+        return -array if factor == -1 else self.multiply(factor, array)
+
+    def total(self, a: Numbers, b: Numbers) -> NDArray:
+        """a + b as the result: by the policy's last addition where it goes to a parameter."""
+        format, total = self.site.total(self.arithmetic, numbers_of(a), numbers_of(b))
+        self.format = format
+        return total
+
+    def round(self, x: Numbers) -> NDArray:
+        """The numbers themselves, rounded."""
+        return self.arithmetic.round(numbers_of(x))
+
+    def sum(self, x: Numbers, axes: tuple[int, ...]) -> NDArray:
+        """The sums over `axes`, which are dropped, in row-major order, by the policy's `reduce`."""
+        return self.arithmetic.sum(numbers_of(x), axes)
+
+    def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
+        """How both operands of a contraction are rounded."""
+        return self.site.inputs(a, b)
+
+    def tensor(self, array: NDArray) -> torch.Tensor:
+        """The result as a tensor of the operation's type, of which its format is known."""
+        result = tensor_of(array, self.dtype)
+        put_tag(result, self.site.tag(self.format, self.operands))
+        return result
+
+    def laid_out(self, result: torch.Tensor) -> torch.Tensor:
+        """The result in memory that is laid out as that of the first operand of its shape."""
+        model = next((x for x in self.operands if x.shape == result.shape), result)
+        if model.is_contiguous():
+            return result
+        copy = laid_out_as(result, model)
+        put_tag(copy, tag_of(result))
+        return copy

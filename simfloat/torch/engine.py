@@ -1,0 +1,153 @@
+"""What the operations of one run share: where they stand, and what is known of the tensors that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from simfloat.simulation import Simulation, widest
+from simfloat.torch.gradients import ACCUMULATING, Gradients, current_node, is_recomputing
+from simfloat.torch.mode import Mode
+from simfloat.torch.notes import Note, Notes
+from simfloat.torch.optimizing import Optimizing
+from simfloat.torch.parameters import Parameters
+from simfloat.torch.paths import Paths
+from simfloat.torch.sites import WITH_BIAS, Backward, Clipping, Forward, Update
+from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
+
+
+class Engine:
+    """What a run knows while its block is open."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self.simulation = simulation
+        self.mode = Mode(self)
+        self.notes = Notes()
+        self.paths = Paths(simulation)
+        self.parameters = Parameters(simulation)
+        self.gradients = Gradients(simulation)
+        self.optimizing = Optimizing(simulation)
+        self.met: Counter[tuple[Any, str, str]] = Counter()
+        self.refuses = True  # what has no rule; a dry run only lists it
+        self._composites: tuple[str, ...] = ()
+        self._reach: int | None = None
+
+    @property
+    def path(self) -> str:
+        """The path of the module that runs, or whose backward pass does."""
+        if self.paths.running:
+            return self.paths.running[-1]
+        node = current_node()
+        note = None if node is None else self.notes.of(node)
+        return "" if note is None else note.place.path
+
+    def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
+        """Where an operation on these operands stands; None for the counting of an optimizer."""
+        node = current_node()
+        if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
+            return self._backward(node, operation, operands)
+        if into.is_weight and not torch.is_grad_enabled():
+            return self._update(str(into.owner), into)
+        if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
+            owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
+            return None if owner is None else self._update(owner, into)
+        gradient = next((tag for x in operands if (tag := tag_of(x)).is_gradient), None)
+        if gradient is not None:
+            return Clipping(self.simulation.place("update", gradient.owner or ""), self.simulation)
+        place = self.simulation.place(operation, self.path, self._composites)
+        note = self.notes.begin(place, operands)
+        return Forward(place, self.simulation, note)
+
+    def _update(self, owner: str, into: Tag) -> Update:
+        return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
+
+    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Backward:
+        if node._sequence_nr() == ACCUMULATING:
+            return Backward(self.gradients.note(node), self.simulation)
+        note = self.notes.of(node)
+        if note is None:
+            raise ValueError(
+                f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
+                "inside."
+            )
+        place = note.place
+        if operation == "sum" and place.operation in WITH_BIAS and len(note.parents) == 3:
+            addition = self.simulation.place("add", place.path, place.operations[:-1])
+            bias = note.parents[2]._replace(format=note.format or stored_format(operands[0]))
+            note = Note(addition, (note.parents[0], bias), note.format)
+            return Backward(note, self.simulation, 1)
+        return Backward(note, self.simulation, self._reach)
+
+    def _recomputes(self) -> bool:
+        if is_recomputing():
+            return True
+        raise ValueError(
+            "A backward pass that is recorded, by create_graph=True, cannot be simulated: gradients of gradients have "
+            "no place in the model. Leave create_graph out."
+        )
+
+    def note(self, func: Any, operands: Sequence[torch.Tensor]) -> None:
+        """Note a movement of the forward pass for the way back."""
+        if operands and torch.is_grad_enabled() and current_node() is None:
+            operation = func.overloadpacket.__name__
+            self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
+
+    def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
+        """What is known of numbers that were moved from these operands, or made where there are none."""
+        tags = [tag_of(x) for x in operands]
+        in_backward = current_node() is not None
+        if not tags:
+            return Tag(is_gradient=in_backward)
+        first = tags[0]
+        if all(tag.format == first.format for tag in tags):
+            format = first.format
+        else:
+            format = widest(stored_format(x) for x in operands)
+        owner = next((tag.owner for tag in tags if tag.owner is not None), None)
+        is_gradient = any(tag.is_gradient for tag in tags)
+        is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
+        return Tag(format, is_gradient, owner, is_weight and not in_backward, heard=first.heard)
+
+    def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor) -> None:
+        """Write a result to the target that the tag tells of."""
+        target.copy_(result)
+        self.overwritten(target, into, tag_of(result))
+
+    def overwritten(self, target: torch.Tensor, into: Tag, tag: Tag) -> None:
+        """Know what was written to the target; a parameter's numbers are brought into their format."""
+        if into.is_weight:
+            path = str(into.owner)
+            if tag.format != self.simulation.place("update", path).recipe.weights:
+                self.parameters.conform(path, target)
+                put_tag(target, into)
+            return
+        is_whole = target.numel() * target.element_size() == target.untyped_storage().nbytes()
+        format = tag.format
+        if not is_whole and into.format != format:
+            formats = [x for x in (into.format, format) if x is not None]
+            format = widest(formats) if len(formats) == 2 else None
+        put_tag(
+            target,
+            into._replace(
+                format=format,
+                is_gradient=into.is_gradient or tag.is_gradient,
+                owner=tag.owner if into.owner is None else into.owner,
+            ),
+        )
+
+    @contextmanager
+    def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
+        """A block whose operations are parts of the composite `operation` on these operands."""
+        if current_node() is None and torch.is_grad_enabled() and not self._composites:
+            self.notes.begin(self.simulation.place(operation, self.path), operands)
+        before = self._composites
+        self._composites = (*before, operation)
+        try:
+            with self.mode:
+                yield
+        finally:
+            self._composites = before

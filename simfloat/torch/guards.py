@@ -1,0 +1,86 @@
+"""Settings of PyTorch under which every operation comes to dispatch by itself, and not inside of a fused kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+import torch
+
+from simfloat.torch.tags import put_tag, tag_of
+
+
+class Setting:
+    """A setting of the process that has a value while any block needs it, and then is again what it was."""
+
+    def __init__(self, read: Callable[[], Any], write: Callable[[Any], Any], value: Callable[[Any], Any]) -> None:
+        self._read, self._write, self._value = read, write, value
+        self._before: Any = None
+        self._blocks = 0
+
+    def begin(self) -> None:
+        """Give it the value that follows from what it was."""
+        if self._blocks == 0:
+            self._before = self._read()
+            self._write(self._value(self._before))
+        self._blocks += 1
+
+    def end(self) -> None:
+        """Restore it at the end of the last block."""
+        self._blocks -= 1
+        if self._blocks == 0:
+            self._write(self._before)
+
+
+def off(before: bool) -> bool:
+    """What a setting is while fused kernels are not wanted."""
+    return False
+
+
+def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
+    """The start of a backward pass, which first marks the gradients that it begins with as gradients."""
+
+    def begin(outputs: Any, gradients: Any, *args: Any, **options: Any) -> Any:
+        for gradient in gradients:
+            if isinstance(gradient, torch.Tensor):
+                put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
+        return engine(outputs, gradients, *args, **options)
+
+    return begin
+
+
+def _replace_engine(engine: Callable[..., Any]) -> None:
+    setattr(torch.autograd, _ENGINE, engine)
+
+
+#: What torch.autograd calls the start of a backward pass.
+_ENGINE = "_engine_run_backward"
+
+#: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
+#: start of backward passes.
+SETTINGS = (
+    Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
+    Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, off),
+    Setting(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, off),
+    Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, off),
+    Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
+    Setting(lambda: getattr(torch.autograd, _ENGINE), _replace_engine, marking),
+)
+
+# The settings are those of the process, and several threads may have blocks open.
+_lock = Lock()
+
+
+class unfused:
+    """A ``with`` block without fused kernels; the settings come back after the last block of all threads."""
+
+    def __enter__(self) -> None:
+        with _lock:
+            for setting in SETTINGS:
+                setting.begin()
+
+    def __exit__(self, *_: object) -> None:
+        with _lock:
+            for setting in SETTINGS:
+                setting.end()

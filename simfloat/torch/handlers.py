@@ -1,0 +1,198 @@
+"""The ways in which an operation of PyTorch can be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from simfloat.torch.call import Call
+from simfloat.torch.numbers import result_type
+from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of
+
+if TYPE_CHECKING:
+    from simfloat.torch.engine import Engine
+
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+
+
+def floating_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The tensors of floating or complex numbers among arguments, in their order."""
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() or value.is_complex():
+                yield value
+        elif isinstance(value, list | tuple):
+            yield from floating_in(value)
+
+
+class Handler:
+    """A way to carry out an operation; `how` is what the table calls it."""
+
+    how = ""
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The operation's result, to be written to what `into` tells of."""
+        raise ValueError(f"{type(self).__name__} carries nothing out.")
+
+
+class Movement(Handler):
+    """Numbers are moved, chosen, made or compared, and none is rounded."""
+
+    how = "movement"
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """What PyTorch makes of it; what is known of the operands holds for the result."""
+        operands = list(floating_in((*args, *options.values())))
+        run.note(func, operands)
+        result = func(*args, **options)
+        for made in floating_in(result if isinstance(result, list | tuple) else (result,)):
+            if tag_of(made) is NOTHING:
+                put_tag(made, in_type(run.moved(operands), made.dtype))
+        if run.gradients.is_accumulating():
+            return run.gradients.finished(result)
+        is_copy = func is torch.ops.aten.clone.default and run.optimizing.optimizer is not None
+        return run.optimizing.begun(result) if is_copy else result
+
+
+class Plain(Handler):
+    """An operation without numbers of its own, such as a mark for a profiler, or one on integers."""
+
+    how = "plain"
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """What PyTorch makes of it."""
+        return func(*args, **options)
+
+
+class Ruled(Handler):
+    """A rule computes the result from a Call and the operation's own arguments; `operation` names it in a policy."""
+
+    how = "rule"
+
+    def __init__(self, operation: str, rule: Callable[..., Any]) -> None:
+        self.operation, self.rule = operation, rule
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The result by the rule; PyTorch's own where there are no floating operands, and an optimizer's counting."""
+        operands = list(floating_in((*args, *options.values())))
+        site = run.site(self.operation_for(args), self.ordered(operands), into) if operands else None
+        if site is None:
+            return func(*args, **options)
+        args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
+        dtype = options.pop("dtype", None) or result_type(operands)
+        options.pop("memory_format", None)
+        return self.rule(Call(site, operands, dtype, str(func)), *args, **options)
+
+    def operation_for(self, args: Arguments) -> str:
+        """The operation's name."""
+        return self.operation
+
+    def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
+        """The operands in the order in which a policy's operation has them."""
+        return operands
+
+
+class Composed(Handler):
+    """A function of the operation's own arguments, written in PyTorch's operations, which are then simulated."""
+
+    how = "decomposition"
+
+    def __init__(self, operation: str, function: Callable[..., Any]) -> None:
+        self.operation, self.function = operation, function
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The function's result, inside of a composite of the operation's name."""
+        operands = list(floating_in((*args, *options.values())))
+        if not operands:
+            return func(*args, **options)
+        with run.inside(self.operation, operands):
+            return self.function(*args, **options)
+
+
+class InPlace(Handler):
+    """`x.op_()` is `x.copy_(x.op())`."""
+
+    def __init__(self, functional: Any, handler: Handler) -> None:
+        self.functional, self.handler, self.how = functional, handler, handler.how
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The first operand, written to."""
+        target = args[0]
+        if not target.is_floating_point():
+            return func(*args, **options)
+        into = run.optimizing.moment_of(target, tag_of(target))
+        result = self.handler(run, self.functional, args, options, into)
+        run.write(target, into, result)
+        return target
+
+
+class Written(Handler):
+    """An operation whose result is written to `out`."""
+
+    def __init__(self, functional: Any, handler: Handler) -> None:
+        self.functional, self.handler, self.how = functional, handler, handler.how
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """`out`, written to."""
+        out = options.pop("out")
+        into = run.optimizing.moment_of(out, tag_of(out))
+        run.write(out, into, self.handler(run, self.functional, args, options, into))
+        return out
+
+
+class Overwritten(Handler):
+    """Numbers are moved, or made, into the first operand."""
+
+    how = "movement"
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The first operand, of which then is known what is known of what was written to it."""
+        target = args[0]
+        if not isinstance(target, torch.Tensor) or not target.is_floating_point():
+            return func(*args, **options)
+        into, sources = tag_of(target), list(floating_in(args[1:]))
+        run.note(func, [target, *sources])
+        result = func(*args, **options)
+        run.overwritten(target, into, run.moved(sources))
+        return result
+
+
+class ForEach(Handler):
+    """An operation on lists of tensors, one after the other."""
+
+    how = "loop"
+
+    def __init__(self, single: Any, is_in_place: bool) -> None:
+        self.single, self.is_in_place = single, is_in_place
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The list of results; what is given as a list is given to each its own."""
+        count = len(args[0])
+        rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
+        named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
+        with run.mode:
+            results = [self.single(*row, **own) for row, own in zip(rows, named, strict=True)]
+        return None if self.is_in_place else results
+
+
+class Refused(Handler):
+    """What has no rule, and why."""
+
+    how = "refused"
+
+    def __init__(self, remedy: str) -> None:
+        self.remedy = remedy
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """PyTorch's own result where no floating numbers take part; else ValueError."""
+        operands = list(floating_in((*args, *options.values())))
+        if not operands:
+            return func(*args, **options)
+        if not run.refuses:
+            run.note(func, operands)
+            return func(*args, **options)
+        where = f"in layer {run.path!r}" if run.path else "outside of any layer"
+        raise ValueError(f"{func} {where} cannot be simulated: {self.remedy}")

@@ -1,0 +1,38 @@
+"""What an observer hears of a parameter's gradient: at the parameter's path, once it is complete."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic.observer import wants
+from simfloat.simulation import Place
+
+
+class Heard(Observer):
+    """An observer that keeps what it hears of one operation, to be passed on later."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._events: list[tuple[NDArray[np.int64], str]] = []
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Keep the events of one call."""
+        self._events.append((events, operation))
+
+    def tell(self, path: str | None = None) -> None:
+        """Pass on what was heard: the last rounding as one at `path`, all others at the layer's own."""
+        observer, last = self._place.observer, len(self._events) - 1
+        for number, (events, operation) in enumerate(self._events):
+            where = path if number == last and path is not None else self._place.path
+            if observer is not None and wants(observer, where, "backward"):
+                observer.observe(events, operation, where, "backward")
+        self._events.clear()
+
+
+def listening(place: Place, path: str) -> Heard | None:
+    """Who hears of the gradient of the parameter at `path`, if the place's observer wants to."""
+    observer = place.observer
+    is_wanted = wants(observer, path, "backward") or wants(observer, place.path, "backward")
+    return Heard(place) if is_wanted else None

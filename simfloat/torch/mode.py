@@ -1,0 +1,26 @@
+"""The place in PyTorch's dispatch where every operation comes by, those of autograd and of optimizers too."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from simfloat.torch.rules.search import handler_of
+
+if TYPE_CHECKING:
+    from simfloat.torch.engine import Engine
+
+
+class Mode(TorchDispatchMode):
+    """A dispatch mode that hands every operation to the way in which it is carried out."""
+
+    def __init__(self, engine: Engine) -> None:
+        super().__init__()
+        self._engine = engine
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operation's result."""
+        handler = handler_of(func)
+        self._engine.met[func, handler.how, self._engine.path] += 1
+        return handler(self._engine, func, args, kwargs or {})

@@ -1,0 +1,51 @@
+"""Tensors as arrays and back, without a copy where memory allows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import reduce
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+#: A tensor, an array, or a Python number, which is an exact float64 operand.
+Numbers = torch.Tensor | NDArray | float
+
+#: Narrow types, whose numbers travel as float32.
+NARROW = (torch.float16, torch.bfloat16)
+
+
+def numbers_of(x: Numbers) -> NDArray:
+    """The array of an operand: float32 or float64; integers and truth values become float64."""
+    if isinstance(x, torch.Tensor):
+        x = x.detach()
+        if x.dtype in NARROW:
+            return x.float().numpy()
+        array = x.numpy()
+        return array if x.is_floating_point() else array.astype(np.float64)
+    return x if isinstance(x, np.ndarray) else np.array(float(x))
+
+
+def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor of this type on the array's memory, or on a copy of it."""
+    array = np.asarray(array)
+    if not array.flags.c_contiguous or not array.flags.writeable:
+        array = array.copy(order="C")
+    tensor = torch.from_numpy(array)
+    return tensor if tensor.dtype == dtype else tensor.to(dtype)
+
+
+def laid_out_as(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
+    """The tensor in memory that is laid out as that of `model`, as elementwise operations lay out their results."""
+    if model.is_contiguous() or model.shape != tensor.shape:
+        return tensor
+    return torch.empty_like(model, dtype=tensor.dtype).copy_(tensor)
+
+
+def result_type(operands: Iterable[torch.Tensor]) -> torch.dtype:
+    """The floating type that PyTorch gives the result of an operation on these tensors."""
+    floating = [x for x in operands if x.is_floating_point()]
+    counting = [x for x in floating if x.ndim] or floating
+    types = {x.dtype for x in counting}
+    return types.pop() if len(types) == 1 else reduce(torch.promote_types, types)

@@ -1,0 +1,135 @@
+"""The steps of PyTorch's optimizers: which tensors belong to which parameter, and the policy's last addition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from threading import get_ident
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from simfloat.simulation import Place, Simulation
+from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
+
+#: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
+COMPENSATION = "compensation"
+
+#: What optimizers count in tensors: numbers of their own, which belong to no parameter and are exact.
+COUNTERS = ("step", "mu_product", "mu", "eta")
+
+
+#: The moment that an optimizer begins as a copy of a gradient, where others begin as zeros.
+BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
+
+
+class Optimizing:
+    """What a run knows of the optimizer that steps."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        self._simulation = simulation
+        self._thread = 0
+        self._hooks: list[Any] = []
+        self.optimizer: torch.optim.Optimizer | None = None  # that steps
+        self._parameters: Mapping[str, torch.nn.Parameter] = {}
+
+    def begin(self, parameters: Mapping[str, torch.nn.Parameter]) -> None:
+        """Listen to the optimizers of this thread; parameters are those of the model, by path."""
+        self._thread, self._parameters = get_ident(), parameters
+        self._hooks = [
+            register_optimizer_step_pre_hook(self._before_step),
+            register_optimizer_step_post_hook(self._after_step),
+        ]
+
+    def end(self) -> None:
+        """Listen no more."""
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks, self.optimizer = [], None
+
+    def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if get_ident() != self._thread:
+            return
+        for group in optimizer.param_groups:
+            for name in ("fused", "capturable", "differentiable"):
+                if group.get(name):
+                    raise ValueError(
+                        f"{type(optimizer).__name__}({name}=True) computes inside of one operation, or of a graph, "
+                        f"where nothing can be rounded; leave {name} out."
+                    )
+            for parameter in group["params"]:
+                self._know(parameter, optimizer)
+        self.optimizer = optimizer
+
+    def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
+        """Tag the parameter's gradient and moments with its path."""
+        path = weight_path(parameter)
+        if path is None:
+            raise ValueError(
+                f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
+                "model does not have; simulate a torch.nn.ModuleList of all models that are trained."
+            )
+        if parameter.grad is not None:
+            put_tag(parameter.grad, tag_of(parameter.grad)._replace(is_gradient=True, owner=path))
+        for name, kept in optimizer.state.get(parameter, {}).items():
+            if isinstance(kept, torch.Tensor) and name not in COUNTERS:
+                put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))
+
+    def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if get_ident() != self._thread:
+            return
+        self.optimizer = None
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                for name, kept in optimizer.state.get(parameter, {}).items():
+                    if isinstance(kept, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
+                        self._store(str(weight_path(parameter)), name, kept)
+
+    def _store(self, path: str, name: str, kept: torch.Tensor) -> None:
+        """Round a moment to `optimizer_state`, unless its last rounding was to it."""
+        arithmetic = self._simulation.place("update", path).to_moment(name)
+        if tag_of(kept).format != arithmetic.format:
+            kept.copy_(tensor_of(arithmetic.round(numbers_of(kept)), kept.dtype))
+        put_tag(kept, Tag(arithmetic.format, owner=path, moment=name))
+
+    def moment_of(self, tensor: torch.Tensor, tag: Tag) -> Tag:
+        """The tag, with the moment's name where a tensor of the optimizer's has become one in this step."""
+        if self.optimizer is None or tag.is_weight or tag.moment or tag.owner is None:
+            return tag
+        memory = tensor.untyped_storage().data_ptr()
+        for name, kept in self.optimizer.state.get(self._parameters[tag.owner], {}).items():
+            is_tensor = isinstance(kept, torch.Tensor) and name not in COUNTERS
+            if is_tensor and kept.untyped_storage().data_ptr() == memory:
+                tag = tag._replace(moment=name)
+                put_tag(tensor, tag)
+                return tag
+        return tag
+
+    def begun(self, copy: torch.Tensor) -> torch.Tensor:
+        """A copy that an optimizer makes: rounded to `optimizer_state` if it is the first value of a moment."""
+        name, path = BEGUN.get(type(self.optimizer)), tag_of(copy).owner  # type: ignore[arg-type]
+        if name is not None and path is not None:
+            self._store(path, name, copy)
+        return copy
+
+    def last_addition(self, place: Place, w: NDArray, u: NDArray) -> NDArray:
+        """w + u in the way that the policy's `update` says."""
+        last = place.to_parameter
+        if place.recipe.update != "kahan":
+            return last.apply("update", w, u)
+        if self.optimizer is None:
+            raise ValueError(
+                f"The update of {place.path!r} is 'kahan', which keeps what was lost in the state of an optimizer; "
+                "update it by a torch.optim.Optimizer."
+            )
+        # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
+        state, inner = self.optimizer.state[self._parameters[place.path]], place.to_update
+        if COMPENSATION in state:
+            u = inner.subtract(u, numbers_of(state[COMPENSATION]))
+        s = last.apply("update", w, u)
+        lost = inner.subtract(inner.subtract(s, w), u)
+        state[COMPENSATION] = tensor_of(np.asarray(lost), self._parameters[place.path].dtype)
+        return s

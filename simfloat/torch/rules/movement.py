@@ -1,0 +1,28 @@
+"""Operations that move, choose, make or compare numbers, and round none: names of PyTorch."""
+
+MOVEMENT = frozenset(
+    """
+    _to_copy view _unsafe_view reshape _reshape_alias view_as_real t transpose permute expand expand_as clone
+    contiguous slice select unsqueeze squeeze cat stack split unsafe_split unsafe_split_with_sizes split_with_sizes
+    unbind unsafe_chunk chunk detach alias as_strided lift lift_fresh lift_fresh_copy diagonal unfold roll flip
+    repeat repeat_interleave tril triu diag_embed movedim index gather index_select embedding masked_fill
+    masked_select masked_scatter where constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d
+    replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle im2col select_backward slice_backward
+    diagonal_backward select_scatter slice_scatter scatter.src scatter.value take narrow_copy expand_copy view_copy
+    new_empty new_zeros new_ones new_full new_empty_strided zeros_like ones_like full_like empty_like rand_like
+    randn_like bernoulli bernoulli.p rand randn normal multinomial zeros ones full empty eq ne lt le gt ge isnan
+    isinf isfinite isclose equal signbit logical_not logical_and logical_or argmax argmin argsort sort topk any all
+    nonzero count_nonzero is_nonzero searchsorted bucketize _local_scalar_dense _assert_async upsample_nearest1d
+    upsample_nearest2d upsample_nearest3d resolve_conj resolve_neg zero fill isin unique_dim _unique2 allclose
+    is_same_size
+    """.split()
+)
+
+#: Those that write to their first operand.
+OVERWRITING = frozenset(
+    """
+    copy_ fill_ zero_ normal_ uniform_ bernoulli_ trunc_normal_ exponential_ random_ masked_fill_ index_fill_
+    scatter_ index_copy_ masked_scatter_ set_ resize_ eye_ tril_ triu_ squeeze_ unsqueeze_ transpose_ t_ detach_
+    requires_grad_
+    """.split()
+)

@@ -1,0 +1,133 @@
+"""Pointwise operations: a table of what each is in operations that are rounded once.
+
+In a row, `u` is the call, whose every operation is rounded as the policy says; `a`, `b`, `c` are arrays of the
+operands, and `g` is a gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat.torch.call import Call
+from simfloat.torch.handlers import Ruled
+from simfloat.torch.numbers import numbers_of
+
+
+def power(u: Call, a: NDArray, b: NDArray) -> NDArray:
+    """a to the power b."""
+    return u.apply("power", a, b)
+
+
+def divide(u: Call, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
+    """a / b, the exact quotient rounded once; to an integer first where that is asked for."""
+    if rounding_mode is None:
+        return u.divide(a, b)
+    wide = torch.from_numpy(np.asarray(a, np.float64)), torch.from_numpy(np.asarray(b, np.float64))
+    return u.round(torch.div(*wide, rounding_mode=rounding_mode))
+
+
+def mixed(u: Call, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
+    """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
+    difference = u.subtract(b, a)
+    if weight.ndim == 0:
+        if abs(weight) < 0.5:
+            return u.total(a, u.multiply(weight, difference))
+        return u.total(b, -u.multiply(1.0 - weight, difference))
+    low = np.abs(weight) < 0.5
+    share = u.multiply(np.where(low, weight, np.asarray(weight, np.float64) - 1.0), difference)
+    return u.total(np.where(low, a, b), share)
+
+
+def gelu_slope(u: Call, g: NDArray, a: NDArray) -> NDArray:
+    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2)))."""
+    probability = u.multiply(0.5, u.add(1.0, u.apply("erf", u.multiply(a, 0.5**0.5))))
+    density = u.multiply((2 * np.pi) ** -0.5, u.apply("exp", u.multiply(u.multiply(a, a), -0.5)))
+    return u.multiply(g, u.add(probability, u.multiply(a, density)))
+
+
+def leaky(u: Call, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
+    """a where it is positive, else slope * a."""
+    return u.multiply(a, np.where(a > 0, 1.0, slope))
+
+
+def leaky_slope(u: Call, g: NDArray, a: NDArray, slope: NDArray, is_result: bool) -> NDArray:
+    """g where a is positive, else slope * g."""
+    return u.multiply(g, np.where(a > 0, 1.0, slope))
+
+
+def above(u: Call, g: NDArray, a: NDArray, threshold: NDArray) -> NDArray:
+    """g where a is above the threshold, or NaN; else 0."""
+    return u.round(np.where(a <= threshold, g.dtype.type(0), g))
+
+
+def inside(u: Call, g: NDArray, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """g where a is between the bounds, else 0."""
+    return u.round(np.where((a <= low) | (a >= high), g.dtype.type(0), g))
+
+
+#: By PyTorch's name: the operation's name in a policy, and what it is.
+TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
+    "add": ("add", lambda u, a, b, alpha=1: u.total(a, u.times(float(alpha), b))),
+    "sub": ("subtract", lambda u, a, b, alpha=1: u.total(a, -u.times(float(alpha), b))),
+    "rsub": ("subtract", lambda u, a, b, alpha=1: u.total(b, -u.times(float(alpha), a))),
+    "mul": ("multiply", lambda u, a, b: u.multiply(a, b)),
+    "div": ("divide", divide),
+    "addcmul": ("fma", lambda u, a, b, c, value=1: u.total(a, u.multiply(u.times(float(value), b), c))),
+    "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
+    "lerp": ("fma", mixed),
+    "pow": ("power", power),
+    "square": ("multiply", lambda u, a: u.multiply(a, a)),
+    **{
+        name: (name, lambda u, a, name=name: u.apply(name, a))
+        for name in ("exp", "log", "log2", "tanh", "sin", "cos", "erf", "sigmoid", "reciprocal", "rsqrt", "sqrt")
+    },
+    "relu": ("relu", lambda u, a: above(u, a, a, np.array(0.0))),
+    "threshold_backward": ("relu", above),
+    "hardtanh_backward": ("clip", inside),
+    "leaky_relu": ("leaky_relu", leaky),
+    "leaky_relu_backward": ("leaky_relu", leaky_slope),
+    "sigmoid_backward": ("sigmoid", lambda u, g, y: u.multiply(g, u.multiply(y, u.subtract(1.0, y)))),
+    "tanh_backward": ("tanh", lambda u, g, y: u.multiply(g, u.subtract(1.0, u.multiply(y, y)))),
+}
+
+
+#: Operations whose result is an operand's number, or its size or sign, which PyTorch finds and a rounding finishes.
+CHOSEN: dict[str, str] = {
+    "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
+    "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
+    "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
+    "nan_to_num": "clip", "max.other": "maximum", "min.other": "minimum",
+}  # fmt: skip
+
+
+class Pointwise(Ruled):
+    """A row of the table on tensors, arrays and numbers, broadcast."""
+
+    def __init__(self, operation: str, function: Callable[..., NDArray]) -> None:
+        super().__init__(operation, self.computed)
+        self.function = function
+
+    def computed(self, call: Call, *args: Any, **options: Any) -> torch.Tensor:
+        """The result, laid out in memory as the operands are."""
+        arrays = [numbers_of(x) if isinstance(x, torch.Tensor | int | float) else x for x in args]
+        call.begin(np.broadcast_shapes(*(x.shape for x in arrays if isinstance(x, np.ndarray))))
+        return call.laid_out(call.tensor(self.function(call, *arrays, **options)))
+
+
+class Chosen(Ruled):
+    """What PyTorch finds among the operands' numbers, rounded."""
+
+    def __init__(self, operation: str, function: Any) -> None:
+        super().__init__(operation, self.computed)
+        self.function = function
+
+    def computed(self, call: Call, *args: Any, **options: Any) -> torch.Tensor:
+        """The result."""
+        found = self.function(*args, **options)
+        call.begin(found.shape)
+        return call.tensor(call.round(found))

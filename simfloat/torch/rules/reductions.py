@@ -1,0 +1,98 @@
+"""Sums, means and their like, through the policy's `reduce`; and largest elements."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+
+from simfloat.torch.call import Call
+from simfloat.torch.handlers import Ruled
+from simfloat.torch.numbers import numbers_of
+
+Axes = int | Sequence[int] | None
+
+
+def axes_of(x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
+    """Axes as ascending numbers from 0; all of them for None and for none."""
+    given = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
+    return tuple(sorted({axis % x.ndim for axis in given})) if x.ndim else ()
+
+
+def shape_without(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tuple[int, ...]:
+    """The shape of what is left of x without these axes, or with one element along each."""
+    return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes)
+
+
+def summed(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+    """The sum over axes, in row-major order."""
+    axes = axes_of(x, dim)
+    shape = shape_without(x, axes, keepdim)
+    call.begin(shape)
+    return call.tensor(call.sum(x, axes).reshape(shape))
+
+
+def averaged(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+    """The sum, divided by the number of terms: two roundings."""
+    axes = axes_of(x, dim)
+    shape = shape_without(x, axes, keepdim)
+    call.begin(shape)
+    return call.tensor(_mean(call, x, axes).reshape(shape))
+
+
+def normed(call: Call, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+    """The p-norm: powers, sum and root, each rounded; the largest |x| for inf."""
+    axes = axes_of(x, dim)
+    shape = shape_without(x, axes, keepdim)
+    call.begin(shape)
+    return call.tensor(_norm(call, x.abs(), float(ord), axes).reshape(shape))
+
+
+def _mean(call: Call, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
+    return call.divide(call.sum(x, axes), float(math.prod(x.shape[axis] for axis in axes)))
+
+
+def _norm(call: Call, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> NDArray:
+    numbers = numbers_of(size)
+    if p == math.inf:
+        return call.round(numbers.max(axes, initial=0.0))
+    if p == 1:
+        return call.sum(numbers, axes)
+    if p == 2:
+        return call.apply("sqrt", call.sum(call.multiply(numbers, numbers), axes))
+    return call.apply("power", call.sum(call.apply("power", numbers, p), axes), 1 / p)
+
+
+def largest_of(function: Any) -> Any:
+    """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
+
+    def rule(call: Call, *args: Any, **options: Any) -> Any:
+        found = function(*args, **options)
+        values = found if isinstance(found, torch.Tensor) else found[0]
+        call.begin(values.shape)
+        rounded = call.tensor(call.round(values))
+        return rounded if isinstance(found, torch.Tensor) else (rounded, *found[1:])
+
+    return rule
+
+
+_aten = torch.ops.aten
+
+#: By PyTorch's name, with the overload where there are several meanings.
+TABLE: dict[str, Ruled] = {
+    "sum": Ruled("sum", summed),
+    "mean": Ruled("mean", averaged),
+    "linalg_vector_norm": Ruled("sum", normed),
+    "norm.Scalar": Ruled("sum", normed),
+    "norm.ScalarOpt_dim": Ruled("sum", normed),
+    "amax": Ruled("max", largest_of(_aten.amax)),
+    "amin": Ruled("min", largest_of(_aten.amin)),
+    "max.default": Ruled("max", largest_of(_aten.max)),
+    "max.dim": Ruled("max", largest_of(_aten.max)),
+    "min.default": Ruled("min", largest_of(_aten.min)),
+    "min.dim": Ruled("min", largest_of(_aten.min)),
+    "max_pool2d_with_indices": Ruled("max_pool2d", largest_of(_aten.max_pool2d_with_indices)),
+}

@@ -1,0 +1,98 @@
+"""Which way an operation of PyTorch is carried out."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+
+from simfloat.torch.handlers import (
+    Composed,
+    ForEach,
+    Handler,
+    InPlace,
+    Movement,
+    Overwritten,
+    Plain,
+    Refused,
+    Written,
+)
+from simfloat.torch.rules import composites, contractions, pointwise, reductions
+from simfloat.torch.rules.movement import MOVEMENT, OVERWRITING
+from simfloat.torch.rules.users import USERS
+
+_aten = torch.ops.aten
+
+#: Why some operations are refused, beside that nobody wrote a rule for them.
+REMEDY = (
+    'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
+    "operations; or write the module in other operations."
+)
+
+RULES: dict[str, Handler] = {
+    **{name: pointwise.Pointwise(*row) for name, row in pointwise.TABLE.items()},
+    **{
+        name: pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
+        for name, operation in pointwise.CHOSEN.items()
+    },
+    **contractions.TABLE,
+    **reductions.TABLE,
+    **composites.TABLE,
+}
+
+
+@cache
+def handler_of(func: Any) -> Handler:
+    """The way in which an operation is carried out; one that refuses it where there is none."""
+    if not isinstance(func, torch._ops.OpOverload):
+        return Refused("it is no operation of a library but a program of its own.")
+    space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
+    if f"{space}::{name}" in USERS:
+        return Composed(name, USERS[f"{space}::{name}"])
+    if space == "profiler":
+        return Plain()
+    found = _known(name, overload) if space == "aten" else None
+    return found or _derived(func, name, overload) or Refused(REMEDY.format(name=f"{space}::{name}"))
+
+
+def forget() -> None:
+    """Search anew, after a rule has come."""
+    handler_of.cache_clear()
+
+
+def _known(name: str, overload: str) -> Handler | None:
+    """What the tables have."""
+    for key in (f"{name}.{overload}", name):
+        if key in RULES:
+            return RULES[key]
+        if key in MOVEMENT:
+            return Movement()
+        if key in OVERWRITING:
+            return Overwritten()
+    return None
+
+
+def _derived(func: Any, name: str, overload: str) -> Handler | None:
+    """What follows from another operation: on lists, in place, written to `out`."""
+    if func.namespace != "aten":
+        return None
+    if name.startswith("_foreach_"):
+        single = getattr(_aten, name.removeprefix("_foreach_"), None)
+        return None if single is None else ForEach(single, name.endswith("_"))
+    if not func._schema.is_mutable:
+        return None
+    names = [argument.name for argument in func._schema.arguments if argument.is_out]
+    base = getattr(_aten, name if names else name.removesuffix("_"), None)
+    if base is None or (names and names != ["out"]) or not (names or name.endswith("_")):
+        return None
+    overloads = base.overloads()
+    wanted = overload.removesuffix("out").removesuffix("_") if names else overload
+    wanted = wanted if wanted in overloads else "default"
+    if wanted not in overloads:
+        return None
+    functional = getattr(base, wanted)
+    handler = handler_of(functional)
+    if isinstance(handler, Refused):
+        return None
+    return Written(functional, handler) if names else InPlace(functional, handler)

@@ -1,0 +1,125 @@
+"""A PyTorch model under a policy: the block in which every operation on floating numbers is simulated."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import ExitStack
+from threading import local
+from typing import Any
+
+import torch
+
+from simfloat.arithmetic import Observer
+from simfloat.policy import Policy
+from simfloat.policy.presets import as_policy
+from simfloat.simulation import Simulation
+from simfloat.table import Table
+from simfloat.table import table as aligned
+from simfloat.torch.engine import Engine
+from simfloat.torch.guards import unfused
+
+_thread = local()
+
+
+class Run:
+    """What :func:`simulate` returns: a block that may be entered again and again, its random streams going on."""
+
+    def __init__(self, model: torch.nn.Module, policy: Policy, seed: int, observer: Observer | None) -> None:
+        if not isinstance(model, torch.nn.Module):
+            raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}.")
+        self.model = model
+        self.simulation = Simulation(policy, seed, observer)
+        self._engine = Engine(self.simulation)
+        self._depth = 0
+        self._open = ExitStack()
+
+    def __enter__(self) -> Run:
+        if self._depth == 0:
+            other = getattr(_thread, "run", None)
+            if other is not None:
+                raise ValueError(
+                    "A simulated model runs inside the block of another one; simulate one torch.nn.ModuleList of both, "
+                    "or end the outer block first."
+                )
+            self._begin()
+            _thread.run = self
+        self._depth += 1
+        return self
+
+    def _begin(self) -> None:
+        engine = self._engine
+        with ExitStack() as stack:
+            stack.enter_context(self.simulation)
+            stack.enter_context(unfused())
+            stack.callback(engine.parameters.end)
+            engine.parameters.begin(self.model)
+            stack.callback(engine.paths.end)
+            engine.paths.begin(self.model)
+            stack.callback(engine.optimizing.end)
+            engine.optimizing.begin(engine.parameters.by_path)
+            stack.enter_context(engine.mode)
+            self._open = stack.pop_all()
+
+    def __exit__(self, *error: Any) -> None:
+        self._depth -= 1
+        if self._depth == 0:
+            _thread.run = None
+            self._open.__exit__(*error)
+
+    @property
+    def met(self) -> Counter[tuple[Any, str, str]]:
+        """How often each operation was met, with how it was carried out and the path of its layer."""
+        return self._engine.met
+
+    @property
+    def dry(self) -> bool:
+        """Whether operations without a rule are left to PyTorch, to be listed."""
+        return not self._engine.refuses
+
+    @dry.setter
+    def dry(self, is_dry: bool) -> None:
+        self._engine.refuses = not is_dry
+
+    @property
+    def policy(self) -> Policy:
+        """The policy in force."""
+        return self.simulation.policy
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
+
+        It holds random streams and what delayed scalings met; parameters, and what an optimizer keeps, Kahan's
+        compensation too, are in PyTorch's own states.
+        """
+        return self.simulation.state
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
+        self.simulation.load_state(state)
+
+    def table(self) -> Table:
+        """Every operation met so far, how it was carried out, how often, and in which layers."""
+        found: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
+        for (func, how, path), count in self._engine.met.items():
+            total, paths = found.get((str(func), how), (0, {}))
+            found[str(func), how] = total + count, {**paths, path or "(outside)": None}
+        rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(found.items())]
+        return aligned([("operation", "carried out by", "where", "times"), *rows], numbers=1)
+
+    def __repr__(self) -> str:
+        return f"simfloat.torch.{self.simulation!r}"
+
+
+def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observer: Observer | None = None) -> Run:
+    """A ``with`` block in which a PyTorch model is carried out under `policy`: forward, backward and optimizer.
+
+    Inside, any code may use the model: losses, ``backward()``, torch.optim's optimizers. Parameters are rounded to
+    `weights` on entry, and keep what the block makes of them. policy is a Policy or the name of one in
+    `simfloat.policies`; `seed` is that of the random streams, one for each place; `observer`, for example a
+    `simfloat.Recorder`, receives the events of every rounding, at the paths of the model's own modules and parameters.
+
+    Raises ValueError for an unknown policy, for parameters that cannot hold it, inside the block for any operation on
+    floating numbers that has no rule, and at its end if an override matched nothing.
+    """
+    return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer)

@@ -1,0 +1,192 @@
+"""Where an operation stands in the training step, and what follows for its roundings: forward, backward or update."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from numpy.typing import NDArray
+
+from simfloat.formats import Format
+from simfloat.simulation import Arithmetic, Input, Place, Simulation, widest
+from simfloat.torch.hearing import Heard, listening
+from simfloat.torch.notes import Note
+from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
+
+if TYPE_CHECKING:
+    from simfloat.torch.optimizing import Optimizing
+
+Tensors = Sequence[torch.Tensor]
+
+#: Operations that PyTorch carries out together with the addition of a bias.
+WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
+
+
+class Forward:
+    """An operation of the forward pass."""
+
+    phase = "forward"
+
+    def __init__(self, place: Place, simulation: Simulation, note: Note | None = None) -> None:
+        self.place, self.simulation, self.note = place, simulation, note
+
+    def beside(self, operation: str, format: Format) -> Forward:
+        """That of another operation in the same place, on a result of this format."""
+        place = self.simulation.place(operation, self.place.path, self.place.operations[:-1])
+        return Beside(place, self.simulation, self.note, format)
+
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        """An operand as the operation finds it."""
+        return x
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """The arithmetic of the result of this shape."""
+        if not self.place.is_widest:
+            return self.place.forward
+        # As in array promotion, constants without axes do not count beside arrays.
+        counting = [x for x in operands if x.ndim or tag_of(x).format is not None] or operands
+        return self.place.forward_in(widest(stored_format(x) for x in counting))
+
+    def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
+        """a + b as the result, and its format."""
+        return arithmetic.format, arithmetic.add(a, b)
+
+    def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
+        """How both operands of a contraction are rounded."""
+        return self.place.input(weight_path(a)), self.place.input(weight_path(b))
+
+    def tag(self, format: Format, operands: Tensors) -> Tag:
+        """What is known of the result."""
+        if self.note is not None:
+            self.note.format = format
+        return Tag(format)
+
+
+class Beside(Forward):
+    """A second operation of the forward pass, such as the addition of a bias: the first one's format decides."""
+
+    def __init__(self, place: Place, simulation: Simulation, note: Note | None, format: Format) -> None:
+        super().__init__(place, simulation, note)
+        self.format = format
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """The arithmetic of the result."""
+        return self.place.forward_in(self.format) if self.place.is_widest else self.place.forward
+
+
+class Backward(Forward):
+    """An operation of the backward pass of the operation that a note tells of."""
+
+    phase = "backward"
+
+    def __init__(self, note: Note, simulation: Simulation, reach: int | None = None) -> None:
+        super().__init__(note.place, simulation)
+        self.way_back, self.reach = note, reach
+        self._path: str | None = None
+        self._heard: Heard | None = None
+
+    def beside(self, operation: str, format: Format) -> Forward:
+        """The backward pass of one operation is that of one place."""
+        return self
+
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        """A gradient in the format that the gradients of the operation's result have.
+
+        Autograd hands on what an addition passes back, where a rounding belongs: to the other format that the operand
+        of the addition may have, or that its recipe may ask for.
+        """
+        tag, format = tag_of(x), self.way_back.format
+        if not tag.is_gradient or format is None:
+            return x
+        place = self.place
+        if place.operation in WITH_BIAS and len(self.way_back.parents) == 3:
+            place = self.simulation.place("add", place.path, place.operations[:-1])
+        elif not place.takes_formats:
+            return x
+        arithmetic = place.to_activation(0, format)
+        if arithmetic.format == tag.format:
+            return x
+        rounded = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
+        put_tag(rounded, tag._replace(format=arithmetic.format))
+        return rounded
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """That of the gradient of the operand which it reaches."""
+        number = self.way_back.reached(operands, shape) if self.reach is None else self.reach
+        path, format = None, None
+        if self.way_back.parents:
+            _, _, path, format = self.way_back.parents[number]
+        self._path = path
+        if path is None:
+            return self.place.to_activation(number, format)
+        arithmetic = self.place.to_weight(path, number, format)
+        self._heard = listening(self.place, path)
+        return arithmetic if self._heard is None else arithmetic.heard_by(self._heard)
+
+    def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
+        """One operand is a gradient, the other one is not."""
+        known = [tag_of(x).is_gradient for x in (a, b)]
+        first, second = (
+            self.place.gradient if is_gradient else self.place.input(weight_path(x))
+            for x, is_gradient in zip((a, b), known, strict=True)
+        )
+        return first, second
+
+    def tag(self, format: Format, operands: Tensors) -> Tag:
+        """A gradient, and whose if it is a parameter's."""
+        is_gradient = not operands or any(tag_of(x).is_gradient for x in operands)
+        return Tag(format, is_gradient, self._path, heard=self._heard)
+
+
+class Clipping(Forward):
+    """An operation on gradients outside of a backward pass and of an optimizer."""
+
+    phase = "update"
+
+    def beside(self, operation: str, format: Format) -> Forward:
+        """Everything that happens to gradients has one place."""
+        return self
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """That by which gradients are clipped."""
+        return self.place.to_clipped
+
+    def tag(self, format: Format, operands: Tensors) -> Tag:
+        """A gradient still."""
+        return Tag(format, True, self.place.path or None)
+
+
+class Update(Forward):
+    """An operation of an optimizer on what belongs to one parameter, written to `into` if that is known."""
+
+    phase = "update"
+
+    def __init__(self, place: Place, simulation: Simulation, optimizing: Optimizing, into: Tag) -> None:
+        super().__init__(place, simulation)
+        self.optimizing, self.into = optimizing, into
+
+    def beside(self, operation: str, format: Format) -> Forward:
+        """A parameter's update has one place."""
+        return self
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """That of an optimizer before its last addition."""
+        return self.place.to_update
+
+    def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
+        """Operands of an optimizer's products are no parameters."""
+        return self.place.input(), self.place.input()
+
+    def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
+        """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""
+        if self.into.is_weight:
+            return self.place.recipe.weights, self.optimizing.last_addition(self.place, a, b)
+        if self.into.moment:
+            arithmetic = self.place.to_moment(self.into.moment)
+        return arithmetic.format, arithmetic.add(a, b)
+
+    def tag(self, format: Format, operands: Tensors) -> Tag:
+        """Something of the parameter's."""
+        return Tag(format, owner=self.place.path)

@@ -1,0 +1,68 @@
+"""What a run knows of a tensor's numbers, kept on the memory that they lie in, so that all views of it know it too."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+
+from simfloat.formats import BF16, FP16, FP32, FP64, Format
+from simfloat.simulation import widest
+
+#: The formats of PyTorch's floating types that numbers may travel as.
+FORMAT_OF: dict[torch.dtype, Format] = {
+    torch.float16: FP16,
+    torch.bfloat16: BF16,
+    torch.float32: FP32,
+    torch.float64: FP64,
+}
+
+_NAME = "_simfloat_tag"
+
+
+class Tag(NamedTuple):
+    """What is known of numbers: their format, and what they are to a parameter."""
+
+    format: Format | None = None  # what they were rounded to; None for data
+    is_gradient: bool = False  # whether a backward pass made them
+    owner: str | None = None  # the path of the parameter that they belong to
+    is_weight: bool = False  # whether they are the parameter's own
+    moment: str = ""  # the name of the optimizer's moment that they are
+    heard: Any = None  # events of the rounding that made a gradient, until it is known whether it is complete
+
+
+NOTHING = Tag()
+
+
+def tag_of(tensor: torch.Tensor) -> Tag:
+    """What is known of a tensor's numbers."""
+    return getattr(tensor.untyped_storage(), _NAME, NOTHING)
+
+
+def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
+    """Know this of a tensor's numbers from now on."""
+    setattr(tensor.untyped_storage(), _NAME, tag)
+
+
+def stored_format(tensor: torch.Tensor) -> Format:
+    """What a tensor's numbers are numbers of: for data the format of its type."""
+    return tag_of(tensor).format or FORMAT_OF[tensor.dtype]
+
+
+def in_type(tag: Tag, dtype: torch.dtype) -> Tag:
+    """The tag of numbers that the program itself brought to a type, which may be too narrow for their format."""
+    narrow = FORMAT_OF.get(dtype)
+    if tag.format is None or narrow is None or widest((tag.format, narrow)) == narrow:
+        return tag
+    return tag._replace(format=narrow)
+
+
+def weight_path(tensor: torch.Tensor) -> str | None:
+    """The path of the parameter whose numbers these are; None for others."""
+    tag = tag_of(tensor)
+    return tag.owner if tag.is_weight else None
+
+
+def forget_tag(tensor: torch.Tensor) -> None:
+    """Know nothing of a tensor's numbers from now on."""
+    put_tag(tensor, NOTHING)

@@ -1,0 +1,145 @@
+"""The block: what it refuses, what it restores, and how it goes on."""
+
+import pytest
+import torch
+
+import simfloat as sf
+
+
+def model_of(dtype=torch.float32):
+    torch.manual_seed(0)
+    return torch.nn.Sequential(torch.nn.Linear(3, 4, dtype=dtype), torch.nn.ReLU(), torch.nn.Linear(4, 2, dtype=dtype))
+
+
+def settings():
+    return (
+        torch.backends.mkldnn.enabled,
+        torch._C._get_flash_sdp_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+        torch.autograd._engine_run_backward,
+    )
+
+
+def step(model, optimizer, x):
+    optimizer.zero_grad()
+    z = model(x)
+    (z * z).mean().backward()
+    optimizer.step()
+
+
+def test_settings_of_torch_come_back_after_the_block_and_after_an_error():
+    before = settings()
+    with sf.torch.simulate(model_of(), "bf16-standard"):
+        assert not torch.backends.mkldnn.enabled
+    assert settings() == before
+    with pytest.raises(KeyError), sf.torch.simulate(model_of(), "bf16-standard"):
+        raise KeyError
+    assert settings() == before
+    with pytest.raises(ValueError, match="double"), sf.torch.simulate(model_of(), "fp64"):
+        pass
+    assert settings() == before
+
+
+def test_parameters_are_rounded_to_weights_on_entry():
+    model = model_of()
+    with sf.torch.simulate(model, "bf16-standard"):
+        pass
+    assert all(torch.equal(p, p.bfloat16().float()) for p in model.parameters())
+
+
+def test_a_block_that_is_entered_again_goes_on_with_its_random_streams_and_so_does_a_loaded_state():
+    x = torch.ones(5, 3)
+
+    def trained(blocks, restored=False):
+        model = model_of()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        run = sf.torch.simulate(model, "bf16-stochastic", 7)
+        for count in blocks:
+            with run:
+                for _ in range(count):
+                    step(model, optimizer, x)
+            if restored:
+                state, run = run.state, sf.torch.simulate(model, "bf16-stochastic", 7)
+                run.load_state(state)
+        return [p.detach().clone() for p in model.parameters()]
+
+    whole = trained([4])
+    assert all(map(torch.equal, whole, trained([1, 3])))
+    assert all(map(torch.equal, whole, trained([2, 2], restored=True)))
+
+
+def test_an_operation_without_a_rule_is_refused_by_name_and_path_with_the_remedy():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.i0(x)
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), Odd())
+    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=r"i0.*'1'.*simfloat\.torch\.rule"):
+        model(torch.ones(1, 2))
+
+
+def test_a_rule_is_written_in_operations_that_are_then_simulated():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.erfcx(x)
+
+    @sf.torch.rule("aten::special_erfcx")
+    def twice(x):
+        return x * 1.2345
+
+    with sf.torch.simulate(Odd(), "bf16-standard") as run:
+        result = Odd()(torch.ones(3))
+    assert torch.equal(result, torch.full((3,), 1.234375))
+    assert "aten.special_erfcx.default" in run.table()
+    with pytest.raises(ValueError, match="mylib::op"):
+        sf.torch.rule("erfcx")
+
+
+def test_blocks_of_two_models_do_not_nest_and_a_block_of_one_does():
+    first, second = (sf.torch.simulate(model_of(), "fp32") for _ in range(2))
+    with first, first, pytest.raises(ValueError, match="ModuleList"), second:
+        pass
+
+
+def test_a_fused_optimizer_and_a_strangers_parameters_are_refused():
+    model, x = model_of(), torch.ones(1, 3)
+    fused = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+    other = torch.optim.SGD(model_of().parameters(), lr=0.1)
+    with sf.torch.simulate(model, "fp32"):
+        with pytest.raises(ValueError, match="fused"):
+            step(model, fused, x)
+        with pytest.raises(ValueError, match="ModuleList"):
+            other.step()
+
+
+def test_an_override_that_matches_nothing_is_refused_at_the_end():
+    policy = sf.policies["fp32"].override("2.wieght", compute=sf.BF16)
+    with pytest.raises(ValueError, match="wieght"), sf.torch.simulate(model_of(), policy):
+        pass
+
+
+def test_a_recorded_backward_pass_is_refused():
+    model = model_of()
+    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match="create_graph"):
+        torch.autograd.grad(model(torch.ones(2, 3)).sum(), list(model.parameters()), create_graph=True)
+
+
+def test_explain_lists_layers_formats_and_what_would_be_refused_and_leaves_the_model_alone():
+    class Odd(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.i0(x)
+
+    model = torch.nn.Sequential(torch.nn.Linear(3, 2), Odd())
+    before = model[0].weight.detach().clone()
+    table = sf.torch.explain(model, torch.ones(1, 3), sf.policies["fp32"].override("0", compute="bf16"))
+    rows = {(row[0], row[1]): row[2:] for row in table.rows}
+    assert rows["0", "aten.addmm.default"][:2] == ("rule", "BF16")
+    assert rows["1", "aten.special_i0.default"][0] == "refused"
+    assert torch.equal(model[0].weight, before)
+
+
+def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
+    with pytest.raises(ValueError, match="torch.nn.Module"):
+        sf.torch.simulate(3, "fp32")
+    with pytest.raises(ValueError, match="Did you mean"):
+        sf.torch.simulate(model_of(), "fp23")
