@@ -34,7 +34,7 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
         results = run.model(*sample) if isinstance(sample, tuple) else run.model(sample)
         found = [x for x in floating_in((results,)) if x.requires_grad]
         torch.autograd.backward([x.sum() for x in found])
-    rows = [("layer", "operation", "carried out by", *SHOWN)]
+    rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN)]
     for func, how, path in run.met:
         handler = handler_of(func)
         if isinstance(handler, Ruled):
