@@ -127,6 +127,25 @@ def sweep(
     show_files(written)
 
 
+@main.command()
+@click.option("--out", type=Path, default=Path("results"), metavar="DIR", help="Folder of results. [results]")
+def report(out: Path) -> None:
+    """Make one page, report.html, of all that runs and sweeps have left below the folder."""
+    # The templates take a tenth of a second to import.
+    from experiments.report import write_report
+
+    try:
+        path, archive = write_report(out)
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+    except OSError as error:
+        raise click.ClickException(f"The report cannot be written: {error}") from None
+    for file, reason in archive.damaged:
+        click.echo(f"{out / file} cannot be read: {reason}", err=True)
+    click.echo(f"{len(archive.sections)} results")
+    show_files([path])
+
+
 def swept_by(workers: int | None, scheduler: str | None) -> Executor:
     """What carries out a sweep: processes here, which are replaced when they die, or a machine room."""
     if scheduler is None:

@@ -1,0 +1,139 @@
+"""What lies below a folder: the results of runs and sweeps, as they were left there."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments import sweep
+from experiments.results import METRICS, SUMMARY
+from experiments.tables import column_names
+
+#: Kinds of pictures that a page can hold, by the ends of their files' names.
+PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
+
+#: More rows of a table are not for reading; the file has them all.
+MOST_ROWS = 1000
+
+#: What stands beside the results of a run and of a sweep, and tells that there are some.
+SUMMARIES = {SUMMARY: "run", sweep.SUMMARY: "sweep"}
+
+
+class Figure(NamedTuple):
+    """A picture as text: its name and a data URI."""
+
+    name: str
+    uri: str
+
+
+class Listing(NamedTuple):
+    """The first rows of a table, the number of all, and the file that has them."""
+
+    title: str
+    columns: list[str]
+    rows: list[list[str]]
+    total: int
+    file: str
+
+
+class Section(NamedTuple):
+    """A run or a sweep: where it lies, its summary, its figures and its table."""
+
+    place: str
+    kind: str
+    summary: dict[str, Any]
+    figures: list[Figure]
+    listing: Listing
+
+    @property
+    def findings(self) -> list[dict[str, Any]]:
+        """The findings of a run; a sweep has none."""
+        return self.summary.get("findings", [])
+
+
+class Archive(NamedTuple):
+    """All sections, in the order of their places, and what could not be read: pairs of a file and the reason."""
+
+    sections: list[Section]
+    damaged: list[tuple[str, str]]
+
+
+def read_archive(root: Path) -> Archive:
+    """What lies below `root`. Hidden folders and summaries that are no experiment's are passed over."""
+    sections, damaged = [], []
+    for path in summaries(root):
+        try:
+            found = read_section(root, path)
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            damaged.append((str(path.relative_to(root)), f"{type(error).__name__}: {error}"))
+        else:
+            sections += [found] if found else []
+    return Archive(sections, damaged)
+
+
+def summaries(root: Path) -> Iterator[Path]:
+    """The summaries below a folder, those of one folder in the order of their kinds."""
+    for folder, folders, files in os.walk(root):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        yield from (Path(folder) / name for name in SUMMARIES if name in files)
+
+
+def read_section(root: Path, path: Path) -> Section | None:
+    """The section that a summary stands for; None if it is none of an experiment."""
+    summary = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(summary, dict) or not {"experiment", "question", "versions"} <= summary.keys():
+        return None
+    folder, kind = path.parent, SUMMARIES[path.name]
+    # Pictures belong to the run where there are both: a sweep draws none.
+    shared = kind == "sweep" and (folder / SUMMARY).exists()
+    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / sweep.CSV)
+    return Section(str(folder.relative_to(root)), kind, summary, [] if shared else figures(folder), listing)
+
+
+def figures(folder: Path) -> list[Figure]:
+    """The pictures in a folder, by name."""
+    found = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
+    return [Figure(path.name, data_uri(path)) for path in found]
+
+
+def data_uri(path: Path) -> str:
+    """The file's bytes inside of an address."""
+    return f"data:{PICTURES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
+
+
+def last_records(path: Path) -> Listing:
+    """The last record of each run in metrics.jsonl: records that have the same texts and seed are of one run."""
+    last: dict[tuple, dict[str, Any]] = {}
+    with path.open(encoding="utf-8") as lines:
+        for row in map(json.loads, lines):
+            last[tuple((k, v) for k, v in row.items() if isinstance(v, str) or k == "seed")] = row
+    rows = [{key: value for key, value in row.items() if not isinstance(value, (list, dict))} for row in last.values()]
+    columns = column_names(rows)
+    return listing("Last record of each run", columns, [[row.get(name) for name in columns] for row in rows], path)
+
+
+def table_of(path: Path) -> Listing:
+    """The table of a sweep."""
+    with path.open(encoding="utf-8", newline="") as lines:
+        columns, *rows = csv.reader(lines)
+    return listing("Points", columns, rows, path)
+
+
+def listing(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Listing:
+    """The first of the rows as texts."""
+    return Listing(title, columns, [list(map(shown, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
+
+
+def shown(value: Any) -> str:
+    """A value as a table to read has it: fractions with six digits, nothing for None."""
+    if isinstance(value, str) and set(value) <= set("0123456789.e+-") and "." in value:
+        try:
+            value = float(value)
+        except ValueError:
+            return value
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
