@@ -80,10 +80,8 @@ def _operands(function: Callable[..., Any]) -> tuple[str, ...]:
 
 def _check_derivatives(name: str, derivatives: tuple[Slope | None, ...], operands: tuple[str, ...]) -> None:
     if len(derivatives) != len(operands):
-        each = f"one for each of its operands {', '.join(operands)}" if operands else "none"
-        raise ValueError(
-            f"The operation {name!r} has {each}: expected {len(operands)} derivatives, got {len(derivatives)}."
-        )
+        each = f"a derivative for each of its operands, {', '.join(operands)}" if operands else "no derivatives"
+        raise ValueError(f"The operation {name!r} takes {each}: expected {len(operands)}, got {len(derivatives)}.")
     for derivative in derivatives:
         if derivative is not None and not callable(derivative):
             raise ValueError(

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 
 def tree(kind: str, arguments: str, parts: Mapping[str, str], count: int) -> str:
     """A module in the manner of torch: its parts, as text, by name; a comment counts the parameters at and below it."""
-    head, tail = f"{kind}({arguments}", ")"
+    text = f"{kind}({arguments})"
     if parts:
-        lines = [f"({name}): {part}".replace("\n", "\n  ") for name, part in parts.items()]
-        head, tail = "\n  ".join([head, *lines]), "\n)"
-    return f"{head}{tail}  # {count} parameters" if count else head + tail
+        inside = [arguments] * bool(arguments) + [f"({name}): {part}" for name, part in parts.items()]
+        text = "\n".join([f"{kind}(", *("  " + line.replace("\n", "\n  ") for line in inside), ")"])
+    return f"{text}  # {count} parameters" if count else text

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any
 
 from simfloat.autodiff import Parameter, Tensor
+from simfloat.hints import did_you_mean
 
 #: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, a schedule's start.
 LABELS = ("param_names", "name", "initial_lr")
@@ -45,8 +45,7 @@ def check_names(group: Mapping[Any, Any], options: Collection[str]) -> None:
     known = [*options, *LABELS]
     for name in group:
         if name not in known and name != "params":
-            near = get_close_matches(str(name), known, n=1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = did_you_mean(name, known)
             raise ValueError(f"A parameter group has no option {name!r}. Options: {', '.join(known)}.{hint}")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 
 from simfloat.arithmetic.catalog import kind_of, names
+from simfloat.hints import did_you_mean
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
 
 #: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.
@@ -19,7 +19,9 @@ def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
     known = [*names(), *CLASSES]
     if name not in known:
-        raise ValueError(f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{nearest(name, known)}")
+        raise ValueError(
+            f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{did_you_mean(name, known)}"
+        )
 
 
 def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
@@ -33,9 +35,3 @@ def roles_of(operation: str) -> tuple[str, ...]:
     kind = UPDATE if operation == UPDATE else kind_of(operation) or operation
     kinds = INSIDE if kind == COMPOSITE else (kind,)
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))
-
-
-def nearest(name: object, known: Iterable[str]) -> str:
-    """A hint at the known name that is most like this one; empty where none is."""
-    near = get_close_matches(str(name), known, n=1)
-    return f" Did you mean {near[0]!r}?" if near else ""

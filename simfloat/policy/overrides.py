@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from simfloat.policy.operations import check_operation, nearest, roles_of, with_classes
+from simfloat.hints import did_you_mean
+from simfloat.policy.operations import check_operation, roles_of, with_classes
 from simfloat.policy.roles import PARAMETER, ROLES, UPDATE, led_by
 
 #: Names that an error lists before it says how many more there are.
@@ -40,7 +41,9 @@ class Override:
             check_operation(name)
         unknown = [role for role, _ in self.roles if role not in ROLES]
         if unknown or not self.roles:
-            got, hint = (f"unknown role {unknown[0]!r}", nearest(unknown[0], ROLES)) if unknown else ("no role", "")
+            got, hint = (
+                (f"unknown role {unknown[0]!r}", did_you_mean(unknown[0], ROLES)) if unknown else ("no role", "")
+            )
             raise ValueError(f"An override changes roles; got {got}. Roles: {', '.join(ROLES)}.{hint}")
         object.__setattr__(self, "roles", tuple((role, ROLES[role].read(value)) for role, value in self.roles))
 
@@ -121,10 +124,10 @@ def check_matched(overrides: Iterable[Override], paths: Iterable[str], operation
         path, operation = override.path, override.operation
         if path is not None and places and not any(path_matches(path, place) for place in places):
             what = f"Override {path!r} matches no layer and no parameter."
-            raise ValueError(f"{what} {_listed('Paths', places)}{nearest(path, places)}")
+            raise ValueError(f"{what} {_listed('Paths', places)}{did_you_mean(path, places)}")
         if isinstance(operation, str) and operation != UPDATE and seen and operation not in seen:
             what = f"The override for the operation {operation!r} met none."
-            raise ValueError(f"{what} {_listed('Operations', names)}{nearest(operation, seen)}")
+            raise ValueError(f"{what} {_listed('Operations', names)}{did_you_mean(operation, seen)}")
 
 
 def _listed(what: str, names: list[str]) -> str:

@@ -10,10 +10,11 @@ from typing import Any
 
 from simfloat.arithmetic import Cast
 from simfloat.formats import FP32, Format
+from simfloat.hints import did_you_mean
 from simfloat.policy import lists, text
 from simfloat.policy.difference import difference
 from simfloat.policy.explain import Layered, table
-from simfloat.policy.operations import nearest, with_classes
+from simfloat.policy.operations import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text, shown
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
@@ -145,7 +146,7 @@ class Policy(Roles):
         what is no policy.
         """
         if not isinstance(other, Policy):
-            raise ValueError(f"A policy differs from a policy, got {other!r}.")
+            raise ValueError(f"diff compares with a Policy, such as simfloat.policies['fp32']; got {other!r}.")
         names = self.name or "this", other.name or "other"
         return difference(names, (self.recipe(), other.recipe()), (self.overrides, other.overrides))
 
@@ -225,7 +226,7 @@ def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
         raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
     for key in data:
         if key not in known:
-            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{nearest(key, known)}")
+            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{did_you_mean(key, known)}")
 
 
 # The table has the words: help shows them, and the types that a call takes.

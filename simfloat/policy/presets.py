@@ -10,8 +10,8 @@ from typing import Any
 from simfloat.accumulate import tensor_core
 from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
+from simfloat.hints import did_you_mean
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
-from simfloat.policy.operations import nearest
 from simfloat.policy.policy import Policy
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
@@ -134,4 +134,4 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
 
 
 def _unknown(name: object) -> str:
-    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{nearest(name, policies)}"
+    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}"

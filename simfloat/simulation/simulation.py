@@ -189,7 +189,8 @@ class Simulation:
         return _restored, (self._switches.first, self.observer, self.state)
 
     def __repr__(self) -> str:
-        observed = f", observer={self.observer!r}" if self.observer is not None else ""
+        # By its kind: a Recorder that has counted prints as its table.
+        observed = f", observer={type(self.observer).__name__}()" if self.observer is not None else ""
         return f"simulate({self.policy.name or self.policy!r}, seed={self.seed}{observed})"
 
 

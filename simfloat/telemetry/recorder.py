@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.hints import did_you_mean
 from simfloat.kernels.events import EVENTS
 from simfloat.table import Table
 from simfloat.telemetry.entries import Key, counted, exponents, zeros
@@ -148,7 +149,7 @@ def _matches(pattern: str | None, name: str) -> bool:
 
 def _check_phase(phase: str | None) -> None:
     if phase is not None and phase not in PHASES:
-        raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{_hint(phase, PHASES)}")
+        raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{did_you_mean(phase, PHASES, 3)}")
 
 
 def _check_seen(what: str, pattern: str | None, names: Iterable[str]) -> None:
@@ -159,11 +160,6 @@ def _check_seen(what: str, pattern: str | None, names: Iterable[str]) -> None:
     if pattern is None or not seen or any(_matches(pattern, name) for name in seen):
         return
     shown = ", ".join(name or "''" for name in seen)
-    raise ValueError(f"{what} {pattern!r} matches nothing that was seen.{_hint(pattern, seen)} Seen: {shown}.")
-
-
-def _hint(name: str, known: Iterable[str]) -> str:
-    from difflib import get_close_matches  # only a mistake needs it
-
-    near = get_close_matches(str(name), known, n=3)
-    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    raise ValueError(
+        f"{what} {pattern!r} matches nothing that was seen.{did_you_mean(pattern, seen, 3)} Seen: {shown}."
+    )

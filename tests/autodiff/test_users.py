@@ -201,9 +201,9 @@ def test_two_modules_do_not_share_a_name():
 @pytest.mark.parametrize("wrong, message", [
     (lambda: sf.operation(own_swish.__wrapped__)(X), "with parentheses|in parentheses, above a function; got array"),
     (lambda: sf.operation(kind="movement"), "one of pointwise, reduction, contraction, composite; got 'movement'"),
-    (lambda: sf.operation()(lambda u, x: x), "one for each of its operands x: expected 1 derivatives, got 0"),
+    (lambda: sf.operation()(lambda u, x: x), "takes a derivative for each of its operands, x: expected 1, got 0"),
     (lambda: sf.operation(3)(lambda u, x: x), "is a function, or None where there is none; got 3"),
-    (lambda: sf.operation(swish_slope, kind="composite")(lambda x: x), "has none: expected 0 derivatives, got 1"),
+    (lambda: sf.operation(swish_slope, kind="composite")(lambda x: x), "takes no derivatives: expected 0, got 1"),
     (lambda: sf.operation(swish_slope)(lambda u, *x: x), "known by name"),
 ])  # fmt: skip
 def test_declarations_that_fit_no_operation_are_refused(wrong, message):

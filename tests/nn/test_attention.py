@@ -217,6 +217,6 @@ def test_what_does_not_fit_is_refused(call, message):
 
 def test_it_prints_as_the_call_that_makes_it():
     assert repr(sf.nn.MultiHeadAttention(8, 2, bias=False, batch_first=True)) == (
-        "MultiHeadAttention(8, 2, bias=False, batch_first=True\n"
+        "MultiHeadAttention(\n  8, 2, bias=False, batch_first=True\n"
         "  (out_proj): Linear(8, 8, bias=False)  # 64 parameters\n)  # 256 parameters"
     )

@@ -306,7 +306,7 @@ def test_two_policies_side_by_side_show_what_differs():
     assert mine.diff(sf.Policy.from_toml(mine.to_toml())).rows == (("role", "fp16-master", "fp16-master"),)
     wide = sf.policies["amp-fp16"].diff(sf.Policy(compute=sf.FP16))
     assert max(map(len, wide.splitlines())) < 120 and wide.rows[0] == ("role", "amp-fp16", "other")
-    with pytest.raises(ValueError, match="A policy differs from a policy, got 'fp32'"):
+    with pytest.raises(ValueError, match="diff compares with a Policy, .* got 'fp32'"):
         mine.diff("fp32")
 
 

@@ -1,0 +1,13 @@
+"""What a user may have meant by a name that there is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+
+def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:
+    """A sentence for the end of a message, with a space before it: the known names most like this one; else empty."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    near = get_close_matches(str(name), list(known), n=most)
+    return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
