@@ -72,7 +72,9 @@ def connected(address: str, patience: float) -> Client:
     """A client of the scheduler, which has at least one worker."""
     from distributed import Client
 
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said by exceptions
+    for name in list(logging.root.manager.loggerDict):
+        if name.split(".")[0] == "distributed":
+            logging.getLogger(name).setLevel(logging.CRITICAL)  # what matters is said by exceptions
     try:
         client = Client(address, timeout=patience, set_as_default=False)
     except (OSError, ValueError) as error:
@@ -111,7 +113,7 @@ def answer_of(future: Future, job: Job) -> dict[str, Any]:
     if future.status == "finished":
         return json.loads(future.result())
     error = future.exception() if future.status == "error" else None
-    raise JobError(job, reason(error) if error else f"the scheduler has lost it ({future.status}).")
+    raise JobError(job, reason(error) if error else f"the scheduler has lost it, or has ended ({future.status}).")
 
 
 def answer(place: str, module: str, name: str, line: str, digest: str) -> str:

@@ -6,13 +6,14 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 import simfloat as sf
 from experiments import machine_room
 from experiments.executors import JobError, one_by_one
-from experiments.machine_room import SchedulerError, answer, on_scheduler
+from experiments.machine_room import SchedulerError, answer, answer_of, on_scheduler
 from experiments.provenance import code_digest
 from simfloat.kernels import notice
 from tests.experiments.test_command_line import ROOT, command
@@ -95,6 +96,11 @@ def test_a_sweep_leaves_the_same_bytes_from_a_machine_room_and_from_here(room, t
         assert done.returncode == 0, done.stderr
     for name in ("sweep.csv", "sweep.parquet", "sweep.json"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_a_job_that_a_scheduler_takes_to_its_grave_is_named():
+    with pytest.raises(JobError, match=r"seed 3, failed: the scheduler has lost it, or has ended \(cancelled\)"):
+        answer_of(SimpleNamespace(status="cancelled"), {"kind": "toy", "seed": 3})
 
 
 def test_without_work_nobody_is_asked():
