@@ -16,11 +16,10 @@ from simfloat.accumulate.options import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
-from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.operations import compute_drawn
-from simfloat.arithmetic.plan import check_no_nan, round_all
-from simfloat.arithmetic.sources import Elements
+from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.stream import Draw, take_draw
 
 
@@ -51,23 +50,27 @@ def prepare(
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
     inputs, accumulator, target, *_ = options
+    has_scales = options.has_scales
     if inputs:
-        if options.has_scales:
+        if has_scales:
             _check_scaled(options, scales, initial)
         one, other = inputs
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings, one.rounding, other.rounding)
         accumulator = accumulator.for_inputs(one.format, other.format)
         looks = accumulator.reads_numbers
         left, right = take(a, options, 0, draw, looks), take(b, options, 1, draw, looks)
-        scales = scales_of_blocks(left, right, accumulator) or scales
+        if has_scales:
+            scales = scales_of_blocks(left, right, accumulator)
     else:
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
         left, right = Taken(known_of(a)), Taken(known_of(b))
         accumulator = accumulator.for_inputs(None, None)
-    divisor = left.divisor * right.divisor * (scales.divisor if scales else 1.0)
+    divisor, x, y, own = left.divisor * right.divisor, left.known, right.known, None
+    if scales or accumulator.scales:
+        divisor *= scales.divisor if scales else 1.0
+        x, y, own = with_scales(x, y, scales, accumulator)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    x, y, own = with_scales(left.known, right.known, scales, accumulator)
     start = None if initial is None else start_for(accumulator, initial, shape)
     factors = (facts_of(own.a), facts_of(own.b)) if own and accumulator.scales else None
     addend = None if start is None else facts_of(start)
@@ -100,6 +103,4 @@ def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) 
         check_no_nan(sums.reshape(shape), result)
     if work.divisor != 1.0:
         return compute_drawn("divide", [sums, np.array([work.divisor])], target, work.draw).reshape(shape)
-    out = empty(shape, target.dtype)
-    round_all(Elements(sums), out, target, work.draw)
-    return out
+    return round_vector(sums, None, shape, target, work.draw)

@@ -10,15 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.operations import compute_drawn
-from simfloat.arithmetic.plan import Plan, plan_for, round_planned
+from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import History, Scaling, Whole
-from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding, result_dtype
 from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
@@ -121,9 +120,7 @@ class Cast:
         target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
-        out = empty(x.shape, target.dtype)
-        round_planned(Elements(flat(x)), plan, out, target, draw)
-        return out, None
+        return round_vector(flat(x), plan, x.shape, target, draw), None
 
     def apply_in_blocks(
         self, x: NDArray, axis: int, draw: Draw | None = None, observer: Observer | None = None, operation: str = ""

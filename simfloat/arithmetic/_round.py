@@ -6,11 +6,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand, flat
-from simfloat.arithmetic.plan import round_all
+from simfloat.arithmetic.operands import FloatType, as_operand, flat
+from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import Draw, Stream, take_draw
+from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, as_target
 from simfloat.formats import FormatLike, Rounding, nearest_even
 
@@ -46,6 +47,19 @@ def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
 
 def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The same for a call whose draw is already taken."""
-    out = empty(x.shape, target.dtype)
-    round_all(Elements(flat(x)), out, target, draw)
+    return round_vector(flat(x), None, x.shape, target, draw)
+
+
+def round_vector(
+    x: NDArray, plan: Plan | None, shape: tuple[int, ...], target: Target, draw: Draw | None
+) -> NDArray[np.floating]:
+    """The numbers of a vector rounded, by the plan if that is known, in an array of `shape`."""
+    if plan is None:
+        carrier: FloatType = x.dtype.type
+        plan = plan_for(target.format, target.rounding, carrier, machine_of(x))
+    out = empty(shape, target.dtype)
+    if draw is None and target.observer is None and x.size <= BLOCK and plan.has_nan:
+        plan.loop(x, NO_WORDS, out.reshape(-1), plan.numbers)
+    else:
+        round_planned(Elements(x), plan, out, target, draw)
     return out

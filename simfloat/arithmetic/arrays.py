@@ -36,6 +36,8 @@ def zeros(shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """The numbers in another type and in C order."""
+    if x.size < FEW:
+        return x.astype(dtype, "C")
     out = empty(x.shape, dtype)
     out[...] = x
     return out

@@ -70,13 +70,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy)
 
 
-def round_all(source: Source, out: NDArray, target: Target, draw: Draw | None) -> None:
-    """Round the source's numbers into the array `out`, in C order, and tell the target's observer."""
-    round_planned(source, plan_for(target.format, target.rounding, source.carrier, machine_of(out)), out, target, draw)
-
-
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
-    """The same for a target whose plan is known."""
+    """Round the source's numbers as planned into the array `out`, in C order, and tell the target's observer."""
     results, observer = out if out.ndim == 1 else out.reshape(-1), target.observer
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
