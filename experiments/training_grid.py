@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -18,6 +19,9 @@ from simfloat.policy.text import text_of, value_of
 #: No seed and no size is larger.
 MOST = 2**32 - 1
 
+#: The seeds of a sweep that names none: one of those that are reported.
+SEEDS = (str(FIRST_SEED),)
+
 
 def training_grid(problems: Problems) -> Grid:
     """A sweep over runs of these problems; its rows have the mean of the last fifth of each curve."""
@@ -29,14 +33,11 @@ def training_axes(problems: tuple[str, ...]) -> tuple[Axis, ...]:
     return (
         Axis("problem", f"one of {', '.join(problems)} (default all)", partial(_one_of, problems), problems),
         Axis("policy", "the name of a preset, or a FILE.toml (default fp32)", named_policy, ("fp32",)),
-        *(Axis(role, f"{row.meaning}, in place of the policy's", _reader(role)) for role, row in ROLES.items()),
+        *(Axis(role, f"instead of the policy's: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
         Axis("steps", "how many steps are trained", partial(count, least=1)),
         Axis("batch", "how many samples a step is made of", partial(count, least=1)),
-        Axis("seed", f"of the data, the initial weights and all randomness (default {FIRST_SEED})", count, _SEEDS),
+        Axis("seed", f"of data, initial weights and all randomness (default {SEEDS[0]})", count, SEEDS),
     )
-
-
-_SEEDS = (str(FIRST_SEED),)
 
 
 def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
@@ -60,12 +61,9 @@ def final_measures(result: Result) -> dict[str, float]:
 
 def check_jobs(problems: Problems, jobs: Sequence[Job]) -> None:
     """Make one step of every problem under each of its policies."""
-    checked = []
-    for job in jobs:
-        case = (job["problem"], job["policy"])
-        if case not in checked:
-            checked.append(case)
-            _check(job, problems[job["problem"]])
+    cases = {json.dumps([job["problem"], job["policy"]]): job for job in jobs}
+    for job in cases.values():
+        _check(job, problems[job["problem"]])
 
 
 def _check(job: Job, problem: Callable[[int, bool], Problem]) -> None:
@@ -93,7 +91,10 @@ def _reader(role: str) -> Callable[[str], str | bool]:
     """Reads a role's value: the shortest text of it, so that two spellings of one value are the same."""
 
     def read(text: str) -> str | bool:
-        value = value_of(role, {"true": True, "false": False}.get(text.lower(), text))
+        try:
+            value = value_of(role, {"true": True, "false": False}.get(text.lower(), text))
+        except ValueError as error:
+            raise ValueError(str(error).removeprefix(f"{role}: ")) from None
         return value if isinstance(value, bool) else text_of(role, value)
 
     return read

@@ -66,7 +66,7 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
         ("problem=mnist", "The axis problem does not take 'mnist': expected one of synthetic, diabetes, digits"),
         ("policy=bf17", "Unknown policy 'bf17'. Policies: fp64"),
         ("policy=missing.toml", "missing.toml: "),
-        ("weights=bf17", "The axis weights does not take 'bf17': "),
+        ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
         ("seed=-1", "expected a whole number from 0"),
         ("seed=1.5", "expected a whole number"),
         ("steps=0", "expected a whole number from 1"),
