@@ -171,6 +171,8 @@ class Recurrent(Module):
 class RNN(Recurrent):
     """h' = tanh(W_ih x + b_ih + (W_hh h + b_hh)), or relu of it: Elman, Cognitive Science 14, 1990.
 
+    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+
     Raises ValueError for another nonlinearity.
     """
 
@@ -201,6 +203,8 @@ class LSTM(Recurrent):
     """c' = f * c + i * g and h' = o * tanh(c'): Hochreiter and Schmidhuber, Neural Computation 9, 1997.
 
     i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o.
+
+    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
     """
 
     gates, states = 4, 2
@@ -216,6 +220,8 @@ class GRU(Recurrent):
 
     r and z are sigmoids of their gates, n = tanh(W_in x + b_in + r * (W_hn h + b_hn)); the gates stand in the order
     r, z, n.
+
+    Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
     """
 
     gates = 3
