@@ -12,12 +12,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic import Observer
 from simfloat.autodiff.movement import seen
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import Arithmetic
+from simfloat.simulation import Arithmetic, added_rows
 
 
 def index(a: Variable, key: Any) -> Made:
@@ -91,40 +90,3 @@ def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None
         return added_rows(u, rows, names, (count, width))
 
     return finish(started, weight.numbers[places], weight.format, derivative)
-
-
-def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
-    """The rows of g, one for each of `places`, added into an array of `shape`; rows that none names are zero.
-
-    Rows of one place are added in their order; there is nothing to add where a place is named once.
-    """
-    count, width = shape
-    rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype)
-    uses = np.bincount(places, minlength=count)
-    if uses.max(initial=0) < 2:
-        full[places] = rows
-        return u.round(full)
-    observer = u.target.observer
-    heard = _Together()
-    told = u.heard_by(heard) if observer is not None else u
-    order, times = np.argsort(places, kind="stable"), uses[places]
-    full[places[times == 1]] = rows[times == 1]
-    result = np.empty(shape, u.target.dtype)
-    result[uses < 2] = told.round(full[uses < 2])
-    for number in np.unique(times[times > 1]):
-        named = uses == number
-        together = rows[order[times[order] == number]].reshape(np.count_nonzero(named), number, width)
-        result[named] = told.sum(together, (1,))
-    if observer is not None:
-        observer.observe(heard.events, u.target.operation)
-    return result
-
-
-class _Together(Observer):
-    """An observer that adds up what it hears: several roundings that are those of one result."""
-
-    events: Any = 0
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Add the events of one call."""
-        self.events = self.events + events

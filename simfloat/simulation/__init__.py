@@ -7,11 +7,12 @@ from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.context import Names, composite
 from simfloat.simulation.place import Place
 from simfloat.simulation.recording import is_recording, no_grad
+from simfloat.simulation.rows import added_rows
 from simfloat.simulation.simulation import Simulation, current, here, module_running, simulate
 from simfloat.simulation.switching import Switch, Switching
 from simfloat.simulation.widest import widest
 
 __all__ = [
-    "Arithmetic", "Input", "Names", "Place", "Simulation", "Switch", "Switching", "composite", "current",
+    "Arithmetic", "Input", "Names", "Place", "Simulation", "Switch", "Switching", "added_rows", "composite", "current",
     "here", "is_recording", "module_running", "no_grad", "simulate", "widest",
 ]  # fmt: skip

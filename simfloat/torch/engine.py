@@ -12,11 +12,12 @@ import torch
 from simfloat.simulation import Simulation, widest
 from simfloat.torch.gradients import ACCUMULATING, Gradients, current_node, is_recomputing
 from simfloat.torch.mode import Mode
-from simfloat.torch.notes import Note, Notes
+from simfloat.torch.notes import Notes
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters
 from simfloat.torch.paths import Paths
-from simfloat.torch.sites import WITH_BIAS, Backward, Clipping, Forward, Update
+from simfloat.torch.reaching import reached_number
+from simfloat.torch.sites import Backward, Clipping, Forward, Update
 from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
 
 
@@ -34,7 +35,6 @@ class Engine:
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self.refuses = True  # what has no rule; a dry run only lists it
         self._composites: tuple[str, ...] = ()
-        self._reach: int | None = None
 
     @property
     def path(self) -> str:
@@ -49,7 +49,7 @@ class Engine:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
         node = current_node()
         if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
-            return self._backward(node, operation, operands)
+            return self._backward(node, operation)
         if into.is_weight and not torch.is_grad_enabled():
             return self._update(str(into.owner), into)
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
@@ -65,7 +65,7 @@ class Engine:
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
 
-    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Backward:
+    def _backward(self, node: Any, operation: str) -> Backward:
         if node._sequence_nr() == ACCUMULATING:
             return Backward(self.gradients.note(node), self.simulation)
         note = self.notes.of(node)
@@ -74,13 +74,8 @@ class Engine:
                 f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
                 "inside."
             )
-        place = note.place
-        if operation == "sum" and place.operation in WITH_BIAS and len(note.parents) == 3:
-            addition = self.simulation.place("add", place.path, place.operations[:-1])
-            bias = note.parents[2]._replace(format=note.format or stored_format(operands[0]))
-            note = Note(addition, (note.parents[0], bias), note.format)
-            return Backward(note, self.simulation, 1)
-        return Backward(note, self.simulation, self._reach)
+        site = Backward(note, self.simulation, reached_number())
+        return site.of_bias() if operation == "sum" and site.has_bias() else site
 
     def _recomputes(self) -> bool:
         if is_recomputing():

@@ -124,6 +124,7 @@ class InPlace(Handler):
         if not target.is_floating_point():
             return func(*args, **options)
         into = run.optimizing.moment_of(target, tag_of(target))
+        run.notes.in_place = True
         result = self.handler(run, self.functional, args, options, into)
         run.write(target, into, result)
         return target
@@ -167,12 +168,16 @@ class ForEach(Handler):
 
     def __init__(self, single: Any, is_in_place: bool) -> None:
         self.single, self.is_in_place = single, is_in_place
+        # Of addcmul and addcdiv, a list's factor stands where that of one tensor has a name.
+        self.factor_at = 3 if single.__name__.startswith("addc") else -1
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The list of results; what is given as a list is given to each its own."""
         count = len(args[0])
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
+        if self.factor_at == len(args) - 1:
+            named = [{"value": row.pop(), **own} for row, own in zip(rows, named, strict=True)]
         with run.mode:
             results = [self.single(*row, **own) for row, own in zip(rows, named, strict=True)]
         return None if self.is_in_place else results

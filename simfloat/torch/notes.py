@@ -54,10 +54,15 @@ class Notes:
 
     def __init__(self) -> None:
         self._notes: dict[int, Note] = {}
+        self.in_place = False  # whether the operation that begins next writes to its first operand
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> Note | None:
         """Note the operation that was begun, unless the last node is that of an earlier one."""
         number = _sequence_number() - 1
+        # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
+        if self.in_place and number in self._notes:
+            number -= 1
+        self.in_place = False
         if number in self._notes:
             return None
         parents = tuple(Parent(x.data_ptr(), tuple(x.shape), weight_path(x), stored_format(x)) for x in operands)
@@ -70,11 +75,8 @@ class Notes:
     def of(self, node: Any) -> Note | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
-        note = self._notes.get(number)
-        if note is None and node.name() == "CopySlices":
-            # A node for views that are written to, which is numbered after the operation that wrote.
-            note = self._notes.get(number - 1)
-        return note
+        # A node for views that are written to is numbered after the operation that wrote.
+        return self._notes.get(number - 1 if node.name() == "CopySlices" else number)
 
 
 def essential(shape: tuple[int, ...]) -> tuple[int, ...]:

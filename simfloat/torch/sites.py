@@ -91,6 +91,21 @@ class Backward(Forward):
         """The backward pass of one operation is that of one place."""
         return self
 
+    def reaching(self, number: int) -> Backward:
+        """The same on the way to the operand of this number."""
+        return Backward(self.way_back, self.simulation, number)
+
+    def has_bias(self) -> bool:
+        """Whether the operation adds a bias to a contraction."""
+        return self.place.operation in WITH_BIAS and len(self.way_back.parents) == 3
+
+    def of_bias(self) -> Backward:
+        """The backward pass of the addition of the bias, on the way to it."""
+        way = self.way_back
+        addition = self.simulation.place("add", self.place.path, self.place.operations[:-1])
+        bias = way.parents[2] if way.format is None else way.parents[2]._replace(format=way.format)
+        return Backward(Note(addition, (way.parents[0], bias), way.format), self.simulation, 1)
+
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient in the format that the gradients of the operation's result have.
 
@@ -101,7 +116,7 @@ class Backward(Forward):
         if not tag.is_gradient or format is None:
             return x
         place = self.place
-        if place.operation in WITH_BIAS and len(self.way_back.parents) == 3:
+        if self.has_bias():
             place = self.simulation.place("add", place.path, place.operations[:-1])
         elif not place.takes_formats:
             return x

@@ -34,8 +34,24 @@ def log_softmax_backward(g: Tensor, y: Tensor, dim: int, dtype: Any) -> Tensor:
     return g - y.exp() * g.sum(dim, keepdim=True)
 
 
+def safe_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
+    """softmax, and zeros where all of x is -inf."""
+    nothing = (x == -torch.inf).all(dim, keepdim=True)
+    return torch.where(nothing, torch.zeros_like(x), softmax(x, dim, False))
+
+
+def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
+    """log(sum(exp(d))) + m with d = x - m and m = max(x)."""
+    m = x.amax(dim, keepdim=True)
+    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
+    total = (x - m).exp().sum(dim, keepdim=keepdim).log()
+    return total + m.reshape(total.shape)
+
+
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
+    "_safe_softmax": Composed("softmax", safe_softmax),
+    "logsumexp": Composed("logsumexp", logsumexp),
     "_softmax": Composed("softmax", softmax),
     "_softmax_backward_data": Composed("softmax", softmax_backward),
     "_log_softmax": Composed("log_softmax", log_softmax),

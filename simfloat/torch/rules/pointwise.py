@@ -50,6 +50,35 @@ def gelu_slope(u: Call, g: NDArray, a: NDArray) -> NDArray:
     return u.multiply(g, u.add(probability, u.multiply(a, density)))
 
 
+def gelu(u: Call, a: NDArray, *, approximate: str = "none") -> NDArray:
+    """a times the probability of a normal number below it; by the hyperbolic tangent where that is asked for."""
+    if approximate == "none":
+        return u.apply("gelu", a)
+    return u.multiply(u.multiply(a, 0.5), u.add(1.0, u.apply("tanh", _bend(u, a))))
+
+
+def gelu_backward(u: Call, g: NDArray, a: NDArray, *, approximate: str = "none") -> NDArray:
+    """g times the derivative of gelu."""
+    if approximate == "none":
+        return gelu_slope(u, g, a)
+    t = u.apply("tanh", _bend(u, a))
+    bent = u.multiply((2 / np.pi) ** 0.5, u.add(1.0, u.multiply(3 * 0.044715, u.multiply(a, a))))
+    rise = u.multiply(u.multiply(a, 0.5), u.multiply(u.subtract(1.0, u.multiply(t, t)), bent))
+    return u.multiply(g, u.add(u.multiply(0.5, u.add(1.0, t)), rise))
+
+
+def _bend(u: Call, a: NDArray) -> NDArray:
+    """sqrt(2 / pi) * (a + 0.044715 * a^3)."""
+    cubed = u.multiply(u.multiply(a, a), a)
+    return u.multiply((2 / np.pi) ** 0.5, u.add(a, u.multiply(0.044715, cubed)))
+
+
+def silu_slope(u: Call, g: NDArray, a: NDArray) -> NDArray:
+    """g * (s * (1 + a * (1 - s))) with s = sigmoid(a)."""
+    s = u.apply("sigmoid", a)
+    return u.multiply(g, u.multiply(s, u.add(1.0, u.multiply(a, u.subtract(1.0, s)))))
+
+
 def leaky(u: Call, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """a where it is positive, else slope * a."""
     return u.multiply(a, np.where(a > 0, 1.0, slope))
@@ -86,6 +115,10 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
         name: (name, lambda u, a, name=name: u.apply(name, a))
         for name in ("exp", "log", "log2", "tanh", "sin", "cos", "erf", "sigmoid", "reciprocal", "rsqrt", "sqrt")
     },
+    "gelu": ("gelu", gelu),
+    "gelu_backward": ("gelu", gelu_backward),
+    "silu": ("multiply", lambda u, a: u.multiply(a, u.apply("sigmoid", a))),
+    "silu_backward": ("multiply", silu_slope),
     "relu": ("relu", lambda u, a: above(u, a, a, np.array(0.0))),
     "threshold_backward": ("relu", above),
     "hardtanh_backward": ("clip", inside),

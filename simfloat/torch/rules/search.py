@@ -18,7 +18,17 @@ from simfloat.torch.handlers import (
     Refused,
     Written,
 )
-from simfloat.torch.rules import composites, contractions, pointwise, reductions
+from simfloat.torch.rules import (
+    bags,
+    composites,
+    contractions,
+    convolutions,
+    losses,
+    normalization,
+    pointwise,
+    reductions,
+    scattering,
+)
 from simfloat.torch.rules.movement import MOVEMENT, OVERWRITING
 from simfloat.torch.rules.users import USERS
 
@@ -39,6 +49,11 @@ RULES: dict[str, Handler] = {
     **contractions.TABLE,
     **reductions.TABLE,
     **composites.TABLE,
+    **bags.TABLE,
+    **convolutions.TABLE,
+    **losses.TABLE,
+    **normalization.TABLE,
+    **scattering.TABLE,
 }
 
 
@@ -73,13 +88,27 @@ def _known(name: str, overload: str) -> Handler | None:
     return None
 
 
+def _on_lists(name: str) -> Handler | None:
+    """The way of an operation on lists of tensors."""
+    single, is_in_place = getattr(_aten, name, None), name.endswith("_")
+    if single is not None:
+        return ForEach(single, is_in_place)
+    functional = getattr(_aten, name.removesuffix("_"), None)
+    if not is_in_place or functional is None:
+        return None
+
+    def written(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        return x.copy_(functional(x, *args, **options))
+
+    return ForEach(written, True)
+
+
 def _derived(func: Any, name: str, overload: str) -> Handler | None:
     """What follows from another operation: on lists, in place, written to `out`."""
     if func.namespace != "aten":
         return None
     if name.startswith("_foreach_"):
-        single = getattr(_aten, name.removeprefix("_foreach_"), None)
-        return None if single is None else ForEach(single, name.endswith("_"))
+        return _on_lists(name.removeprefix("_foreach_"))
     if not func._schema.is_mutable:
         return None
     names = [argument.name for argument in func._schema.arguments if argument.is_out]

@@ -1,0 +1,85 @@
+"""Bags of embeddings: sums, means and maxima of rows of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat.simulation import added_rows
+from simfloat.torch.call import Call
+from simfloat.torch.handlers import Ruled
+from simfloat.torch.numbers import numbers_of
+
+#: The numbers by which PyTorch names what becomes of a bag's rows.
+MEAN, MAX = 1, 2
+
+
+def bags_of(
+    indices: torch.Tensor, offsets: torch.Tensor, count: int, padding: int
+) -> tuple[NDArray[np.integer], NDArray[np.integer]]:
+    """The row and the bag of every index that is not padding."""
+    rows, starts = indices.numpy().reshape(-1), offsets.numpy()[:count]
+    bags = np.searchsorted(starts, np.arange(len(rows)), side="right") - 1
+    return rows[rows != padding], bags[rows != padding]
+
+
+def check_options(by_frequency: bool, weights: torch.Tensor | None) -> None:
+    """Raise ValueError for options that have no rule."""
+    if by_frequency or weights is not None:
+        raise ValueError(
+            "nn.EmbeddingBag has no rule for scale_grad_by_freq=True and per_sample_weights; leave them out."
+        )
+
+
+def gathered(
+    call: Call, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
+    mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
+) -> tuple[torch.Tensor, ...]:  # fmt: skip
+    """The sum of every bag's rows, in their order; the mean, sum and quotient being rounded; or the maximum."""
+    check_options(by_frequency, weights)
+    found = torch.ops.aten._embedding_bag(
+        weight, indices, offsets, by_frequency, mode, sparse, weights, has_last, padding
+    )
+    result, *places = found
+    call.begin(result.shape)
+    if mode == MAX:
+        return (call.tensor(call.round(result)), *places)
+    rows, bags = bags_of(indices, offsets, len(result), padding)
+    total = added_rows(call.arithmetic, numbers_of(weight)[rows], bags, (result.shape[0], result.shape[1]))
+    if mode == MEAN:
+        total = call.divide(total, _counts(bags, len(result)))
+    return (call.tensor(total), *places)
+
+
+def gathered_backward(
+    call: Call, g: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, places: torch.Tensor,
+    sizes: torch.Tensor, largest: torch.Tensor, count: int, by_frequency: bool, mode: int, sparse: bool,
+    weights: torch.Tensor | None, padding: int = -1,
+) -> torch.Tensor:  # fmt: skip
+    """The gradient of the table."""
+    check_options(by_frequency, weights)
+    numbers, width = numbers_of(g), g.shape[1]
+    call.begin((count, width))
+    if mode == MAX:
+        elements = largest.numpy() * width + np.arange(width)
+        named = elements[sizes.numpy() > 0].reshape(-1)
+        flat = numbers[sizes.numpy() > 0].reshape(-1)
+        return call.tensor(added_rows(call.arithmetic, flat, named, (count * width, 1)).reshape(count, width))
+    rows, bags = bags_of(indices, offsets, len(numbers), padding)
+    share = call.divide(numbers, _counts(bags, len(numbers))) if mode == MEAN else numbers
+    return call.tensor(added_rows(call.arithmetic, share[bags], rows, (count, width)))
+
+
+def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
+    """How many rows every bag has; 1 for those without any."""
+    return np.maximum(np.bincount(bags, minlength=count), 1).astype(np.float64)[:, np.newaxis]
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Any] = {
+    "_embedding_bag": Ruled("embedding_bag", gathered),
+    "_embedding_bag_backward": Ruled("embedding_bag", gathered_backward),
+}

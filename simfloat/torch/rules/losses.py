@@ -1,0 +1,123 @@
+"""Losses, forward and backward, in PyTorch's operations."""
+
+from __future__ import annotations
+
+import torch
+
+from simfloat.torch.handlers import Composed
+
+Tensor = torch.Tensor
+
+#: The numbers by which PyTorch's operations name what becomes of the losses of all examples.
+NONE, MEAN = 0, 1
+
+
+def gathered(losses: Tensor, reduction: int) -> Tensor:
+    """Each loss, their mean, or their sum."""
+    return losses if reduction == NONE else losses.mean() if reduction == MEAN else losses.sum()
+
+
+def shared(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
+    """The gradient of each loss from that of what was gathered."""
+    return g / losses.numel() if reduction == MEAN else g
+
+
+def mse_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+    """(x - y)^2."""
+    return gathered((x - y).square(), reduction)
+
+
+def mse_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
+    """g * 2 (x - y)."""
+    d = x - y
+    return shared(g, d, reduction) * (d * 2)
+
+
+def smooth_l1_loss(x: Tensor, y: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
+    """d * d * 1/2 / beta where d = |x - y| is less than beta, else d - beta / 2."""
+    d = (x - y).abs()
+    losses = torch.where(d < beta, d.square() * 0.5 / beta, d - beta / 2) if beta else d
+    return gathered(losses, reduction)
+
+
+def smooth_l1_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, beta: float) -> Tensor:
+    """g * d / beta where d = x - y lies between -beta and beta, else g times its sign."""
+    d, share = x - y, shared(g, x, reduction)
+    return torch.where(d.abs() < beta, d * share / beta, d.sign() * share) if beta else d.sign() * share
+
+
+def huber_loss(x: Tensor, y: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
+    """d * d * 1/2 where d = |x - y| is less than delta, else delta * (d - delta / 2)."""
+    d = (x - y).abs()
+    return gathered(torch.where(d < delta, d.square() * 0.5, (d - delta / 2) * delta), reduction)
+
+
+def huber_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, delta: float) -> Tensor:
+    """g * d where d = x - y lies between -delta and delta, else g * delta times its sign."""
+    d, share = x - y, shared(g, x, reduction)
+    return torch.where(d.abs() < delta, d * share, d.sign() * delta * share)
+
+
+def binary_cross_entropy_with_logits(
+    x: Tensor, y: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """(1 - y) * x + log(exp(-m) + exp(-x - m)) + m with m = max(-x, 0)."""
+    m = (-x).relu()
+    softplus = ((-m).exp() + (-x - m).exp()).log() + m
+    if pos_weight is not None:
+        softplus = softplus * ((pos_weight - 1) * y + 1)
+    losses = (1 - y) * x + softplus
+    return gathered(losses if weight is None else losses * weight, reduction)
+
+
+def weights_of(x: Tensor, target: Tensor, weight: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
+    """The class of every example, along axis 1 as x has it, and what its loss counts for."""
+    kept = target != ignore
+    places = torch.where(kept, target, torch.zeros_like(target)).unsqueeze(min(1, x.ndim - 1))
+    counts = kept.to(x.dtype)
+    return places, counts if weight is None else weight[places.squeeze(min(1, x.ndim - 1))] * counts
+
+
+def nll_loss(x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
+    """-x at the targets, each times its weight; the mean is the sum divided by that of the weights, which comes too."""
+    places, counts = weights_of(x, target, weight, ignore)
+    losses = -x.gather(places.ndim - 1 if x.ndim == 1 else 1, places).squeeze(min(1, x.ndim - 1))
+    losses = torch.where(target != ignore, losses, torch.zeros_like(losses))
+    losses = losses if weight is None else losses * counts
+    total = (target != ignore).sum().to(x.dtype) if weight is None else counts.sum()
+    if reduction == NONE:
+        return losses, total
+    return (losses.sum() / total if reduction == MEAN else losses.sum()), total
+
+
+def nll_loss_backward(
+    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore: int, total: Tensor
+) -> Tensor:
+    """-g at the targets, divided as the mean was and times the weights."""
+    places, counts = weights_of(x, target, weight, ignore)
+    share = -g / total if reduction == MEAN else -g
+    share = share.expand(target.shape) if weight is None else share * counts
+    share = torch.where(target != ignore, share, torch.zeros_like(share))
+    return torch.zeros_like(x).scatter(min(1, x.ndim - 1), places, share.unsqueeze(min(1, x.ndim - 1)))
+
+
+def xlogy(x: Tensor, y: Tensor) -> Tensor:
+    """x * log(y), and 0 where x is."""
+    return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(x), x * y.log())
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Composed] = {
+    "mse_loss": Composed("mse_loss", mse_loss),
+    "mse_loss_backward": Composed("mse_loss", mse_loss_backward),
+    "smooth_l1_loss": Composed("smooth_l1_loss", smooth_l1_loss),
+    "smooth_l1_loss_backward": Composed("smooth_l1_loss", smooth_l1_loss_backward),
+    "huber_loss": Composed("huber_loss", huber_loss),
+    "huber_loss_backward": Composed("huber_loss", huber_loss_backward),
+    "binary_cross_entropy_with_logits": Composed("binary_cross_entropy_with_logits", binary_cross_entropy_with_logits),
+    "nll_loss_forward": Composed("cross_entropy", nll_loss),
+    "nll_loss_backward": Composed("cross_entropy", nll_loss_backward),
+    "nll_loss2d_forward": Composed("cross_entropy", nll_loss),
+    "nll_loss2d_backward": Composed("cross_entropy", nll_loss_backward),
+    "xlogy": Composed("xlogy", xlogy),
+}

@@ -1,0 +1,179 @@
+"""Normalization: of layers, batches and groups, forward and backward, in PyTorch's operations."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from simfloat.torch.handlers import Composed
+from simfloat.torch.reaching import reaching
+
+Tensor = torch.Tensor
+Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+
+
+def normalized(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
+    """d * rsqrt(mean(d * d) + eps) with d = x - mean(x); the mean, and the factor."""
+    mean = x.mean(axes, keepdim=True)
+    d = x - mean
+    factor = ((d * d).mean(axes, keepdim=True) + eps).rsqrt()
+    return d * factor, mean, factor
+
+
+def normalized_slope(g: Tensor, y: Tensor, factor: Tensor, axes: list[int]) -> Tensor:
+    """(g - mean(g) - y * mean(g * y)) * factor, y being what was normalized."""
+    return (g - g.mean(axes, keepdim=True) - y * (g * y).mean(axes, keepdim=True)) * factor
+
+
+def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
+    """y * weight + bias, as far as there are any."""
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias
+
+
+def sums(g: Tensor, y: Tensor, axes: list[int], shape: Sequence[int], mask: Sequence[bool]) -> list[Tensor | None]:
+    """The gradients of weight and bias: the sums of g * y and of g."""
+    found: list[Tensor | None] = []
+    for number, wanted in enumerate(mask[1:], 1):
+        with reaching(0):
+            terms = g * y if number == 1 and wanted else g
+        with reaching(number):
+            found.append((terms.sum(axes) if axes else terms * 1.0).reshape(shape) if wanted else None)
+    return found
+
+
+def layer_norm(
+    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, the means and the factors."""
+    y, mean, factor = normalized(x, list(range(x.ndim - len(shape), x.ndim)), eps)
+    return scaled(y, weight, bias), mean, factor
+
+
+def layer_norm_backward(
+    g: Tensor, x: Tensor, shape: Sequence[int], mean: Tensor, factor: Tensor, weight: Tensor | None,
+    bias: Tensor | None, mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """The gradients of x, weight and bias."""
+    outer, inner = list(range(x.ndim - len(shape))), list(range(x.ndim - len(shape), x.ndim))
+    with reaching(0):
+        y = (x - mean) * factor
+        passed = g if weight is None else g * weight
+        to_x = normalized_slope(passed, y, factor, inner) if mask[0] else None
+    to_weight, to_bias = sums(g, y, outer, shape, mask)
+    return to_x, to_weight, to_bias
+
+
+def channels(x: Tensor, vector: Tensor) -> Tensor:
+    """One number for each channel, to be broadcast to (N, C, ...)."""
+    return vector.reshape(1, -1, *[1] * (x.ndim - 2))
+
+
+def batch_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    training: bool, momentum: float, eps: float,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """The result, means and factors of the batch; running statistics take a step towards the batch's."""
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    if training or running_mean is None or running_var is None:
+        mean = x.mean(axes)
+        d = x - channels(x, mean)
+        total, count = (d * d).sum(axes), x.numel() // x.shape[1]
+        factor = (total / count + eps).rsqrt()
+        if running_mean is not None and running_var is not None:
+            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+            running_var.copy_(running_var * (1 - momentum) + total / (count - 1) * momentum)
+    else:
+        mean, factor = running_mean, (running_var + eps).rsqrt()
+        d = x - channels(x, mean)
+    y = d * channels(x, factor)
+    rows = [None if vector is None else channels(x, vector) for vector in (weight, bias)]
+    return scaled(y, *rows), mean.clone(), factor
+
+
+def batch_norm_backward(
+    g: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
+    mean: Tensor, factor: Tensor, training: bool, eps: float, mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """The gradients of x, weight and bias."""
+    axes = [axis for axis in range(x.ndim) if axis != 1]
+    with reaching(0):
+        if not training and running_mean is not None and running_var is not None:
+            mean, factor = running_mean, (running_var + eps).rsqrt()
+        by_channel = channels(x, factor)
+        y = (x - channels(x, mean)) * by_channel
+        passed = g if weight is None else g * channels(x, weight)
+        to_x = normalized_slope(passed, y, by_channel, axes) if training else passed * by_channel
+    to_weight, to_bias = sums(g, y, axes, (x.shape[1],), mask)
+    return to_x if mask[0] else None, to_weight, to_bias
+
+
+def group_norm(
+    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The result, and the mean and factor of every group."""
+    y, mean, factor = normalized(x.reshape(n, groups, c // groups * hxw), [2], eps)
+    rows = [None if vector is None else channels(x, vector) for vector in (weight, bias)]
+    return scaled(y.reshape(x.shape), *rows), mean.reshape(n, groups), factor.reshape(n, groups)
+
+
+def group_norm_backward(
+    g: Tensor, x: Tensor, mean: Tensor, factor: Tensor, weight: Tensor | None, n: int, c: int, hxw: int, groups: int,
+    mask: Sequence[bool],
+) -> Gradients:  # fmt: skip
+    """The gradients of x, weight and bias."""
+    shape, axes = (n, groups, c // groups * hxw), [axis for axis in range(x.ndim) if axis != 1]
+    with reaching(0):
+        by_group = factor.reshape(n, groups, 1)
+        y = (x.reshape(shape) - mean.reshape(n, groups, 1)) * by_group
+        passed = g if weight is None else g * channels(x, weight)
+        to_x = normalized_slope(passed.reshape(shape), y, by_group, [2]).reshape(x.shape) if mask[0] else None
+    to_weight, to_bias = sums(g, y.reshape(x.shape), axes, (c,), mask)
+    return to_x, to_weight, to_bias
+
+
+def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
+    """The variance along axes, the sum of squared differences divided by their number less the correction; the mean."""
+    along = list(range(x.ndim)) if not axes else [axis % x.ndim for axis in axes]
+    count = math.prod(x.shape[axis] for axis in along)
+    mean = x.mean(along, keepdim=True)
+    d = x - mean
+    total = (d * d).sum(along, keepdim=keepdim)
+    return total / (count - (1 if correction is None else correction)), mean.reshape(total.shape)
+
+
+def var(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """The variance along axes."""
+    return variance(x, dim, correction, keepdim)[0]
+
+
+def var_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The variance along axes, and the mean."""
+    return variance(x, dim, correction, keepdim)
+
+
+def std(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> Tensor:
+    """The root of the variance along axes."""
+    return variance(x, dim, correction, keepdim)[0].sqrt()
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Composed] = {
+    "native_layer_norm": Composed("layer_norm", layer_norm),
+    "native_layer_norm_backward": Composed("layer_norm", layer_norm_backward),
+    "native_batch_norm": Composed("batch_norm", batch_norm),
+    "native_batch_norm_backward": Composed("batch_norm", batch_norm_backward),
+    "native_group_norm": Composed("group_norm", group_norm),
+    "native_group_norm_backward": Composed("group_norm", group_norm_backward),
+    "var.correction": Composed("var", var),
+    "var_mean.correction": Composed("var", var_mean),
+    "std.correction": Composed("var", std),
+}

@@ -1,0 +1,108 @@
+"""PyTorch's optimizers under a policy."""
+
+import numpy as np
+import pytest
+import torch
+from torch import optim
+
+import simfloat as sf
+
+KINDS = {
+    "sgd": (optim.SGD, {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    "adam": (optim.Adam, {"weight_decay": 0.1}),
+    "amsgrad": (optim.Adam, {"amsgrad": True}),
+    "adamw": (optim.AdamW, {}),
+    "adagrad": (optim.Adagrad, {}),
+    "rmsprop": (optim.RMSprop, {"momentum": 0.5, "centered": True}),
+    "nadam": (optim.NAdam, {}),
+    "adafactor": (optim.Adafactor, {}),
+}
+
+
+def trained(kind, policy, dtype, steps=3, **options):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.Tanh(), torch.nn.Linear(6, 2)).to(dtype)
+    optimizer = kind(model.parameters(), lr=0.1, **options)
+    schedule = optim.lr_scheduler.StepLR(optimizer, 2)
+    x, y = torch.randn(5, 4, dtype=dtype), torch.randn(5, 2, dtype=dtype)
+
+    def loop():
+        for _ in range(steps):
+            optimizer.zero_grad()
+            d = model(x) - y
+            (d * d).mean().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+            optimizer.step()
+            schedule.step()
+
+    if policy is None:
+        loop()
+    else:
+        with sf.torch.simulate(model, policy, 3):
+            loop()
+    return model, optimizer
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_under_fp64_are_those_of_plain_torch(name, foreach):
+    kind, options = KINDS[name]
+    plain, simulated = (
+        trained(kind, policy, torch.float64, foreach=foreach, **options)[0] for policy in (None, "fp64")
+    )
+    for a, b in zip(plain.parameters(), simulated.parameters(), strict=True):
+        np.testing.assert_allclose(a.detach(), b.detach(), rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "nadam"])  # whose lists have another formula
+def test_lists_of_tensors_have_the_bits_of_single_ones(name):
+    kind, options = KINDS[name]
+    single, lists = (
+        trained(kind, "bf16-stochastic", torch.float32, foreach=foreach, **options)[0] for foreach in (False, True)
+    )
+    assert all(map(torch.equal, single.parameters(), lists.parameters()))
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_weights_and_moments_have_their_formats_and_counters_are_exact(name):
+    kind, options = KINDS[name]
+    policy = sf.Policy(compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.Format(8, 3))
+    model, optimizer = trained(kind, policy, torch.float32, steps=9, **options)
+    for parameter in model.parameters():
+        assert np.array_equal(sf.round(parameter.detach().numpy(), sf.BF16), parameter.detach().numpy())
+        for key, kept in optimizer.state[parameter].items():
+            if key == "step":
+                assert float(kept) == 9
+            elif key != "mu_product" and kept is not None:
+                assert np.array_equal(sf.round(kept.numpy(), policy.optimizer_state), kept.numpy()), key
+
+
+def test_muon_updates_matrices():
+    model = torch.nn.Linear(4, 3, bias=False)
+    optimizer = optim.Muon(model.parameters(), lr=0.1)
+    with sf.torch.simulate(model, "bf16-standard"):
+        model(torch.ones(2, 4)).square().mean().backward()
+        before = model.weight.detach().clone()
+        optimizer.step()
+    assert not torch.equal(before, model.weight)
+    assert torch.equal(model.weight, model.weight.bfloat16().float())
+
+
+def test_a_kahan_update_keeps_what_was_lost_in_the_optimizers_state():
+    model, optimizer = trained(optim.SGD, "bf16-kahan", torch.float32)
+    state = optimizer.state_dict()["state"]
+    assert all("compensation" in entry for entry in state.values())
+    parameter = next(model.parameters())
+    with sf.torch.simulate(model, "bf16-kahan"), torch.no_grad(), pytest.raises(ValueError, match="kahan"):
+        parameter.add_(1.0)
+
+
+def test_the_last_addition_of_a_loop_of_ones_own_is_the_policys():
+    model, recorder = torch.nn.Linear(50, 20, bias=False), sf.Recorder()
+    torch.nn.init.ones_(model.weight)
+    with sf.torch.simulate(model, "bf16-stochastic", 1, recorder), torch.no_grad():
+        model.weight.add_(torch.full((20, 50), 2.0**-10))
+    # A tenth of a gap: it survives with the probability 1/8.
+    moved = float((model.weight > 1).float().mean())
+    assert 0.05 < moved < 0.25
+    assert recorder.counts("weight", "update")["total"] == 1000
