@@ -82,6 +82,10 @@ class Call:
         self.format = format
         return total
 
+    def difference(self, a: Numbers, b: Numbers) -> NDArray:
+        """a - b as the result: by the policy's last addition where it goes to a parameter."""
+        return self.total(a, -numbers_of(b)) if self.site.is_last_addition() else self.subtract(a, b)
+
     def round(self, x: Numbers) -> NDArray:
         """The numbers themselves, rounded."""
         return self.arithmetic.round(numbers_of(x))

@@ -31,6 +31,17 @@ class Heard(Observer):
         self._events.clear()
 
 
+class Renamed(Observer):
+    """An observer that hears of every operation by one name."""
+
+    def __init__(self, observer: Observer, name: str) -> None:
+        self._observer, self._name = observer, name
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Pass the events on."""
+        self._observer.observe(events, self._name, path, phase)
+
+
 def listening(place: Place, path: str) -> Heard | None:
     """Who hears of the gradient of the parameter at `path`, if the place's observer wants to."""
     observer = place.observer

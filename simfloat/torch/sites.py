@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.simulation import Arithmetic, Input, Place, Simulation, widest
-from simfloat.torch.hearing import Heard, listening
+from simfloat.torch.hearing import Heard, Renamed, listening
 from simfloat.torch.notes import Note
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
@@ -52,6 +52,10 @@ class Forward:
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b as the result, and its format."""
         return arithmetic.format, arithmetic.add(a, b)
+
+    def is_last_addition(self) -> bool:
+        """Whether the operation adds to a parameter or to a moment of an optimizer."""
+        return False
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""
@@ -194,12 +198,19 @@ class Update(Forward):
         """Operands of an optimizer's products are no parameters."""
         return self.place.input(), self.place.input()
 
+    def is_last_addition(self) -> bool:
+        """Whether the operation adds to a parameter or to a moment of an optimizer."""
+        return self.into.is_weight or bool(self.into.moment)
+
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""
         if self.into.is_weight:
             return self.place.recipe.weights, self.optimizing.last_addition(self.place, a, b)
         if self.into.moment:
             arithmetic = self.place.to_moment(self.into.moment)
+            observer = arithmetic.target.observer
+            if observer is not None:
+                arithmetic = arithmetic.heard_by(Renamed(observer, "moment"))
         return arithmetic.format, arithmetic.add(a, b)
 
     def tag(self, format: Format, operands: Tensors) -> Tag:

@@ -102,8 +102,8 @@ def inside(u: Call, g: NDArray, a: NDArray, low: NDArray, high: NDArray) -> NDAr
 #: By PyTorch's name: the operation's name in a policy, and what it is.
 TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "add": ("add", lambda u, a, b, alpha=1: u.total(a, u.times(float(alpha), b))),
-    "sub": ("subtract", lambda u, a, b, alpha=1: u.total(a, -u.times(float(alpha), b))),
-    "rsub": ("subtract", lambda u, a, b, alpha=1: u.total(b, -u.times(float(alpha), a))),
+    "sub": ("subtract", lambda u, a, b, alpha=1: u.difference(a, u.times(float(alpha), b))),
+    "rsub": ("subtract", lambda u, a, b, alpha=1: u.difference(b, u.times(float(alpha), a))),
     "mul": ("multiply", lambda u, a, b: u.multiply(a, b)),
     "div": ("divide", divide),
     "addcmul": ("fma", lambda u, a, b, c, value=1: u.total(a, u.multiply(u.times(float(value), b), c))),
