@@ -83,10 +83,19 @@ def _argument(x: Any) -> Any:
 
 def _results(function: Callable[..., Any], arguments: list[Any]) -> list[Tensor]:
     returned = function(*arguments)
-    results = list(returned) if isinstance(returned, tuple | list) else [returned]
+    results = list(_flat(returned))
     if not results or not all(isinstance(result, Tensor) for result in results):
         raise ValueError(f"gradcheck needs a function that returns a tensor or several, got {returned!r}.")
     return results
+
+
+def _flat(returned: Any) -> Iterator[Any]:
+    """What stands in tuples and lists, however deep, as recurrent layers return it; None is nothing."""
+    if isinstance(returned, tuple | list):
+        for part in returned:
+            yield from _flat(part)
+    elif returned is not None:
+        yield returned
 
 
 def _faults(

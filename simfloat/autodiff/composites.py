@@ -32,11 +32,11 @@ def logsumexp(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
     """log(sum(exp(d))) + m with d = x - m and m = max(x)."""
     largest = _largest(x, axis)
     nothing = largest.numbers == -np.inf
-    if nothing.any():
-        # The logarithm of 0 has no slope; 1 stands in for it.
-        largest.numbers = np.where(nothing, largest.numbers.dtype.type(0), largest.numbers)
+    # An infinity less itself is no number; 0 takes the place of the largest.
+    largest.numbers = np.where(np.isinf(largest.numbers), largest.numbers.dtype.type(0), largest.numbers)
     total = (x - largest).exp().sum(axis, keepdims=True)
     if nothing.any():
+        # The logarithm of 0 has no slope; 1 stands in for it.
         total = x.made(joining.where(nothing, 1.0, total))
     result = total.log() + largest
     if nothing.any():

@@ -29,8 +29,8 @@ class Parameter(Owned, Tensor):
     is_weight = True
     name = ""  # its path as long as no module owns it
 
-    def __init__(self, data: ArrayLike | Tensor) -> None:
-        super().__init__(data, requires_grad=True)
+    def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = True) -> None:
+        super().__init__(data, requires_grad)
         self.format = None
         self.numbers = np.array(self.numbers)
         self._is_lent = False  # whether others may write to the array

@@ -50,7 +50,24 @@ def begin(operation: str, *operands: Variable) -> Started:
     simulation = now.simulation
     paths = tuple([operand.conform_in(simulation) for operand in operands])
     recorded = now.recording and any([operand.requires_grad for operand in operands])
-    return Started(simulation.place_in(now, operation), operands, paths, recorded)
+    place = simulation.place_in(now, operation)
+    if recorded and place.fused_by:
+        border = simulation.place(place.fused_by[-1], place.path, place.fused_by[:-1])
+        operands = tuple([taken_in(x, path, border) for x, path in zip(operands, paths, strict=True)])
+    return Started(place, operands, paths, recorded)
+
+
+def taken_in(x: Variable, path: str | None, border: Place) -> Variable:
+    """What an operation inside a fused composite has of an operand: itself, or the same numbers from outside.
+
+    The gradient of what was made outside, such as a parameter that the composite uses without being given it, is
+    rounded to its role where it leaves, at the composite's place, the border.
+    """
+    around = border.operations
+    if not x.requires_grad or (x.node is not None and x.node.place.operations[: len(around)] == around):
+        return x
+    formats = (x.stored_format,) if border.takes_formats else ()
+    return Variable(x.numbers, True, x.format, Node((x.trace,), (lambda u, g: u.round(g),), border, (path,), formats))
 
 
 def finish(started: Started, numbers: NDArray, format: Format | None, *derivatives: Derivative) -> Made:

@@ -243,7 +243,7 @@ def compose(name: str, body: Callable[..., Tensor], *operands: Operand) -> Tenso
 
     Every step is rounded as the policy says for it. Where the policy fuses the composite, each is rounded to the format
     of `reduce`, forward and backward, and the result once, to `activations`; gradients once where they leave, to their
-    roles. What `body` needs gradients of, it is to take from its arguments.
+    roles: those of operands when they are added up, those of what `body` uses besides once for every use.
     """
     tensors = [as_tensor(x) for x in operands]
     is_fused = current().place(name).recipe.fused

@@ -6,12 +6,16 @@ import math
 from typing import Literal
 
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose
-from simfloat.nn.arguments import as_number
+from simfloat.nn.arguments import as_number, check_not_in_place
 from simfloat.nn.module import Module
 
 
 class ReLU(Module):
-    """The larger of x and 0."""
+    """The larger of x and 0. Raises ValueError for `inplace`, which there is not."""
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        check_not_in_place(inplace)
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
@@ -21,11 +25,12 @@ class ReLU(Module):
 class LeakyReLU(Module):
     """x where it is positive, else negative_slope * x, rounded once.
 
-    Raises ValueError unless the slope is one number.
+    Raises ValueError unless the slope is one number, and for `inplace`, which there is not.
     """
 
-    def __init__(self, negative_slope: float = 0.01) -> None:
+    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
         super().__init__()
+        check_not_in_place(inplace)
         self.negative_slope = as_number(negative_slope, "negative_slope")
 
     def forward(self, x: Operand) -> Tensor:

@@ -37,6 +37,14 @@ def as_probability(p: Any, name: str = "p") -> float:
     return float(number)
 
 
+def check_not_in_place(inplace: Any) -> None:
+    """Raise ValueError if a layer is told to write over its input, as torch.nn's activations can be."""
+    if inplace:
+        raise ValueError(
+            f"inplace must be False, got {inplace!r}: tensors are never written over, and results are the same without."
+        )
+
+
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     """An array of integers from 0 below `count`; ValueError naming the first that is none."""
     try:

@@ -6,7 +6,7 @@ import numpy as np
 
 from simfloat.arithmetic.stream import Draw, random_words
 from simfloat.autodiff import Operand, Tensor, as_tensor
-from simfloat.nn.arguments import as_probability
+from simfloat.nn.arguments import as_probability, check_not_in_place
 from simfloat.nn.module import Module
 from simfloat.simulation import current
 
@@ -17,11 +17,13 @@ class Dropout(Module):
     The product is rounded; evaluation changes nothing. Which numbers are dropped follows from the simulation's seed,
     the module's path and how often it ran: other layers and other policies change none of it.
 
-    Raises ValueError unless p is a number from 0 to 1. Source: Srivastava et al., JMLR 15, 2014.
+    Raises ValueError unless p is a number from 0 to 1, and for `inplace`, which there is not. Source: Srivastava et
+    al., JMLR 15, 2014.
     """
 
-    def __init__(self, p: float = 0.5) -> None:
+    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
         super().__init__()
+        check_not_in_place(inplace)
         self.p = as_probability(p)
 
     def forward(self, x: Operand) -> Tensor:

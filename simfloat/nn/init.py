@@ -39,7 +39,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
     Raises ValueError for an unknown activation.
     """
     if nonlinearity == "leaky_relu":
-        return math.sqrt(2.0 / (1 + (0.01 if param is None else param) ** 2))
+        return math.sqrt(2.0 / (1 + (0.01 if param is None else as_number(param, "param")) ** 2))
     if nonlinearity not in GAINS:
         raise ValueError(f"Unknown nonlinearity {nonlinearity!r}; there are {', '.join(GAINS)} and leaky_relu.")
     return GAINS[nonlinearity]
@@ -75,13 +75,13 @@ def zeros_(tensor: Tensor) -> Tensor:
 
 def xavier_uniform_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
     """Uniform in +-gain * sqrt(6 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
-    bound = gain * math.sqrt(6.0 / sum(_fans(tensor)))
+    bound = as_number(gain, "gain") * math.sqrt(6.0 / sum(_fans(tensor)))
     return uniform_(tensor, -bound, bound, rng=rng)
 
 
 def xavier_normal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tensor:
     """Normal with the standard deviation gain * sqrt(2 / (fan in + fan out)): Glorot and Bengio, AISTATS 2010."""
-    return normal_(tensor, 0.0, gain * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
+    return normal_(tensor, 0.0, as_number(gain, "gain") * math.sqrt(2.0 / sum(_fans(tensor))), rng=rng)
 
 
 def kaiming_uniform_(
@@ -111,12 +111,14 @@ def orthogonal_(tensor: Tensor, gain: float = 1.0, *, rng: Seed = None) -> Tenso
     All axes but the first are taken as one. LAPACK computes them, and its last bits may differ between machines.
     """
 
+    factor = as_number(gain, "gain")
+
     def draw(shape: tuple[int, ...]) -> NDArray:
         rows, columns = shape[0], math.prod(shape[1:])
         numbers = generator_of(rng).standard_normal((max(rows, columns), min(rows, columns)))
         q, r = np.linalg.qr(numbers)
         q = q * np.where(np.diag(r) < 0, -1.0, 1.0)
-        return gain * (q if rows >= columns else q.T).reshape(shape)
+        return factor * (q if rows >= columns else q.T).reshape(shape)
 
     _fans(tensor)
     return _filled(tensor, draw)

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose
-from simfloat.nn.arguments import check_sizes
+from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
 
@@ -33,9 +32,7 @@ class LayerNorm(Module):
         sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
         for size in sizes or (None,):
             check_sizes(normalized_shape=size)
-        if as_operand(eps, "eps").ndim or not 0 <= float(eps):
-            raise ValueError(f"eps must be a number from 0, got {eps!r}.")
-        self.normalized_shape, self.eps = tuple(int(size) for size in sizes), float(eps)
+        self.normalized_shape, self.eps = tuple(int(size) for size in sizes), as_number(eps, "eps", 0.0)
         self.weight = Parameter(np.ones(self.normalized_shape)) if elementwise_affine else None
         self.bias = Parameter(np.zeros(self.normalized_shape)) if elementwise_affine and bias else None
 

@@ -52,11 +52,11 @@ class _BatchNorm(Module):
         statistics: list[Tensor] = []
         result = compose("batch_norm", lambda *operands: self._normalized(statistics, *operands), x, *parameters)
         if self.training:
-            self._track(*statistics)
+            self._track(statistics)
         return result
 
     def _normalized(self, statistics: list[Tensor], x: Tensor, *parameters: Tensor) -> Tensor:
-        """The result; the batch's mean and unbiased variance are appended to `statistics`."""
+        """The result; the batch's mean and unbiased variance are appended to `statistics`, unless it is empty."""
         # Channels last: what belongs to them is broadcast over leading axes, whose sums are the quickest.
         rows = x.transpose(0, *range(2, x.ndim), 1)
         if self.training or self.running_mean is None or self.running_var is None:
@@ -73,7 +73,10 @@ class _BatchNorm(Module):
         """What rows differ by from the mean of each channel, and the variance of each."""
         axes = tuple(range(rows.ndim - 1))
         count = math.prod(rows.shape[:-1])
-        if count < 2:
+        if not count:
+            # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
+            return rows, Tensor(np.ones(self.num_features, np.float32))
+        if count == 1:
             raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
         mean = rows.mean(axes)
         centred = rows - mean
@@ -81,11 +84,14 @@ class _BatchNorm(Module):
         statistics += [mean.detach(), total.detach() / (count - 1)]
         return centred, total / count
 
-    def _track(self, mean: Tensor, var: Tensor) -> None:
-        """Move the running statistics, if there are any, towards those of the batch."""
+    def _track(self, statistics: list[Tensor]) -> None:
+        """Move the running statistics, if there are any, towards those of the batch, if it has any."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
         self.num_batches_tracked = self.num_batches_tracked + 1
+        if not statistics:
+            return
+        mean, var = statistics
         factor = 1.0 / int(self.num_batches_tracked) if self.momentum is None else self.momentum
         self.running_mean = moving_average("batch_norm", self.running_mean, mean, factor)
         self.running_var = moving_average("batch_norm", self.running_var, var, factor)

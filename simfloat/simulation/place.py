@@ -56,6 +56,12 @@ class Place:
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
 
     @cached_property
+    def fused_by(self) -> tuple[str, ...]:
+        """The outermost fused composite around the operation, behind those around it; empty if there is none."""
+        around = (self.operations[:count] for count in range(1, len(self.operations)))
+        return next((names for names in around if _recipe(self._in_force.policy, self.path, names).fused), ())
+
+    @cached_property
     def is_widest(self) -> bool:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST

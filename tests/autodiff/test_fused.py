@@ -83,6 +83,7 @@ COMPOSITES = {
     "cross_entropy": lambda x: sf.nn.cross_entropy(x, [0, 5, 2]),
     "ctc_loss": lambda x: sf.nn.ctc_loss(x, [1], 3, 1),
     "fused_test_swish": lambda x: fused_test_swish(x, slope=sf.Tensor(G)),
+    "fused_test_holding": lambda x: fused_test_holding(x),
 }
 
 
@@ -104,6 +105,34 @@ def test_a_policy_that_fuses_everything_gives_the_bits_of_fp32_rounded_at_the_bo
             result.sum().backward()
         assert_bits(result.data, sf.round(wide_result.data, sf.BF16))
         assert_bits(narrow.grad, sf.round(wide.grad, sf.BF16))
+
+
+HELD = sf.Parameter(sf.round([0.5, -0.3, 0.7, 0.2, -0.9, 0.4], sf.BF16))
+SCALE = sf.Tensor(sf.round([0.3], sf.BF16), requires_grad=True)
+
+
+@sf.operation(kind="composite")
+def fused_test_holding(x):
+    """exp(x * HELD) * SCALE, of a parameter and a tensor that are not among its operands."""
+    return (x * HELD).exp() * SCALE
+
+
+def test_gradients_of_what_a_fused_composite_holds_are_rounded_once_where_they_leave():
+    policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, activation_gradients=sf.FP16, weight_gradients=sf.E5M2)
+    x, HELD.grad, SCALE.grad = sf.Tensor(X, requires_grad=True), None, None
+    with sf.simulate(policy.override(operation="fused_test_holding", fused=True)):
+        result = fused_test_holding(x)
+        result.backward(G)
+    got = HELD.grad, SCALE.grad, x.grad
+    HELD.grad = SCALE.grad = x.grad = None
+    with sf.simulate(sf.Policy(compute=sf.BF16, weights=sf.FP32, activations=sf.FP32)):
+        wide = fused_test_holding(x)
+        wide.backward(G)
+    assert_bits(result.data, sf.round(wide.data, sf.BF16))
+    for gradient, inside, role in zip(
+        got, (HELD.grad, SCALE.grad, x.grad), (sf.E5M2, sf.FP16, sf.FP16), strict=True
+    ):
+        assert_bits(gradient, sf.round(inside, role))
 
 
 def test_a_composite_inside_a_fused_one_is_rounded_with_it_and_alone_by_itself():

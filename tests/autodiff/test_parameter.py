@@ -17,6 +17,18 @@ def used(parameter, policy=BF16):
         return (parameter * 1.0).data
 
 
+def test_one_that_is_not_to_learn_has_no_gradient_and_is_stored_in_weights_all_the_same():
+    fixed, learning = sf.Parameter([0.1, 0.2], requires_grad=False), sf.Parameter([0.1, 0.2])
+    optimizer = sf.optim.SGD([fixed, learning], lr=0.5, weight_decay=0.1)
+    with sf.simulate(BF16):
+        (fixed * learning).sum().backward()
+        optimizer.step()
+    assert fixed.grad is None and learning.grad is not None
+    assert_bits(fixed.data, sf.round([0.1, 0.2], sf.BF16))
+    with pytest.raises(ValueError, match="requires_grad must be True or False, got 1"):
+        sf.Parameter([0.1], 1)
+
+
 def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
     w = sf.Parameter([1.0, 2.0, 3.0])
     w.data[0] = 0.1

@@ -59,6 +59,9 @@ def test_padding_keeps_the_format_and_takes_its_numbers_only():
         (lambda t: t.flatten(1, 0), "from the first to the last, got 1 to 0 of 2"),
         (lambda t: sf.nn.LeakyReLU([0.1]), "negative_slope must be a finite number"),
         (lambda t: sf.nn.LeakyReLU("a"), "negative_slope must hold real numbers"),
+        (lambda t: sf.nn.ReLU(inplace=True), "inplace must be False, got True: tensors are never written over"),
+        (lambda t: sf.nn.LeakyReLU(0.1, True), "inplace must be False, got True"),
+        (lambda t: sf.nn.Dropout(0.1, True), "inplace must be False, got True"),
     ],
 )
 def test_bad_use_is_refused(call, message):

@@ -52,6 +52,14 @@ def test_logsumexp_equals_torchs_and_is_minus_infinity_of_nothing_else(axis):
     np.testing.assert_allclose(mine.grad, theirs.grad.nan_to_num().numpy(), rtol=1e-12)
 
 
+def test_logsumexp_of_an_infinity_is_infinity():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    x = np.array([[np.inf, 1.0], [np.inf, -np.inf], [np.inf, np.inf], [np.nan, np.inf], [-np.inf, -np.inf]])
+    for policy in ("fp64", "bf16-standard"):
+        with sf.simulate(policy):
+            np.testing.assert_array_equal(sf.Tensor(x).logsumexp(1).data, torch.tensor(x).logsumexp(1).numpy())
+
+
 def test_another_approximation_is_refused():
     with pytest.raises(ValueError, match="approximate must be 'none' or 'tanh', got 'sigmoid'"):
         sf.nn.GELU("sigmoid")

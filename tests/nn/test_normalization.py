@@ -87,6 +87,22 @@ def test_a_fused_layer_rounds_its_result_once(rng):
     assert_bits(layer.running_mean, sf.round(layer.running_mean, sf.BF16))
 
 
+@pytest.mark.parametrize("options", [{}, dict(momentum=None), dict(track_running_stats=False)], ids=str)
+def test_a_batch_of_nothing_is_normalized_to_nothing_and_moves_no_statistics(options):
+    mine, theirs = sf.nn.BatchNorm2d(3, **options), torch.nn.BatchNorm2d(3, **options)
+    x, recorder = np.zeros((0, 3, 4, 5), np.float32), sf.Recorder()
+    a, b = sf.Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
+    theirs(b).sum().backward()
+    with sf.simulate("bf16-standard", observer=recorder):
+        result = mine(a)
+        result.sum().backward()
+    assert result.shape == a.grad.shape == x.shape and recorder.counts()["nan"] == 0
+    for p, q in zip(mine.parameters(), theirs.parameters(), strict=True):
+        assert_bits(p.grad, q.grad.numpy())
+    for p, q in zip(mine.buffers(), theirs.buffers(), strict=True):
+        assert_bits(p, q.numpy())
+
+
 def test_running_statistics_survive_copies_and_pickles(rng):
     import copy
     import pickle
