@@ -129,9 +129,7 @@ def test_gradients_of_what_a_fused_composite_holds_are_rounded_once_where_they_l
         wide = fused_test_holding(x)
         wide.backward(G)
     assert_bits(result.data, sf.round(wide.data, sf.BF16))
-    for gradient, inside, role in zip(
-        got, (HELD.grad, SCALE.grad, x.grad), (sf.E5M2, sf.FP16, sf.FP16), strict=True
-    ):
+    for gradient, inside, role in zip(got, (HELD.grad, SCALE.grad, x.grad), (sf.E5M2, sf.FP16, sf.FP16), strict=True):
         assert_bits(gradient, sf.round(inside, role))
 
 
