@@ -23,7 +23,6 @@ class Call:
     def __init__(self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: str) -> None:
         self.site, self.operands, self.dtype, self.name = site, operands, dtype, name
         self.arithmetic: Arithmetic
-        self.begin(())
 
     def begin(self, shape: Sequence[int]) -> Arithmetic:
         """The arithmetic for a result of this shape."""

@@ -17,8 +17,12 @@ from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters
 from simfloat.torch.paths import Paths
 from simfloat.torch.reaching import reached_number
+from simfloat.torch.scaling import is_scaling
 from simfloat.torch.sites import Backward, Clipping, Forward, Update
 from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
+
+#: As what the multiplication of a loss by its scale is noted, which is exact enough in the loss's own type.
+SCALE = "scale"
 
 
 class Engine:
@@ -48,6 +52,10 @@ class Engine:
     def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
         node = current_node()
+        if is_scaling():
+            if operands and node is None and torch.is_grad_enabled():
+                self.notes.begin(self.simulation.place(SCALE, ""), operands)
+            return None
         if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
             return self._backward(node, operation)
         if into.is_weight and not torch.is_grad_enabled():
@@ -65,7 +73,7 @@ class Engine:
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
 
-    def _backward(self, node: Any, operation: str) -> Backward:
+    def _backward(self, node: Any, operation: str) -> Backward | None:
         if node._sequence_nr() == ACCUMULATING:
             return Backward(self.gradients.note(node), self.simulation)
         note = self.notes.of(node)
@@ -74,6 +82,8 @@ class Engine:
                 f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
                 "inside."
             )
+        if note.place.operation == SCALE:
+            return None
         site = Backward(note, self.simulation, reached_number())
         return site.of_bias() if operation == "sum" and site.has_bias() else site
 
@@ -106,6 +116,12 @@ class Engine:
         is_gradient = any(tag.is_gradient for tag in tags)
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
         return Tag(format, is_gradient, owner, is_weight and not in_backward, heard=first.heard)
+
+    def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
+        """A result of PyTorch's own, which is a gradient if one of the operands was."""
+        if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
+            put_tag(result, Tag(is_gradient=True))
+        return result
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor) -> None:
         """Write a result to the target that the tag tells of."""

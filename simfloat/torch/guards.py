@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from simfloat.torch.scaling import scaling
 from simfloat.torch.tags import put_tag, tag_of
 
 
@@ -50,6 +51,15 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
     return begin
 
 
+def _method(name: str) -> Setting:
+    """A method of GradScaler, which computes with its scale as PyTorch does."""
+    return Setting(
+        lambda: getattr(torch.amp.GradScaler, name),
+        lambda method: setattr(torch.amp.GradScaler, name, method),
+        scaling,
+    )
+
+
 def _replace_engine(engine: Callable[..., Any]) -> None:
     setattr(torch.autograd, _ENGINE, engine)
 
@@ -58,7 +68,7 @@ def _replace_engine(engine: Callable[..., Any]) -> None:
 _ENGINE = "_engine_run_backward"
 
 #: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
-#: start of backward passes.
+#: start of backward passes, and what scales losses.
 SETTINGS = (
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, off),
@@ -66,6 +76,8 @@ SETTINGS = (
     Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, off),
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
     Setting(lambda: getattr(torch.autograd, _ENGINE), _replace_engine, marking),
+    _method("scale"),
+    _method("unscale_"),
 )
 
 # The settings are those of the process, and several threads may have blocks open.

@@ -80,7 +80,7 @@ class Ruled(Handler):
         operands = list(floating_in((*args, *options.values())))
         site = run.site(self.operation_for(args), self.ordered(operands), into) if operands else None
         if site is None:
-            return func(*args, **options)
+            return run.left_alone(func(*args, **options), operands)
         args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
         dtype = options.pop("dtype", None) or result_type(operands)
         options.pop("memory_format", None)

@@ -142,3 +142,28 @@ def test_linear_layers_and_convolutions_are_matmul_and_conv2d_of_the_same_operan
     ]
     for theirs, ours in same:
         assert (theirs.detach().numpy() == ours).all()
+
+
+def test_a_scaled_loss_and_its_gradient_are_exact_and_unscaled_gradients_are_weights():
+    model = model_of()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**17)
+    with sf.torch.simulate(model, "fp16-master"):
+        loss = model(X).square().mean()
+        scaled = scaler.scale(loss * 2.0**-6)
+        assert scaled.item() == loss.item() * 2.0**11
+        scaled.backward()
+        assert all(torch.equal(p.grad, p.grad.half().float()) for p in model.parameters())
+        before = [p.grad.clone() for p in model.parameters()]
+        scaler.unscale_(optimizer)
+        assert all(torch.equal(p.grad, g * 2.0**-17) for p, g in zip(model.parameters(), before, strict=True))
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 2.0**17
+        optimizer.zero_grad()
+        scaler.scale(model(X).square().sum() * 100).backward()
+        weights = [p.detach().clone() for p in model.parameters()]
+        scaler.step(optimizer)
+        scaler.update()
+        assert scaler.get_scale() == 2.0**16
+        assert all(map(torch.equal, weights, model.parameters()))

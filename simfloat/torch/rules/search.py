@@ -31,6 +31,7 @@ from simfloat.torch.rules import (
 )
 from simfloat.torch.rules.movement import MOVEMENT, OVERWRITING
 from simfloat.torch.rules.users import USERS
+from simfloat.torch.scaling import Unscale
 
 _aten = torch.ops.aten
 
@@ -39,6 +40,9 @@ REMEDY = (
     'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
     "operations; or write the module in other operations."
 )
+
+#: What computes with numbers of PyTorch's own, which no policy rounds.
+PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
     **{name: pointwise.Pointwise(*row) for name, row in pointwise.TABLE.items()},
@@ -49,6 +53,7 @@ RULES: dict[str, Handler] = {
     **contractions.TABLE,
     **reductions.TABLE,
     **composites.TABLE,
+    "_amp_foreach_non_finite_check_and_unscale_": Unscale(),
     **bags.TABLE,
     **convolutions.TABLE,
     **losses.TABLE,
@@ -65,7 +70,7 @@ def handler_of(func: Any) -> Handler:
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
         return Composed(name, USERS[f"{space}::{name}"])
-    if space == "profiler":
+    if space == "profiler" or name in PLAIN:
         return Plain()
     found = _known(name, overload) if space == "aten" else None
     return found or _derived(func, name, overload) or Refused(REMEDY.format(name=f"{space}::{name}"))
