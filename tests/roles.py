@@ -1,10 +1,25 @@
-"""Whether every tensor of a training step, forward and backward, has the format of its role."""
+"""Formats of roles: a policy that tells them apart, and whether every tensor of a step has that of its role."""
 
 import numpy as np
 
+import simfloat as sf
 from simfloat.accumulate.known import first_stranger
 from simfloat.arithmetic.catalog import CLASS_OF
 from simfloat.autodiff.variable import Variable
+
+#: A policy that tells any two roles apart.
+EACH_ITS_OWN = sf.Policy(
+    compute=sf.BF16,
+    compute_gradients=sf.E5M2,
+    weights=sf.Format(8, 12),
+    activations=sf.FP16,
+    activation_gradients=sf.Format(8, 9),
+    weight_gradients=sf.Format(8, 11),
+    optimizer_state=sf.Format(8, 10),
+    accumulate=sf.Format(8, 14),
+    accumulate_gradients=sf.Format(8, 13),
+    reduce=sf.Format(8, 6),
+)
 
 
 def keep_numbers(monkeypatch):

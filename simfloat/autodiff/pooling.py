@@ -15,14 +15,14 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, pair_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.autodiff.record import Made, begin, finish
-from simfloat.autodiff.variable import Variable
+from simfloat.autodiff.record import Made, Operand, begin, finish
+from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formats.integers import is_integer
 from simfloat.simulation import Arithmetic
 
 
 def max_pool2d(
-    x: Variable,
+    x: Operand,
     kernel_size: int | Pair,
     stride: int | Pair | None = None,
     padding: int | Pair = 0,
@@ -33,6 +33,7 @@ def max_pool2d(
 
     Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
     """
+    x = as_variable(x)
     geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     started, shape = begin("max_pool2d", x), x.shape
     largest, first = _first_largest(x.numbers, geometry)
@@ -47,7 +48,7 @@ def max_pool2d(
 
 
 def avg_pool2d(
-    x: Variable,
+    x: Operand,
     kernel_size: int | Pair,
     stride: int | Pair | None = None,
     padding: int | Pair = 0,
@@ -60,6 +61,7 @@ def avg_pool2d(
     Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is False;
     `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
     """
+    x = as_variable(x)
     geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
     if divisor_override is not None and not is_integer(divisor_override, 1):
         raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")

@@ -11,3 +11,9 @@ import numpy as np
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
     """Whether `value` is an integer from `least` to `most`; True and False are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
+
+
+def check_count(name: str, value: Any, least: int = 1) -> None:
+    """Raise ValueError, naming it, for what is no integer of at least `least`."""
+    if not is_integer(value, least):
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, linear
-from simfloat.formats.integers import is_integer
+from simfloat.nn.arguments import check_sizes
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 
@@ -25,9 +25,7 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:
         super().__init__()
-        for name, size in (("in_features", in_features), ("out_features", out_features)):
-            if not is_integer(size, 1):
-                raise ValueError(f"{name} must be a positive integer, got {size!r}.")
+        check_sizes(in_features=in_features, out_features=out_features)
         generator = generator_of(rng)
         bound = 1 / math.sqrt(in_features)
         self.weight = Parameter(generator.uniform(-bound, bound, (out_features, in_features)))

@@ -7,7 +7,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from simfloat.optim.loss_scale import SMALLEST, LossScale, as_scale, check_count
+from simfloat.formats.integers import check_count
+from simfloat.optim.loss_scale import SMALLEST, LossScale, as_scale
 from simfloat.optim.options import number
 
 

@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor, begin_update, scaled
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import is_integer
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number
 
@@ -182,12 +181,6 @@ class StaticLossScale(LossScale):
 
     Raises ValueError unless `scale`, rounded to float32, is a positive finite number of at least 2^-126.
     """
-
-
-def check_count(name: str, value: Any, least: int = 1) -> None:
-    """Raise ValueError unless the value is an integer of at least this."""
-    if not is_integer(value, least):
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
 
 
 def as_scale(name: str, value: Any) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_count
 
 
 class Batches:
@@ -34,8 +34,7 @@ class Batches:
         seed: int = 0,
     ) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
-            if not is_integer(value, least):
-                raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+            check_count(name, value, least)
         self.x, self.y = np.asarray(x), np.asarray(y)
         if not self.x.ndim or not self.y.ndim or len(self.x) != len(self.y) or not len(self.x):
             raise ValueError(f"x and y need the same number of rows, got shapes {self.x.shape} and {self.y.shape}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_count
 from simfloat.train.history import History
 
 
@@ -19,8 +19,7 @@ class EarlyStop:
     """
 
     def __init__(self, monitor: str = "loss", patience: int = 10, min_delta: float = 0.0, mode: str = "min") -> None:
-        if not is_integer(patience, 1):
-            raise ValueError(f"patience must be an integer of at least 1, got {patience!r}.")
+        check_count("patience", patience)
         if mode not in ("min", "max"):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
         self.monitor, self.patience, self.min_delta, self.mode = monitor, patience, min_delta, mode

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_count
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer
 from simfloat.simulation import current
@@ -71,9 +71,9 @@ def fit(
     model keeps what it has learned by then.
     """
     simulation = current()
-    _check_counts(every=every, evaluate_every=evaluate_every, accumulation=accumulation)
-    if steps is not None:
-        _check_counts(steps=steps)
+    counts = {"every": every, "evaluate_every": evaluate_every, "accumulation": accumulation}
+    for name, count in (counts if steps is None else {**counts, "steps": steps}).items():
+        check_count(name, count)
     _check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
     step = TrainingStep(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
@@ -102,13 +102,6 @@ def fit(
     with bar:
         run.go(batches, bar)
     return run.history
-
-
-def _check_counts(**counts: Any) -> None:
-    """Raise ValueError, naming it, for what is no integer above zero."""
-    for name, value in counts.items():
-        if not is_integer(value, 1):
-            raise ValueError(f"{name} must be an integer of at least 1, got {value!r}.")
 
 
 def _check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:

@@ -10,24 +10,14 @@ import pytest
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.roles import EACH_ITS_OWN
 from tests.rounded import Rounded
 
 LR, MOMENTUM = 0.0625, 0.5
 
 POLICIES = {
     **{name: sf.policies[name] for name in ("fp32", "bf16-standard", "bf16-kahan", "fp16-standard", "fp16-master")},
-    "every role its own format": sf.Policy(
-        compute=sf.BF16,
-        compute_gradients=sf.E5M2,
-        weights=sf.Format(8, 12),
-        activations=sf.FP16,
-        activation_gradients=sf.Format(8, 9),
-        weight_gradients=sf.Format(8, 11),
-        optimizer_state=sf.Format(8, 10),
-        accumulate=sf.Format(8, 14),
-        accumulate_gradients=sf.Format(8, 13),
-        reduce=sf.Format(8, 6),
-    ),
+    "every role its own format": EACH_ITS_OWN,
     "toward zero": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_zero),
 }
 

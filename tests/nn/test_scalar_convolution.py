@@ -10,6 +10,7 @@ import pytest
 import simfloat as sf
 from tests.bits import assert_bits
 from tests.reference import sequential_dot
+from tests.roles import EACH_ITS_OWN
 from tests.rounded import Rounded
 
 LR, EPS, MOMENTUM = 0.05, 1e-3, 0.25
@@ -153,17 +154,7 @@ class Oracle:
 POLICIES = {
     "bf16-standard": sf.policies["bf16-standard"],
     "fp16 with a master copy": sf.policies["fp16-master"],
-    "every role its own format": sf.Policy(
-        compute=sf.BF16,
-        compute_gradients=sf.E5M2,
-        weights=sf.Format(8, 12),
-        activations=sf.FP16,
-        activation_gradients=sf.Format(8, 9),
-        weight_gradients=sf.Format(8, 11),
-        accumulate=sf.Format(8, 14),
-        accumulate_gradients=sf.Format(8, 13),
-        reduce=sf.Format(8, 15),
-    ),
+    "every role its own format": EACH_ITS_OWN,
 }
 
 

@@ -9,7 +9,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
 from simfloat.simulation import widest
 from tests.nn.convolutional import detector, discriminator, generator, residual_net
-from tests.roles import keep_numbers
+from tests.roles import keep_numbers, recorded
 
 RNG = np.random.default_rng(7)
 
@@ -64,17 +64,6 @@ def holds(format, numbers):
     return bool((sf.round(kept, format, sf.toward_zero) == kept).all())
 
 
-def nodes_of(tensor):
-    """All tensors that operations made, back from this one."""
-    found, stack = {}, [tensor]
-    while stack:
-        variable = stack.pop()
-        if id(variable) not in found and variable.node is not None:
-            found[id(variable)] = variable
-            stack += variable.node.parents
-    return list(found.values())
-
-
 def role(policy, node, name, parameter=None):
     """The format that a role has for an operation, or for the parameter that its gradient reaches."""
     return getattr(policy.recipe(parameter or node.place.path, *node.place.operations), name)
@@ -100,7 +89,7 @@ def test_tensors_are_in_the_formats_of_their_roles(preset, model, monkeypatch):
         loss = loss_of(model)
         loss.backward()
         optimizer.step()
-    made = nodes_of(loss)
+    made = recorded(loss)
     assert made and gradients
     for variable in made:
         check_result(policy, variable)
