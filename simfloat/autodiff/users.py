@@ -62,6 +62,9 @@ def operation(
             )
         called = function.__name__ if name is None else name
         operands = _operands(function)[0 if kind == "composite" else 1 :]
+        if not operands:
+            first = "tensors" if kind == "composite" else "the arithmetic and of arrays"
+            raise ValueError(f"The operation {called!r} needs an operand: a function of {first}; got {function!r}.")
         _check_derivatives(called, derivatives, () if kind == "composite" else operands)
         row = Operation(called, operands, kind, (getdoc(function) or "").partition("\n")[0])
         register(row, function.__module__)

@@ -202,6 +202,8 @@ def test_two_modules_do_not_share_a_name():
     (lambda: sf.operation(own_swish.__wrapped__)(X), "with parentheses|in parentheses, above a function; got array"),
     (lambda: sf.operation(kind="movement"), "one of pointwise, reduction, contraction, composite; got 'movement'"),
     (lambda: sf.operation()(lambda u, x: x), "takes a derivative for each of its operands, x: expected 1, got 0"),
+    (lambda: sf.operation()(lambda u: u), "needs an operand: a function of the arithmetic and of arrays"),
+    (lambda: sf.operation(kind="composite")(lambda: 1), "needs an operand: a function of tensors"),
     (lambda: sf.operation(3)(lambda u, x: x), "is a function, or None where there is none; got 3"),
     (lambda: sf.operation(swish_slope, kind="composite")(lambda x: x), "takes no derivatives: expected 0, got 1"),
     (lambda: sf.operation(swish_slope)(lambda u, *x: x), "known by name"),
