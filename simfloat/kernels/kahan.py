@@ -14,7 +14,7 @@ from simfloat.kernels.halves import negative
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
-from simfloat.kernels.steps import KINDS
+from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 COLUMNS, DEPTH = 512, 16
 STAGES = 5
@@ -67,4 +67,4 @@ def kahan(step, drawing):
 
 
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
-loops = {name: kahan(kahan_step(kind.product, kind.add), kind.draws) for name, kind in KINDS.items()}
+loops = {name: kahan(kahan_step(kind.product, kind.add), kind.draws) for name, kind in KINDS_OF_ONE_FORMAT.items()}

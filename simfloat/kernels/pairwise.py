@@ -16,7 +16,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
-from simfloat.kernels.steps import KINDS
+from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128
@@ -109,5 +109,5 @@ def pairwise(product, add, four, drawing):
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
 loops = {
     name: pairwise(kind.product, kind.add, adding_four(kind.product, kind.add), kind.draws)
-    for name, kind in KINDS.items()
+    for name, kind in KINDS_OF_ONE_FORMAT.items()
 }

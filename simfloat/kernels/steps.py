@@ -193,3 +193,6 @@ KINDS = {
     "converted": Kind(converted_product, converted_add),
     "halves": Kind(halves_product, halves_add),
 }
+
+#: Those of sums whose terms are numbers of the format itself: such sums can always be drawn in their images.
+KINDS_OF_ONE_FORMAT = {name: kind for name, kind in KINDS.items() if name != "random"}
