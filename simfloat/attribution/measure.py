@@ -72,6 +72,10 @@ class _Run:
     """Gradients of a model's copies on one batch."""
 
     def __init__(self, model: Module, loss_fn: Loss, batch: tuple[Any, Any], seed: int) -> None:
+        if not isinstance(model, Module):
+            raise ValueError(f"attribute takes a simfloat.nn.Module, got a {type(model).__name__}.")
+        if not callable(loss_fn):
+            raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
         if not isinstance(batch, tuple | list) or len(batch) != 2:
             raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
         self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
@@ -132,6 +136,7 @@ def _field(part: Part, field: str) -> str:
 
 
 def _checked_fields(by: Sequence[str]) -> tuple[str, ...]:
-    if isinstance(by, str) or not by or any(field not in FIELDS for field in by) or len(set(by)) < len(by):
+    fields = list(by) if isinstance(by, list | tuple) else []
+    if not fields or any(field not in FIELDS for field in fields) or len(set(fields)) < len(fields):
         raise ValueError(f"by is a list of {', '.join(FIELDS)}; got {by!r}.")
     return tuple(by)

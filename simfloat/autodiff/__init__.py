@@ -4,7 +4,7 @@ from simfloat.autodiff.averaging import moving_average
 from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.functions import add_bias, concatenate, embedding, linear, pick, stack, where
 from simfloat.autodiff.images import avg_pool2d, conv2d, conv_transpose2d, max_pool2d
-from simfloat.autodiff.parameter import Parameter, begin_update
+from simfloat.autodiff.parameter import Parameter, begin_update, forget_gradients
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.tensor import Tensor, as_tensor, compose
@@ -23,6 +23,7 @@ __all__ = [
     "conv2d",
     "conv_transpose2d",
     "embedding",
+    "forget_gradients",
     "gradcheck",
     "linear",
     "max_pool2d",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,6 +90,17 @@ class Parameter(Owned, Tensor):
         if self._is_lent:
             self.numbers.flags.writeable = False
         self.numbers, self._is_lent = numbers, False
+
+
+def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:
+    """Take their gradients away, or set those that there are to zero, which optimizers then take for gradients.
+
+    Raises ValueError unless set_to_none is True or False.
+    """
+    if not isinstance(set_to_none, bool):
+        raise ValueError(f"set_to_none must be True or False, got {set_to_none!r}.")
+    for parameter in parameters:
+        parameter.grad = None if set_to_none or parameter.grad is None else np.zeros_like(parameter.grad)
 
 
 def begin_update(parameter: Parameter) -> Place:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff import Parameter, Tensor, forget_gradients
 from simfloat.autodiff.owned import Owned
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.nn.state import Held, as_buffer, fitting_arrays
@@ -234,10 +234,9 @@ class Module(Owned):
         for _, parameter in self.named_parameters():
             yield parameter
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of all parameters."""
-        for parameter in self.parameters():
-            parameter.grad = None
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of all parameters; with set_to_none=False those that there are become zeros."""
+        forget_gradients(self.parameters(), set_to_none)
 
     def train(self, mode: bool = True) -> Module:
         """Set whether the module is training, here and inside. Raises ValueError unless mode is True or False."""

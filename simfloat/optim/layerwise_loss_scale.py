@@ -105,6 +105,13 @@ class LayerwiseLossScale(LossScale):
         most = min(wanted, room, self.max_factor, self.max_scale / scale)
         return 2.0 ** math.floor(math.log2(most)) if most >= 1 else 1.0
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles take: the factors of leaves, without identities, which are others there."""
+        return {**super().__getstate__(), "_leaves": list(self._leaves.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__({**state, "_leaves": {id(entry[0]): entry for entry in state["_leaves"]}})
+
     def restored(self, state: Any) -> LayerwiseLossScale:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         return LayerwiseLossScale(state["scale"], **{name: state[name] for name in self.state_names})

@@ -88,10 +88,8 @@ class LogNormalLossScale(LossScale):
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         fresh = type(self)(**{name: state[name] for name in OPTIONS})
         check_count("iteration", state["iteration"], 0)
-        number("mean", state["mean"])
-        number("center", state["center"])
-        number_from_zero("variance", state["variance"])
+        fresh.iteration = int(state["iteration"])
+        fresh.mean, fresh.center = number("mean", state["mean"]), number("center", state["center"])
+        fresh.variance = number_from_zero("variance", state["variance"])
         fresh._scale = as_scale("scale", state["scale"])
-        for name in COUNTERS:
-            setattr(fresh, name, state[name])
         return fresh

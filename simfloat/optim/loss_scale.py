@@ -63,7 +63,8 @@ class LossScale:
         The gradient of the loss is S itself, whatever the policy.
         """
         if isinstance(loss, list | tuple):
-            return type(loss)(map(self.scale, loss))
+            each = map(self.scale, loss)
+            return type(loss)(*each) if hasattr(loss, "_fields") else type(loss)(each)  # a named tuple takes fields
         if not isinstance(loss, Tensor):
             raise ValueError(f"scale takes the loss, a Tensor or a list of them, got a {type(loss).__name__}.")
         return scaled(loss, self._scale)  # type: ignore[return-value]
@@ -150,6 +151,13 @@ class LossScale:
     def restored(self, state: Mapping[str, Any]) -> Self:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         return type(self)(state["scale"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What copies and pickles take: what was found, without identities, which are others there."""
+        return {**vars(self), "_looked": list(self._looked.values())}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _looked={id(entry[0]): entry for entry in state["_looked"]})
 
     def _looked_at(self, optimizer: Optimizer) -> Looked | None:
         if not isinstance(optimizer, Optimizer):

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Parameter
+from simfloat.autodiff import Parameter, forget_gradients
 from simfloat.optim import state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.options import Option, number_from_zero
@@ -75,10 +75,9 @@ class Optimizer:
         self.param_groups.append(group)
         self.state.extend({} for _ in group["params"])
 
-    def zero_grad(self) -> None:
-        """Forget the gradients of the parameters."""
-        for parameter in self.params:
-            parameter.grad = None
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients of the parameters; with set_to_none=False those that there are become zeros."""
+        forget_gradients(self.params, set_to_none)
 
     def step(self) -> None:
         """Update every parameter that has a gradient; inside a `simulate` block.

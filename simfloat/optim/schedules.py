@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import cos, pi
 from types import FunctionType
 from typing import Any
@@ -104,7 +104,8 @@ class LambdaLR(LRScheduler):
 
     Functions are no part of the state; of other callables their attributes are. See torch.optim.lr_scheduler.LambdaLR.
 
-    Raises ValueError for what cannot be called, and for another number of functions than there are groups.
+    Raises ValueError for what cannot be called, for what gives no finite number, and for another number of functions
+    than there are groups.
     """
 
     def __init__(
@@ -121,7 +122,7 @@ class LambdaLR(LRScheduler):
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """The lr of a group at `last_epoch`, from its first one."""
-        return base * self.lr_lambdas[group](self.last_epoch)
+        return base * number(f"lr_lambda({self.last_epoch})", self.lr_lambdas[group](self.last_epoch))
 
     def state_dict(self) -> dict[str, Any]:
         """How far the schedule has come, and the attributes of callables that are no functions."""
@@ -143,4 +144,6 @@ class LambdaLR(LRScheduler):
     def _attributes(self, name: str, value: Any) -> list[Any]:
         if not isinstance(value, list | tuple) or len(value) != len(self.lr_lambdas):
             raise ValueError(f"{name} must be a list of {len(self.lr_lambdas)}, one for each group, got {value!r}.")
+        if not all(entry is None or isinstance(entry, Mapping) for entry in value):
+            raise ValueError(f"{name} must hold attributes by name, or None for a function, got {value!r}.")
         return list(value)

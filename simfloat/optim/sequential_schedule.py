@@ -28,6 +28,9 @@ class SequentialLR(LRScheduler):
     def __init__(
         self, optimizer: Optimizer, schedulers: list[LRScheduler], milestones: list[int], last_epoch: int = -1
     ) -> None:
+        for name, given in (("schedulers", schedulers), ("milestones", milestones)):
+            if not isinstance(given, list | tuple):
+                raise ValueError(f"{name} must be a list, got {given!r}.")
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         if not self._schedulers or not all(isinstance(schedule, LRScheduler) for schedule in self._schedulers):
             raise ValueError(f"SequentialLR takes a list of schedules, got {schedulers!r}.")

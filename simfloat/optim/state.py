@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 from simfloat.optim.groups import LABELS, name_of
+from simfloat.optim.step import STEP
 
 if TYPE_CHECKING:
     from simfloat.optim.optimizer import Optimizer
@@ -46,6 +47,8 @@ def unpacked(optimizer: Optimizer, data: Any) -> tuple[Groups, State]:
         raise ValueError(f"The state is of {len(groups)} groups, the optimizer has {len(optimizer.param_groups)}.")
     taken = [_group(optimizer, mine, group) for mine, group in zip(optimizer.param_groups, groups, strict=True)]
     params = optimizer.params
+    if (numbers := [number for group in groups for number in group["params"]]) != list(range(len(params))):
+        raise ValueError(f"The groups of a state number the parameters from 0 on, in their order; got {numbers!r}.")
     unknown = [key for key in state if str(key) not in map(str, range(len(params)))]
     if unknown:
         raise ValueError(f"The state is of parameter {unknown[0]!r}, the optimizer has {len(params)}, from 0.")
@@ -81,7 +84,14 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     arrays = {key: np.array(as_operand(value, f"{key} of {name}")) for key, value in given.items()}
     for key, array in arrays.items():
         check_shape(f"{key} of {name}", array, shapes[key], parameter)
+    if not _is_count(arrays.get(STEP, np.zeros(()))):
+        raise ValueError(f"{STEP} of {name} must be a whole number of at least 0, got {arrays[STEP]}.")
     return arrays
+
+
+def _is_count(value: NDArray) -> bool:
+    """Whether a number can be that of a parameter's steps."""
+    return bool(np.isfinite(value) and value >= 0 and value == np.floor(value))
 
 
 def check_shape(what: str, array: NDArray, shape: tuple[int, ...], parameter: Parameter) -> None:

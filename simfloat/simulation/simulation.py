@@ -9,6 +9,7 @@ from weakref import ref
 
 from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
+from simfloat.formats.integers import is_integer
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
 from simfloat.simulation.histories import Histories, read_state
@@ -85,7 +86,9 @@ class Simulation:
 
         rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
         """
-        self._switch(self._switches.asked(rule, step, self.observer), step)
+        if not is_integer(step):
+            raise ValueError(f"follow takes the number of the step that was made, an integer, got {step!r}.")
+        self._switch(self._switches.asked(rule, int(step), self.observer), int(step))
 
     def _switch(self, policy: Policy, step: int | None) -> None:
         if policy == self.policy:

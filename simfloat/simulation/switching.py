@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simfloat.arithmetic import Observer
 from simfloat.formats.integers import is_integer
 from simfloat.policy import Policy, as_policy
@@ -142,7 +144,10 @@ class Switching:
 
     def _measured(self) -> float:
         if callable(self.measure):
-            return float(self.measure())
+            value = np.asarray(self.measure())
+            if value.size != 1 or value.dtype.kind not in "biuf":
+                raise ValueError(f"The function measure of Switching must return a number, got {value!r}.")
+            return float(value.item())
         return self._state["met"] / self._state["of"] if self._state["of"] else 0.0
 
     def _count(self, event: str, observer: Any) -> None:

@@ -113,7 +113,11 @@ class Recorder(Observer):
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.
 
         The file, in UTF-8, is there whole or stays as it was.
+
+        Raises ValueError for what is no path, and OSError where the file cannot be written.
         """
+        if not isinstance(path, str | Path):
+            raise ValueError(f"to_jsonl takes a path, text or a pathlib.Path, got {path!r}.")
         write_whole(Path(path), json_lines(self.entries()))
 
     def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:

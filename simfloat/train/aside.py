@@ -24,6 +24,8 @@ def evaluated(model: Module, evaluate: Callable[[Module], Any], simulation: Simu
         values = evaluate(model)
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
+    if "step" in values:
+        raise ValueError("evaluate cannot name a number 'step', under which the history tells when it was called.")
     return {name: as_number(f"evaluate's {name}", value) for name, value in values.items()}
 
 

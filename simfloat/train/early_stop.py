@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 from simfloat.formats.integers import check_count
+from simfloat.optim.options import number_from_zero
 from simfloat.train.history import History
 
 
@@ -14,14 +16,17 @@ class EarlyStop:
     monitor names a value that `evaluate` gives, or else a column of the history. Better is less, with mode="max" more,
     by more than min_delta. It follows from the history alone, so that a resumed training stops at the same step.
 
-    Raises ValueError for a patience that is no integer above zero and for an unknown mode; when it is asked, for a
-    monitor that is not in the history.
+    Raises ValueError for a patience that is no integer above zero, a negative min_delta and an unknown mode; when it is
+    asked, for a monitor that is not in the history, and from `fit` at once where nothing is evaluated.
     """
 
     def __init__(self, monitor: str = "loss", patience: int = 10, min_delta: float = 0.0, mode: str = "min") -> None:
         check_count("patience", patience)
         if mode not in ("min", "max"):
             raise ValueError(f"mode must be 'min' or 'max', got {mode!r}.")
+        if not isinstance(monitor, str):
+            raise ValueError(f"monitor is the name of what is watched, got {monitor!r}.")
+        number_from_zero("min_delta", min_delta)
         self.monitor, self.patience, self.min_delta, self.mode = monitor, patience, min_delta, mode
         self._values: list[float] = []  # those that were looked at
         self._seen, self._best, self._waited = 0, math.inf, 0
@@ -37,6 +42,12 @@ class EarlyStop:
             self._best, self._waited = (signed, 0) if is_better else (self._best, self._waited + 1)
         self._seen = len(values)
         return self._waited >= self.patience
+
+    def check_monitor(self, columns: Iterable[str]) -> None:
+        """Raise ValueError unless what is monitored is one of the columns of a history without evaluations."""
+        known = list(columns)
+        if self.monitor not in known:
+            raise ValueError(f"EarlyStop monitors {self.monitor!r}; there is {', '.join(known)}, and no evaluate.")
 
     def _monitored(self, history: History) -> list[float]:
         """What is monitored; nothing as long as nothing was evaluated."""

@@ -12,7 +12,8 @@ from simfloat.optim import LossScale, Optimizer
 from simfloat.simulation import current
 from simfloat.simulation.switching import Rule
 from simfloat.train.checkpoints import Checkpoints
-from simfloat.train.history import History
+from simfloat.train.early_stop import EarlyStop
+from simfloat.train.history import COLUMNS, History
 from simfloat.train.progress import Bar
 from simfloat.train.run import Plan, Run
 from simfloat.train.step import Metric, TrainingStep
@@ -55,7 +56,8 @@ def fit(
     * resume: a folder whose newest checkpoint is restored; the batches that it has taken are skipped, so `batches` must
       begin where they began. What follows has the same bits as if training had never stopped. A damaged checkpoint is
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
-    * steps: how many to make in all, before and after resuming; None until the batches end.
+    * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
+      checkpoint holds as many or more.
     * schedule: its `step` is called after each step of the optimizer.
     * clip: the largest norm that all gradients together may have, after they are unscaled.
     * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
@@ -78,6 +80,8 @@ def fit(
     step = TrainingStep(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
     )
+    if isinstance(stop, EarlyStop) and evaluate is None:
+        stop.check_monitor((*COLUMNS, *step.metrics))
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None

@@ -81,13 +81,13 @@ def checked_path(path: Any) -> Path:
 
 def _is_part(part: Any) -> bool:
     """Whether it has a state that can be restored."""
-    return hasattr(part, "load_state_dict") or hasattr(part, "load_state")
+    return not isinstance(part, type) and (hasattr(part, "load_state_dict") or hasattr(part, "load_state"))
 
 
 def _state(part: Any) -> Any:
-    if hasattr(part, "load_state_dict"):
-        return part.state_dict()
-    return part.state if hasattr(part, "load_state") else part
+    if not _is_part(part):
+        return part
+    return part.state_dict() if hasattr(part, "load_state_dict") else part.state
 
 
 def _load(part: Any, state: Any) -> None:

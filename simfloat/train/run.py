@@ -73,9 +73,9 @@ class Run:
 
     def go(self, given: Iterable[Batch], bar: Bar) -> None:
         """Make all steps."""
-        plan, history, remaining = self.plan, self.history, self._remaining(given)
-        while history.steps != plan.steps and not (plan.stop and plan.stop(history)):
-            batches = enumerate(islice(remaining, plan.accumulation), self.taken)
+        history, remaining = self.history, self._remaining(given)
+        while not self._has_ended():
+            batches = enumerate(islice(remaining, self.plan.accumulation), self.taken)
             group = [_checked(batch, number) for number, batch in batches]
             if not group and not history.steps:
                 raise ValueError("fit was given no batches: is the iterable a generator that was used before?")
@@ -88,6 +88,11 @@ class Run:
             bar.advance(history.steps, row)
         if history.steps != self.kept:
             self._save()
+
+    def _has_ended(self) -> bool:
+        """Whether no more steps are to be made."""
+        plan, history = self.plan, self.history
+        return plan.steps is not None and history.steps >= plan.steps or bool(plan.stop and plan.stop(history))
 
     def _between(self) -> None:
         """What happens after a step."""

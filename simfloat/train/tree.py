@@ -22,6 +22,8 @@ def encode(value: Any, arrays: list[NDArray], where: str) -> Any:
         return value
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
+        if isinstance(value, np.ma.MaskedArray):
+            raise ValueError(f"{where} is a masked array, whose mask a file would lose; save its data and its mask.")
         if array.dtype.kind not in KINDS or not array.dtype.isnative:
             raise ValueError(f"{where} is an array of {array.dtype}; a file holds numbers in the machine's byte order.")
         arrays.append(array)

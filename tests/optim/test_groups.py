@@ -218,6 +218,7 @@ def changed(state, *keys, to):
     (("state", 0), {"exp_avg": np.ones(2)}, "state of parameter 0 must hold arrays under momentum_buffer or comp"),
     (("state", 0), {"momentum_buffer": np.ones(3)}, r"momentum_buffer of parameter 0 must .* \(2,\), got \(3,\)"),
     (("state", 1), {"momentum_buffer": "ab"}, "momentum_buffer of parameter 1 must"),
+    (("param_groups", 1, "params"), [0], r"from 0 on, in their order; got \[0, 0\]"),
     (("lr",), 1.0, "a dictionary of 'state' and 'param_groups'"),
 ])  # fmt: skip
 def test_a_state_is_taken_whole_or_not_at_all(keys, to, message):
@@ -256,3 +257,26 @@ def test_arrays_of_a_state_have_the_shapes_that_the_optimizer_gives_them(name, b
     state = optimizer.state_dict()
     with pytest.raises(ValueError, match=message):
         optimizer.load_state_dict({**state, "state": {0: {name: np.ones(bad)}}})
+
+
+@pytest.mark.parametrize("count", [-1.0, 0.5, np.nan, np.inf])
+def test_a_state_in_which_steps_are_no_count_is_refused(count):
+    optimizer = sf.optim.Adam([parameter()])
+    with pytest.raises(ValueError, match="step of parameter 0 must be a whole number of at least 0"):
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": {0: {"step": np.array(count)}}})
+
+
+def test_gradients_are_forgotten_or_set_to_zero_as_in_torch():
+    given, without = parameter([1.0, 2.0]), parameter()
+    optimizer = sf.optim.SGD([given, without], lr=1.0, weight_decay=0.5)
+    given.grad = np.ones(2, np.float32)
+    optimizer.zero_grad(set_to_none=False)
+    assert_bits(given.grad, np.zeros(2, np.float32))
+    with sf.simulate("fp32"):
+        optimizer.step()
+    assert_bits(given.data, np.array([0.5, 1.0], np.float32))
+    assert_bits(without.data, np.array([1.0, 2.0], np.float32))
+    optimizer.zero_grad(set_to_none=True)
+    assert given.grad is None
+    with pytest.raises(ValueError, match="set_to_none must be True or False, got 0"):
+        optimizer.zero_grad(0)

@@ -1,6 +1,8 @@
 """Layer-wise adaptive loss scaling: the factors by their formula, and what becomes of the gradients."""
 
+import copy
 import math
+import pickle
 from statistics import NormalDist
 
 import numpy as np
@@ -176,6 +178,18 @@ def test_convolutions_and_products_of_activations_take_factors_too():
     assert scales["conv.weight"] > scales["query.weight"] > 1
     for path in plain:
         assert_bits(got[path], plain[path])
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+def test_copies_between_backward_and_step_know_the_factor_of_every_gradient(copied):
+    sf.nn.seed(1)
+    model, scaler = sf.nn.MLP([3, 32, 2]), sf.optim.LayerwiseLossScale(2.0)
+    with sf.simulate("amp-fp16"):
+        scaler.scale(sf.nn.mse_loss(model(np.ones((4, 3))), np.zeros((4, 2))) * 2.0**-14).backward()
+    twin, other = copied((model, scaler))
+    factors = [scaler.scale_of(parameter) for parameter in model.parameters()]
+    assert [other.scale_of(parameter) for parameter in twin.parameters()] == factors
+    assert factors[0] > factors[-1] == 2
 
 
 def test_options_and_state():

@@ -1,7 +1,10 @@
 """Loss scaling: the verbs, the rules by which the scale moves, and what is refused."""
 
+import copy
 import json
 import math
+import pickle
+from collections import namedtuple
 
 import numpy as np
 import pytest
@@ -65,7 +68,8 @@ def test_several_losses_are_scaled_at_once():
     scaler, loss = sf.optim.StaticLossScale(8.0), sf.Tensor([1.5])
     with sf.simulate("fp32"):
         a, (b, c) = scaler.scale((loss, [loss, loss]))
-    assert a.item() == b.item() == c.item() == 12.0
+        named = scaler.scale(namedtuple("Named", "first second")(loss, loss))
+    assert a.item() == b.item() == c.item() == named.first.item() == named.second.item() == 12.0
     with pytest.raises(ValueError, match="scale takes the loss, a Tensor or a list of them, got a float"):
         scaler.scale(1.0)
 
@@ -299,6 +303,30 @@ def test_a_state_goes_through_json_and_continues_with_the_same_scales(make):
     assert scales(first, largest[:11]) == expected[:11]
     second.load_state_dict(json.loads(json.dumps(first.state_dict())))
     assert scales(second, largest[11:]) == expected[11:]
+
+
+def test_a_state_of_numpys_numbers_becomes_one_of_pythons():
+    scaler = sf.optim.LogNormalLossScale()
+    scales(scaler, [3.0, 5.0])
+    other = sf.optim.LogNormalLossScale()
+    other.load_state_dict({name: np.array(value)[()] for name, value in scaler.state_dict().items()})
+    assert json.dumps(other.state_dict()) == json.dumps(scaler.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda parts: pickle.loads(pickle.dumps(parts))])
+def test_copies_of_a_scaler_in_the_middle_of_a_step_know_what_was_found(copied):
+    scaler, optimizer = sf.optim.DynamicLossScale(8.0), sf.optim.SGD(parameters([1.0], [2.0]), lr=1.0)
+    with sf.simulate("fp32"):
+        for parameter, g in zip(optimizer.params, ([8.0], [np.inf]), strict=True):
+            parameter.grad = np.float32(g)
+        scaler.unscale_(optimizer)
+        scaler, optimizer = copied((scaler, optimizer))
+        assert optimizer.params[0].grad == 1 and scaler.is_skipping(optimizer)
+        with pytest.raises(ValueError, match="unscale_ was called for this optimizer since the last update"):
+            scaler.unscale_(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+    assert optimizer.params[0].data == 1 and scaler.get_scale() == 4
 
 
 def test_a_state_that_does_not_fit_is_refused_and_nothing_of_it_taken():

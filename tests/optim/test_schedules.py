@@ -2,6 +2,7 @@
 
 import inspect
 import json
+import math
 
 import numpy as np
 import pytest
@@ -170,6 +171,9 @@ def test_callables_that_are_no_functions_keep_their_attributes():
     schedule.step()
     schedule.load_state_dict(state)
     assert schedule.lr_lambdas[0].calls == 1
+    with pytest.raises(ValueError, match="lr_lambdas must hold attributes by name, or None for a function"):
+        schedule.load_state_dict({**state, "lr_lambdas": [{"calls": 5}, 3]})
+    assert schedule.lr_lambdas[0].calls == 1
 
 
 def scheduled(**options):
@@ -188,6 +192,10 @@ def scheduled(**options):
     (lambda: sf.optim.CosineAnnealingLR(ours()[1], 0), "T_max must be an integer from 1"),
     (lambda: sf.optim.LambdaLR(ours()[1], [squared]), "a function of the epoch or a list of 2"),
     (lambda: sf.optim.LambdaLR(ours()[1], 0.5), "a function of the epoch or a list of 2, got 0.5"),
+    (lambda: sf.optim.LambdaLR(ours()[1], lambda epoch: None), r"lr_lambda\(0\) must be a real number, got None"),
+    (lambda: sf.optim.LambdaLR(ours()[1], lambda epoch: math.nan), r"lr_lambda\(0\) must be a finite number"),
+    (lambda: sf.optim.SequentialLR(ours()[1], None, []), "schedulers must be a list, got None"),
+    (lambda: sf.optim.SequentialLR(ours()[1], [scheduled()], 5), "milestones must be a list, got 5"),
     (lambda: sf.optim.SequentialLR(ours()[1], [], []), "takes a list of schedules"),
     (lambda: sf.optim.SequentialLR(ours()[1], [scheduled()], []), "schedules of its own optimizer"),
     (lambda: sf.optim.LRScheduler(ours()[1]), "LRScheduler has no method following"),

@@ -301,6 +301,11 @@ def test_an_overflow_in_a_layer_switches_it_to_a_wider_format():
         (lambda: sf.Switching("fp32", "fp64", above=1, hold=-1), "hold one of at least 0; got 1, -1"),
         (lambda: sf.Switching("fp32", "fp64", above=1)(0, None), "needs a simulation whose observer counts"),
         (
+            lambda: sf.Switching("fp32", "fp64", lambda: None, above=1)(0, None),
+            "The function measure of Switching must return a number, got .*None",
+        ),
+        (lambda: sf.simulate("fp32").follow(lambda step, observer: "fp64", "x"), "follow takes the number .* got 'x'"),
+        (
             lambda: sf.Switching("fp32", "fp64", above=1).load_state({"steps": 1}),
             "has the integers steps, since, met, of",
         ),

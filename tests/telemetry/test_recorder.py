@@ -244,6 +244,8 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="no space left"):
         sf.Recorder().to_jsonl(file)
     assert file.read_bytes() == before and list(tmp_path.iterdir()) == [file]
+    with pytest.raises(ValueError, match="to_jsonl takes a path, text or a pathlib.Path, got 3"):
+        sf.Recorder().to_jsonl(3)
 
 
 # What was not applied in one step is gone, left to chance, or kept: all three are counted alike.

@@ -94,6 +94,17 @@ def test_two_checkpoints_are_kept_and_one_is_written_at_the_end(tmp_path):
     assert names(folder) == ["checkpoint-000003-step-7.states", "checkpoint-000004-step-2.states"]
 
 
+@pytest.mark.parametrize("steps, made", [(3, 5), (5, 5), (7, 7)])
+def test_no_step_is_made_where_a_checkpoint_holds_as_many_or_more(steps, made, tmp_path):
+    def fit(**options):
+        model, optimizer, _ = toy.parts()
+        with sf.simulate("fp32"):
+            return sf.train.fit(model, sf.nn.cross_entropy, toy.batches(9), optimizer, **options)
+
+    fit(steps=5, checkpoint=tmp_path)
+    assert fit(steps=steps, resume=tmp_path).steps == made
+
+
 @pytest.mark.parametrize(
     "make", [lambda folder: None, os.mkdir, lambda folder: (folder.mkdir(), (folder / "a").touch())]
 )

@@ -201,6 +201,15 @@ def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused()
         sf.train.EarlyStop(patience=0)
     with pytest.raises(ValueError, match="mode must be 'min' or 'max', got 'least'"):
         sf.train.EarlyStop(mode="least")
+    with pytest.raises(ValueError, match="min_delta must be a real number, got 'a'"):
+        sf.train.EarlyStop(min_delta="a")
+    with pytest.raises(ValueError, match="monitor is the name of what is watched, got 3"):
+        sf.train.EarlyStop(3)
+
+
+def test_an_unknown_name_is_refused_at_once_where_nothing_will_be_evaluated():
+    with pytest.raises(ValueError, match="EarlyStop monitors 'value'; there is loss, lr, .* norm, and no evaluate"):
+        fitted(stop=sf.train.EarlyStop("value"))
 
 
 X, Y = np.ones((2, 3)), np.zeros(2, int)
@@ -227,6 +236,7 @@ X, Y = np.ones((2, 3)), np.zeros(2, int)
     (dict(metrics={"a": lambda out, y: out}), "a must be a number, got array"),
     (dict(evaluate=1), "evaluate must be a function, got a int"),
     (dict(evaluate=lambda model: 1.0, evaluate_every=1), "evaluate must give numbers by name"),
+    (dict(evaluate=lambda model: {"step": 1}, evaluate_every=1), "evaluate cannot name a number 'step'"),
     (dict(evaluate=lambda model: {"a": "b"}, evaluate_every=1), "evaluate's a must be a number, got 'b'"),
     (dict(policy=sf.policies["fp32"].override("haed", compute=sf.BF16)), "Override 'haed' matches no layer"),
     (dict(progress="yes"), "progress must be True, False or None, got 'yes'"),

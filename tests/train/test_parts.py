@@ -95,6 +95,8 @@ def test_every_tree_comes_back_as_it_was(value, tmp_path):
     (np.array([None]), "value is an array of object; a file holds numbers"),
     (np.array(["a"]), "value is an array of <U1; a file holds numbers"),
     (object(), "value is a object"),
+    (sf.nn.Module, "value is a type"),
+    (np.ma.array([1.0, 2.0], mask=[False, True]), "value is a masked array, whose mask a file would lose"),
     (np.ones(2, ">f4"), "value is an array of >f4"),
 ])  # fmt: skip
 def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, message, tmp_path):
@@ -132,6 +134,8 @@ def test_a_state_that_does_not_fit_is_refused_and_nothing_is_restored(tmp_path):
         sf.load(path, model=other["model"], optimizer=other["optimizer"])
     with pytest.raises(ValueError, match="model is restored into a model, optimizer or other part, not a int"):
         sf.load(path, model=3)
+    with pytest.raises(ValueError, match="model is restored into a model, optimizer or other part, not a type"):
+        sf.load(path, model=sf.nn.MLP)
     swapped = {"model": mine["scaler"]}
     with pytest.raises(ValueError, match="model in .*x does not fit: The state is not DynamicLossScale's"):
         sf.load(path, **swapped)
