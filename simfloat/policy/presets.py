@@ -13,6 +13,7 @@ from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, sto
 from simfloat.hints import did_you_mean
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
 from simfloat.policy.policy import Policy
+from simfloat.table import table
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
 MIXED = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
@@ -111,6 +112,9 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
 class _Presets(dict[str, Policy]):
     def __missing__(self, name: object) -> Policy:
         raise KeyError(_unknown(name))
+
+    def __repr__(self) -> str:
+        return table([("name", "source"), *((name, policy.source or "") for name, policy in self.items())])
 
 
 #: Every preset by its name.

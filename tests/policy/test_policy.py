@@ -320,6 +320,15 @@ def test_presets_stand_in_the_order_of_their_kinds_and_an_unknown_one_names_the_
     assert "fp16-mater" not in sf.policies and sf.policies.get("fp16-mater") is None
 
 
+def test_presets_print_as_the_table_of_their_sources():
+    lines = str(sf.policies).splitlines()
+    assert lines[0].split() == ["name", "source"] and len(lines) == 1 + len(sf.policies)
+    assert all(
+        line.startswith(name) and line.endswith(sf.policies[name].source)
+        for name, line in zip(sf.policies, lines[1:], strict=True)
+    )
+
+
 def test_a_slip_in_a_name_is_told_the_nearest():
     with pytest.raises(ValueError, match="unknown role 'wieghts'.*Did you mean 'weights'"):
         sf.policies["fp32"].override("head", wieghts=sf.BF16)

@@ -269,3 +269,10 @@ def test_an_asynchronous_generator_keeps_its_block_to_itself():
                 return [*seen, policy_in_force()]
 
     assert asyncio.run(run()) == [("fp64", "fp32"), ("fp64", "fp32"), "bf16-kahan"]
+
+
+def test_a_simulation_prints_as_its_call_whatever_its_recorder_counted():
+    simulation = sf.simulate("bf16-standard", seed=3, observer=sf.Recorder())
+    with simulation:
+        sf.Tensor([1.0]) + 1.0
+    assert repr(simulation) == "simulate('bf16-standard', seed=3, observer=Recorder())"
