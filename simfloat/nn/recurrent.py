@@ -114,8 +114,8 @@ class Recurrent(Module):
         if x.ndim not in (2, 3) or x.shape[-1] != self.input_size or not x.shape[turned]:
             axes = "(N, L, " if self.batch_first else "(L, N, "
             raise ValueError(
-                f"{type(self).__name__} takes at least one step, {axes}{self.input_size}) or (L, {self.input_size}), "
-                f"got {x.shape}."
+                f"{type(self).__name__} takes {axes}{self.input_size}) or (L, {self.input_size}) with at least one "
+                f"step, got {x.shape}."
             )
         return x.swapaxes(0, 1) if turned else x.unsqueeze(1) if x.ndim == 2 else x
 

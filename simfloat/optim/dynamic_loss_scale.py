@@ -17,7 +17,8 @@ class DynamicLossScale(LossScale):
 
     The rule and its defaults are torch.amp.GradScaler's; a growth to infinity is not carried out. S stays between
     min_scale and max_scale where they are given. With hysteresis h the first h - 1 steps that are not finite, since the
-    last one that was, only start the count for growth again; the later ones lower S (Megatron-LM).
+    last one that was, only start the count for growth again; the later ones lower S (Megatron-LM). The settings of Apex
+    and Megatron-LM are `DynamicLossScale.apex()` and `DynamicLossScale.megatron()`.
 
     Raises ValueError unless growth_factor > 1, 0 < backoff_factor < 1, growth_interval and hysteresis are at least 1,
     and min_scale <= init_scale <= max_scale.

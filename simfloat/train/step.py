@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Tensor
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
+from simfloat.optim.groups import name_of
 from simfloat.optim.options import number_from_zero
 from simfloat.train.aside import as_number
 from simfloat.train.history import COLUMNS
@@ -98,10 +99,9 @@ def _check_parameters(model: Module, optimizer: Optimizer) -> None:
     known = {id(parameter) for parameter in model.parameters()}
     for number, parameter in enumerate(optimizer.params):
         if id(parameter) not in known:
-            name = parameter.path or f"parameter {number}"
             raise ValueError(
-                f"The optimizer updates {name} of shape {parameter.shape}, which is not the model's: make it with "
-                "model.parameters(), or make the parameter a part of the model."
+                f"The optimizer updates {name_of(number, parameter)} of shape {parameter.shape}, which is not the "
+                "model's: make it with model.parameters(), or make the parameter a part of the model."
             )
 
 

@@ -209,8 +209,11 @@ def test_a_batch_may_be_empty():
         (lambda: sf.nn.GRU(2, 2, num_layers=1.5), "num_layers must be a positive integer, got 1.5"),
         (lambda: sf.nn.RNN(2, 2, nonlinearity="sin"), "nonlinearity must be 'tanh' or 'relu', got 'sin'"),
         (lambda: sf.nn.RNN(2, 2, dropout=2), "dropout is a probability, a number from 0 to 1, got 2"),
-        (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes at least one step, \(L, N, 2\) or \(L, 2\), got \(4, 3, 5\)"),
-        (lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]), r"\(N, L, 5\) or \(L, 5\), got \(5,\)"),
+        (lambda: sf.nn.RNN(2, 2)(X), r"RNN takes \(L, N, 2\) or \(L, 2\) with at least one step, got \(4, 3, 5\)"),
+        (
+            lambda: sf.nn.RNN(5, 2, batch_first=True)(X[0, 0]),
+            r"\(N, L, 5\) or \(L, 5\) with at least one.*got \(5,\)",
+        ),
         (lambda: sf.nn.GRU(5, 2)(X[:0]), r"at least one step.*got \(0, 3, 5\)"),
         (
             lambda: sf.nn.LSTM(5, 2)(X, np.zeros((1, 3, 2))),

@@ -178,6 +178,12 @@ def test_apexs_rule_has_a_largest_scale():
     assert scales(scaler, [0.0] * 10)[-3:] == [2.0**24] * 3
 
 
+def test_megatrons_rule_starts_high_forgives_one_overflow_and_does_not_fall_below_one():
+    scaler = sf.optim.DynamicLossScale.megatron()
+    assert scaler.get_scale() == 2.0**32 and scaler.growth_interval == 1000
+    assert scales(scaler, [np.inf] * 40) == [2.0**32, *(2.0**n for n in range(31, 0, -1)), *[1.0] * 8]
+
+
 def test_hysteresis_forgives_the_first_overflows_since_a_clean_step():
     scaler = sf.optim.DynamicLossScale(16.0, growth_interval=2, hysteresis=2, min_scale=4.0)
     bad, good = np.inf, 1.0
