@@ -1,0 +1,204 @@
+"""Histograms of exponents: which binades the values of a tensor lie in, and which of them a format has."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formats.names import FormatLike, as_format
+from simfloat.plots.curves import logarithmic, plain
+from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
+from simfloat.plots.ranges import draw_ranges
+from simfloat.telemetry import Recorder
+from simfloat.telemetry.kept import Histogram, Span, span
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Of a figure, in inches.
+HEIGHT = 2.6
+
+#: What is counted in a phase.
+NAMES = {None: "result", "forward": "result", "backward": "gradient", "update": "updated value"}
+
+#: More bars than these are drawn together: two binades a bar, or four, and so on.
+MOST_BARS = 64
+
+#: A format's range is shown no farther than so many binades from the values.
+BEYOND = 24
+
+#: Bars of what a format keeps, of what it keeps thanks to the scale, and of what it loses; told apart in grey too.
+KEPT = {"label": "kept", "color": "#0072b2"}
+GAINED = {"label": "kept if scaled", "facecolor": "#9ecae1", "edgecolor": "#0072b2", "linewidth": 0.5}
+LOST = {"label": "lost", "facecolor": "#fff3dc", "edgecolor": "#a05a00", "linewidth": 0.5, "hatch": "//////"}
+
+
+class Bars(NamedTuple):
+    """Where bars begin, how many binades each covers, and the percentages of all values in them."""
+
+    starts: NDArray[np.int64]
+    width: int
+    percent: NDArray[np.float64]
+
+
+def exponents(
+    recorder: Recorder,
+    path: str | None = None,
+    *,
+    phase: str | None = "backward",
+    operation: str | None = None,
+    format: FormatLike | None = None,
+    scale: float = 1.0,
+    log: bool = False,
+    title: str | None = None,
+) -> Figure:
+    """Draw which exponents the results had that a recorder counted, as one figure of a column's width.
+
+        figure = sf.plots.exponents(recorder, "*.weight", format=sf.FP16, scale=2**15)
+
+    path, phase and operation select results as in `Recorder.counts`; by default they are gradients. The rest is told by
+    `draw_exponents`. What a format would lose is seen where results were rounded to a wider one: record under
+    ``"fp32"``.
+
+    After Figures 2b and 3 of Micikevicius et al. 2018 (arXiv:1710.03740).
+
+    Raises ValueError where `Recorder.histogram` does, and if nothing was counted.
+    """
+    if not isinstance(recorder, Recorder):
+        raise ValueError(f"recorder must be a simfloat.Recorder, got a {type(recorder).__name__}.")
+    histogram = recorder.histogram(path, phase, operation=operation)
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT, legend=0 if format is None else 0.2)
+    figure.subplots_adjust(top=1 - (0.22 if format is None else 0.6) / HEIGHT)  # a format's range stands above the axes
+    shown = title if title is not None else path or ""
+    draw_exponents(axes, histogram, format=format, scale=scale, log=log, title=shown, name=NAMES[phase])
+    if format is not None:
+        add_legend(figure, axes, columns=3)
+    return figure
+
+
+def draw_exponents(
+    axes: Axes,
+    histogram: Histogram,
+    *,
+    format: FormatLike | None = None,
+    scale: float = 1.0,
+    log: bool = False,
+    title: str = "",
+    name: str = "value",
+) -> None:
+    """Draw a histogram of exponents, as `Recorder.histogram` gives it, in percent of all values, zeros apart.
+
+    A bar over [e, e + 1) holds the values from 2^e up to 2^(e + 1); over wide ranges it holds two such binades or more.
+
+    * format: the format whose normal (darker) and subnormal (lighter) numbers are shaded. Above them stands its range,
+      and which share of the nonzero values it keeps; bars of values that it loses are light and hatched.
+    * scale: a power of two, by which all values are multiplied before they are rounded to the format. Bars stay where
+      they are: a second range, that of the values that the scale brings into the format, stands above the first.
+    * log: whether percentages have a logarithmic axis.
+
+    Raises ValueError for an empty histogram, a scale that is no power of two, and a scale without a format.
+    """
+    k, known = _power_of_two(scale), None if format is None else as_format(format)
+    if known is None and k:
+        raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
+    total = sum(histogram.values())
+    if not total:
+        raise ValueError("The histogram is empty: no result was counted that is finite.")
+    bars, binades = _bars(histogram, total), None if known is None else span(known)
+    first, last = _limits(bars, binades, k)
+    zero_width = max(1.0, (last - first) / 28)
+    zero = first - 2 * zero_width
+    _draw_bars(axes, bars, binades, k)
+    zeros = 100 * histogram.get("zero", 0) / total
+    axes.bar(zero, zeros, zero_width, color="#444444")
+    axes.set_xlim(zero - zero_width, last)
+    if log:
+        axes.set_ylim(_floor([*bars.percent, zeros]), 100)
+        logarithmic(axes)
+    else:
+        _cut_zeros(axes, bars, zero + zero_width / 2, zeros)
+    label_axes(axes, xlabel=f"$\\log_2$|{name}|", ylabel=f"{name}s (%)", title=plain(title))
+    _name_exponents(axes, zero, first, last)
+    if known is not None:
+        draw_ranges(axes, known, k, histogram, (first, last))
+
+
+def _power_of_two(scale: float) -> int:
+    """The exponent of a scale."""
+    mantissa, exponent = math.frexp(scale) if isinstance(scale, int | float) and math.isfinite(scale) else (0.0, 0)
+    if mantissa != 0.5:
+        raise ValueError(f"scale must be a power of two, such as 2**10, got {scale!r}.")
+    return exponent - 1
+
+
+def _bars(histogram: Histogram, total: int) -> Bars:
+    """The bars of the nonzero values; none if there are none."""
+    numbers = {int(exponent): number for exponent, number in histogram.items() if exponent != "zero" and number}
+    if not numbers:
+        return Bars(np.zeros(0, np.int64), 1, np.zeros(0))
+    least, most = min(numbers), max(numbers)
+    width = 1
+    while most // width - least // width >= MOST_BARS:
+        width *= 2
+    percent = np.zeros(most // width - least // width + 1)
+    for exponent, number in numbers.items():
+        percent[exponent // width - least // width] += 100 * number / total
+    return Bars((np.arange(len(percent)) + least // width) * width, width, percent)
+
+
+def _limits(bars: Bars, binades: Span | None, k: int) -> tuple[int, int]:
+    """From which exponent to which is drawn: all values, and as much of the format as stands near them."""
+    known = [binades, binades.shifted(k)] if binades else []
+    edges = [(each.lowest, each.highest + 1) for each in known]
+    if not len(bars.starts):
+        return min((low for low, _ in edges), default=-1), max((high for _, high in edges), default=1)
+    first, last = int(bars.starts[0]), int(bars.starts[-1]) + bars.width
+    return (
+        max(first - BEYOND, min([first, *(low for low, _ in edges)])) - 1,
+        min(last + BEYOND, max([last, *(high for _, high in edges)])) + 1,
+    )
+
+
+def _draw_bars(axes: Axes, bars: Bars, binades: Span | None, k: int) -> None:
+    """Bars of what the format keeps anyway, of what the scale adds to that, and of what is lost."""
+    kept_anyway = _meet(bars, binades)
+    kept_scaled = _meet(bars, binades and binades.shifted(k))
+    for chosen, style in (
+        (kept_anyway & kept_scaled, KEPT),
+        (~kept_anyway & kept_scaled, GAINED),
+        (~kept_scaled, LOST),
+    ):
+        if not chosen.any():
+            continue
+        axes.bar(bars.starts[chosen], bars.percent[chosen], 0.8 * bars.width, align="edge", zorder=2, **style)
+
+
+def _meet(bars: Bars, binades: Span | None) -> NDArray[np.bool_]:
+    """Which bars have a part in the binades."""
+    if binades is None:
+        return np.ones(len(bars.starts), bool)
+    return (bars.starts + bars.width > binades.lowest) & (bars.starts <= binades.highest)
+
+
+def _name_exponents(axes: Axes, zero: float, first: int, last: int) -> None:
+    """A tick for zero, and at most seven for exponents."""
+    step = next(step for step in (1, 2, 4, 5, 10, 20, 50, 100, 200, 500) if (last - first) / step <= 7)
+    ticks = [tick for tick in range(-(-first // step) * step, last + 1, step) if tick - zero > (last - first) / 9]
+    axes.set_xticks([zero, *ticks], ["zero", *(str(tick).replace("-", "\N{MINUS SIGN}") for tick in ticks)])
+
+
+def _cut_zeros(axes: Axes, bars: Bars, right: float, zeros: float) -> None:
+    """Where zeros would dwarf all other bars, the axis ends above those, and the percentage of zeros is written."""
+    highest = max(bars.percent, default=0.0)
+    if zeros > 2 * highest > 0:
+        axes.set_ylim(0, 1.3 * highest)
+        axes.text(right, 1.29 * highest, f" {zeros:.3g}%", fontsize=SMALL, ha="left", va="top")
+
+
+def _floor(percent: list[float]) -> float:
+    """Where a logarithmic axis of percentages begins: below the least of them."""
+    return 10.0 ** math.floor(math.log10(min(each for each in percent if each)) - 0.3)

@@ -1,0 +1,56 @@
+"""How much of a histogram of exponents a format keeps, with a scale or without one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from simfloat.formats.format import Format
+
+Histogram = Mapping[int | str, int]
+
+
+class Span(NamedTuple):
+    """The binades of a format: exponents from `lowest` on, from `normal` on with all bits, up to `highest`."""
+
+    lowest: int
+    normal: int
+    highest: int
+
+    def shifted(self, k: int) -> Span:
+        """The binades of the values that a scale of 2^k brings into these."""
+        return Span(self.lowest - k, self.normal - k, self.highest - k)
+
+
+class Kept(NamedTuple):
+    """How many nonzero values lie below a format's smallest number, in the binades of its numbers, and beyond them."""
+
+    below: int
+    within: int
+    beyond: int
+
+    @property
+    def share(self) -> float:
+        """The share that lies within; 1 where there are no values."""
+        return self.within / sum(self) if sum(self) else 1.0
+
+
+def span(format: Format) -> Span:
+    """The binades of a format's positive numbers, subnormal ones included."""
+    lowest, normal, largest = (
+        math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
+    )
+    return Span(lowest, normal, largest)
+
+
+def kept(histogram: Histogram, binades: Span) -> Kept:
+    """What lies where, of the histogram of a recorder; its zeros are left out.
+
+    A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its
+    own binade, is counted by the binade in which it lay.
+    """
+    exponents = {exponent: number for exponent, number in histogram.items() if isinstance(exponent, int)}
+    below = sum(number for exponent, number in exponents.items() if exponent < binades.lowest)
+    beyond = sum(number for exponent, number in exponents.items() if exponent > binades.highest)
+    return Kept(below, sum(exponents.values()) - below - beyond, beyond)

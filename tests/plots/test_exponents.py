@@ -1,0 +1,139 @@
+"""Histograms of exponents: what bars say, which of them a format keeps, and that words fit the figure."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.plots import COLUMN_WIDTH, draw_exponents, exponents, new_figure, save_figure
+
+HISTOGRAM = {-40: 10, -26: 10, -20: 30, -14: 5, 3: 5, "zero": 40}
+
+
+def drawn(histogram, **options):
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.5)
+    draw_exponents(axes, histogram, **options)
+    figure.canvas.draw()
+    return axes
+
+
+def bars(axes):
+    """Heights by label and place."""
+    found = {}
+    for container in axes.containers:
+        for bar in container:
+            if bar.get_height():
+                found.setdefault(container.get_label(), {})[bar.get_x()] = bar.get_height()
+    return found
+
+
+def words(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_bars_are_percentages_of_all_values_zeros_included():
+    found = bars(drawn(HISTOGRAM))
+    assert found["kept"] == {-40: 10, -26: 10, -20: 30, -14: 5, 3: 5}
+    ((place, zeros),) = next(each for label, each in found.items() if label != "kept").items()
+    assert zeros == 40 and place < -41, "zeros stand apart, on the left"
+
+
+def test_a_format_tells_bars_that_it_keeps_from_those_that_it_loses():
+    axes = drawn(HISTOGRAM, format=sf.FP16)
+    assert bars(axes)["lost"] == {-40: 10, -26: 10} and bars(axes)["kept"] == {-20: 30, -14: 5, 3: 5}
+    assert words(axes) == ["FP16: keeps 66.7%"]
+
+
+def test_a_scale_may_save_values_below_and_lose_values_above():
+    axes = drawn(HISTOGRAM, format="fp16", scale=2.0**13)
+    found = bars(axes)
+    assert (found["kept"], found["kept if scaled"]) == ({-20: 30, -14: 5}, {-26: 10})
+    assert found["lost"] == {-40: 10, 3: 5}
+    assert words(axes) == ["FP16: keeps 66.7%", "FP16 $\\cdot$ scale $2^{13}$: keeps 75%"]
+
+
+def test_normal_and_subnormal_numbers_of_the_format_are_shaded():
+    shades = [patch for patch in drawn(HISTOGRAM, format=sf.FP16).patches if patch.get_height() == 1]
+    assert [(patch.get_x(), patch.get_x() + patch.get_width()) for patch in shades] == [(-24, -14), (-14, 16)]
+    flushed = sf.Format(5, 10, subnormals=False)
+    shades = [patch for patch in drawn(HISTOGRAM, format=flushed).patches if patch.get_height() == 1]
+    assert [patch.get_x() for patch in shades] == [-14]
+
+
+def test_zeros_that_dwarf_all_else_are_cut_off_and_written():
+    axes = drawn({-3: 10, -2: 5, "zero": 985})
+    assert axes.get_ylim()[1] == 1.3 and words(axes) == [" 98.5%"]
+    assert not words(drawn({-3: 10, -2: 5, "zero": 985}, log=True)), "a logarithmic axis shows both"
+
+
+def test_a_logarithmic_axis_begins_below_the_smallest_bar():
+    axes = drawn({-3: 1, -2: 9_999, "zero": 90_000}, log=True)
+    assert axes.get_yscale() == "log" and axes.get_ylim() == (1e-4, 100)
+
+
+def test_over_wide_ranges_a_bar_covers_several_binades():
+    histogram = {exponent: 1 for exponent in range(-100, 100)}
+    found = bars(drawn(histogram))["kept"]
+    assert len(found) <= 64 and sum(found.values()) == pytest.approx(100)
+    assert min(found) == -100 and set(found.values()) == {2.0}
+
+
+@pytest.mark.parametrize(
+    "share, text", [((99_999, 1), "over 99.9%"), ((1, 99_999), "under 0.1%"), ((1, 0), "100%"), ((0, 1), "0%")]
+)
+def test_all_and_nothing_are_said_of_nothing_else(share, text):
+    assert words(drawn({0: share[0], -30: share[1]}, format=sf.FP16)) == [f"FP16: keeps {text}"]
+
+
+@pytest.mark.parametrize("histogram", [{"zero": 3}, {0: 1}, {-1074: 1, 1023: 1, "zero": 0}, {5: 1, "zero": 10**9}])
+@pytest.mark.parametrize("options", [{}, {"format": sf.E2M1, "scale": 2.0**60}, {"format": sf.FP64}], ids=str)
+@pytest.mark.parametrize("log", [False, True])
+def test_every_histogram_has_a_figure_with_a_tick_for_zero(histogram, options, log):
+    axes = drawn(histogram, log=log, **options)
+    labels = [text.get_text() for text in axes.get_xticklabels()]
+    assert labels[0] == "zero" and len(labels) <= 9
+
+
+@pytest.fixture
+def recorder(rng):
+    recorder, model = sf.Recorder(), sf.nn.MLP([3, 4, 2], rng=0)
+    with sf.simulate("fp32", observer=recorder):
+        sf.nn.cross_entropy(model(rng.standard_normal((8, 3))), np.arange(8) % 2).backward()
+    return recorder
+
+
+def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
+    figure = exponents(recorder, "*.weight", format=sf.E4M3, scale=2**8)
+    (axes,) = figure.axes
+    assert axes.get_title() == "*.weight" and axes.get_ylabel() == "gradients (%)"
+    assert figure.get_size_inches()[0] == COLUMN_WIDTH
+    (bar,) = [bars(axes)[label] for label in ("kept",)]
+    total = recorder.counts("*.weight", "backward")["total"]
+    inside = [e for e in recorder.histogram("*.weight", "backward") if e != "zero" and -9 <= e <= 0]
+    assert sorted(bar) == sorted(inside) and total == 20
+    save_figure(figure, tmp_path / "figure.png")
+    box = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    assert box.x0 >= 0 and box.y0 >= 0 and box.x1 <= width and box.y1 <= height
+    texts = [text for text in figure.findobj(lambda artist: hasattr(artist, "get_fontsize")) if text.get_text()]
+    assert min(text.get_fontsize() for text in texts) >= 7
+
+
+@pytest.mark.parametrize(
+    "ask, message",
+    [
+        (lambda r: exponents({0: 1}), "recorder must be a simfloat.Recorder, got a dict"),
+        (lambda r: exponents(sf.Recorder()), "The histogram is empty: no result was counted"),
+        (lambda r: exponents(r, "haed.weight"), "path 'haed.weight' matches nothing.* Did you mean 'head.weight'"),
+        (lambda r: exponents(r, phase="back"), "Unknown phase 'back'"),
+        (lambda r: exponents(r, format="fp61"), "Unknown format 'fp61'"),
+        (lambda r: exponents(r, format="fp16", scale=1000), r"scale must be a power of two, such as 2\*\*10, got 1000"),
+        (lambda r: exponents(r, format="fp16", scale=0), "scale must be a power of two"),
+        (lambda r: exponents(r, format="fp16", scale=-2), "scale must be a power of two"),
+        (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
+        (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
+        (lambda r: exponents(r, scale=8), "A scale of 8 needs a format that it serves"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused(recorder, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(recorder)
