@@ -54,7 +54,9 @@ def _as_array(x: Any, name: str) -> NDArray:
         return _from_torch(x, name)
     check_reachable(x, name)
     if hasattr(x, "requires_grad"):
-        raise ValueError(f"{name} is a Tensor; pass {name}.data, its numbers, to compute without recording gradients.")
+        raise ValueError(
+            f"{name} is a Tensor; pass {name}.data, its numbers, to compute without gradients, or call its own methods."
+        )
     if hasattr(x, "tensor_scale"):
         raise ValueError(
             f"{name} is a result of block_quantize, which matmul and dot take; pass {name}.values(), the numbers that "

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -63,8 +64,7 @@ def avg_pool2d(
     """
     x = as_variable(x)
     geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
-    if divisor_override is not None and not is_integer(divisor_override, 1):
-        raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
+    check_divisor(divisor_override)
     started, shape = begin("avg_pool2d", x), x.shape
     counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
     divisor = counts if divisor_override is None else np.array(float(divisor_override))
@@ -79,6 +79,12 @@ def avg_pool2d(
         return _spread(u, [share] * math.prod(geometry.window), share.dtype, geometry, shape)
 
     return finish(started, result, arithmetic.format, derivative)
+
+
+def check_divisor(divisor_override: Any) -> None:
+    """Raise ValueError for what sums cannot be divided by."""
+    if divisor_override is not None and not is_integer(divisor_override, 1):
+        raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
 
 
 def _geometry_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from simfloat.accumulate.geometry import Pair, pair_of
 from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d, stack
+from simfloat.autodiff.pooling import check_divisor
 from simfloat.formats.integers import is_integer
 from simfloat.nn.batch import of_images
 from simfloat.nn.module import Module
@@ -64,8 +65,7 @@ class AvgPool2d(Module):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__()
-        if divisor_override is not None and not is_integer(divisor_override, 1):
-            raise ValueError(f"divisor_override must be None or an integer from 1, got {divisor_override!r}.")
+        check_divisor(divisor_override)
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
         self.divisor_override = divisor_override
