@@ -16,8 +16,9 @@ from simfloat.arithmetic import Observer
 from simfloat.hints import did_you_mean
 from simfloat.kernels.events import EVENTS
 from simfloat.table import Table
-from simfloat.telemetry.entries import Key, counted, exponents, zeros
-from simfloat.telemetry.text import json_lines, table, write_whole
+from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
+from simfloat.telemetry.series import Series
+from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
 
 PHASES = ("forward", "backward", "update")
 
@@ -47,6 +48,8 @@ class Recorder(Observer):
     its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``); it counts as unchanged
     where it stays as it was though the exact step would have changed it.
 
+    Where a training calls `step` at the end of each of its steps, `series` tells the counts of every step.
+
     With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
     may share one. A pickle or a copy goes on counting from where it was taken.
 
@@ -58,6 +61,7 @@ class Recorder(Observer):
         _check_phase(phase)
         self._path, self._phase = path, phase
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
+        self._series = Series()
         self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -95,10 +99,37 @@ class Recorder(Observer):
         events = self._sum(path, phase, operation)
         return exponents(events) | {"zero": zeros(events)}
 
+    def step(self) -> None:
+        """End a step: what was counted since the last one ended is a row of `series`.
+
+        Of a step the counts are kept, 48 bytes for each path, operation and phase, and no histogram.
+        """
+        with self._lock:
+            self._series.end_step((Key(*key), events) for key, events in self._events.items())
+
+    def series(
+        self, path: str | None = None, phase: str | None = None, *, operation: str | None = None
+    ) -> dict[str, NDArray[np.int64]]:
+        """The counts of each step that `step` ended, by kind: arrays (steps,), zeros where nothing was seen.
+
+        What matches, and what is refused, is as in `counts`. The share of lost updates, step by step::
+
+            lost = recorder.series("*.weight", "update")
+            lost["unchanged"] / lost["total"]
+        """
+        _check_asked(path, phase, operation, (key for key, _ in self.entries()))
+        with self._lock:
+            total = np.zeros((self._series.steps, len(COUNTED)), np.int64)
+            for key, counts in self._series:
+                if _asked(key, path, phase, operation):
+                    total += counts
+        return dict(zip(COUNTED, total.T.copy(), strict=True))
+
     def reset(self) -> None:
-        """Forget all counts."""
+        """Forget all counts, those of single steps too."""
         with self._lock:
             self._events.clear()
+            self._series = Series()
 
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
         """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
@@ -116,18 +147,26 @@ class Recorder(Observer):
 
         Raises ValueError for what is no path, and OSError where the file cannot be written.
         """
-        if not isinstance(path, str | Path):
-            raise ValueError(f"to_jsonl takes a path, text or a pathlib.Path, got {path!r}.")
-        write_whole(Path(path), json_lines(self.entries()))
+        write_whole(_as_path(path, "to_jsonl"), json_lines(self.entries()))
+
+    def to_csv(self, path: str | Path, *, by_step: bool = False) -> None:
+        """Write a head and a line for each path, operation and phase: its counts, and how many results are zero.
+
+        With `by_step` there is a line for each of them and each step that `step` ended, from 0 on, in which it counted
+        anything; a column ``step`` stands first, and none for zeros. The file, in UTF-8, is there whole or stays as it
+        was. Raises as `to_jsonl` does.
+        """
+        file = _as_path(path, "to_csv")
+        with self._lock:
+            steps = list(self._series) if by_step else None
+        write_whole(file, comma_separated(self.entries(), steps))
 
     def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:
-        _check_phase(phase)
         entries = self.entries()
-        _check_seen("path", path, (key.path for key, _ in entries))
-        _check_seen("operation", operation, (key.operation for key, _ in entries))
+        _check_asked(path, phase, operation, (key for key, _ in entries))
         total = np.zeros(EVENTS, np.int64)
         for key, events in entries:
-            if phase in (None, key.phase) and _matches(path, key.path) and _matches(operation, key.operation):
+            if _asked(key, path, phase, operation):
                 total += events
         return total
 
@@ -141,7 +180,7 @@ class Recorder(Observer):
         return self.table()._repr_html_() if self._events else f"<code>{escape(repr(self))}</code>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_events": dict(self.entries()), "_lock": None}
+        return {**vars(self), "_events": dict(self.entries()), "_series": self._series.copy(), "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock())
@@ -149,6 +188,24 @@ class Recorder(Observer):
 
 def _matches(pattern: str | None, name: str) -> bool:
     return pattern is None or fnmatchcase(name, pattern)
+
+
+def _asked(key: Key, path: str | None, phase: str | None, operation: str | None) -> bool:
+    return phase in (None, key.phase) and _matches(path, key.path) and _matches(operation, key.operation)
+
+
+def _check_asked(path: str | None, phase: str | None, operation: str | None, keys: Iterable[Key]) -> None:
+    """Raise ValueError for an unknown phase, and for patterns that match none of the keys if there are any."""
+    _check_phase(phase)
+    seen = list(keys)
+    _check_seen("path", path, (key.path for key in seen))
+    _check_seen("operation", operation, (key.operation for key in seen))
+
+
+def _as_path(path: str | Path, method: str) -> Path:
+    if not isinstance(path, str | Path):
+        raise ValueError(f"{method} takes a path, text or a pathlib.Path, got {path!r}.")
+    return Path(path)
 
 
 def _check_phase(phase: str | None) -> None:

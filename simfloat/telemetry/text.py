@@ -1,7 +1,9 @@
-"""What a recorder counted, as text: a table, and lines of JSON."""
+"""What a recorder counted, as text: a table, lines of JSON, and comma-separated values."""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from pathlib import Path
@@ -31,6 +33,20 @@ def json_lines(entries: Entries) -> str:
         entry = {**key._asdict(), **counted(events), "zero": zeros(events), "histogram": exponents(events)}
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
     return "".join(lines)
+
+
+def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
+    """A head and a line for each entry; given counts (steps, kinds), a line for each step that counted anything."""
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    if steps is None:
+        writer.writerow((*Key._fields, *COUNTED, "zero"))
+        writer.writerows((*key, *counted(events).values(), zeros(events)) for key, events in entries)
+        return lines.getvalue()
+    writer.writerow(("step", *Key._fields, *COUNTED))
+    rows = ((step, key, counts[step]) for key, counts in steps for step in np.flatnonzero(counts.any(axis=1)).tolist())
+    writer.writerows((step, *key, *counts.tolist()) for step, key, counts in sorted(rows, key=lambda row: row[0]))
+    return lines.getvalue()
 
 
 def write_whole(path: Path, text: str) -> None:

@@ -1,0 +1,47 @@
+"""Counts step by step: what was counted between one end of a step and the next, without the histograms."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from copy import deepcopy
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.kernels.events import COUNTS
+from simfloat.telemetry.entries import COUNTED, Key
+
+#: Where the counts that are kept stand in an event vector.
+PLACES = np.array([COUNTS.index(kind) for kind in COUNTED])
+
+
+class Series:
+    """For each path, operation and phase a row of counts a step, from the first step on in which it was seen."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self._before: dict[Key, NDArray[np.int64]] = {}  # what had been counted when the last step ended
+        self._first: dict[Key, int] = {}
+        self._rows: dict[Key, array[int]] = {}  # 48 bytes a step
+
+    def end_step(self, events: Iterable[tuple[Key, NDArray[np.int64]]]) -> None:
+        """End a step after which so much has been counted in all."""
+        for key, seen in events:
+            now = seen[PLACES]
+            if key not in self._rows:
+                self._first[key], self._rows[key] = self.steps, array("q")
+            self._rows[key].frombytes((now - self._before.get(key, 0)).tobytes())
+            self._before[key] = now
+        self.steps += 1
+
+    def __iter__(self) -> Iterator[tuple[Key, NDArray[np.int64]]]:
+        """Each key with its counts (steps, kinds), zeros in the steps before it was first seen."""
+        for key, rows in self._rows.items():
+            counts = np.zeros((self.steps, len(COUNTED)), np.int64)
+            counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNTED))
+            yield key, counts
+
+    def copy(self) -> Series:
+        """The same series, to go on by itself."""
+        return deepcopy(self)

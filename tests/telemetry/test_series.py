@@ -1,0 +1,122 @@
+"""Counts step by step, and as comma-separated values."""
+
+import copy
+import csv
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+COUNTS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
+
+
+@pytest.fixture
+def recorder():
+    recorder = sf.Recorder()
+    for step in range(4):
+        sf.add(np.ones(step), np.full(step, 2.0**-20), sf.FP16, observer=recorder)
+        if step >= 2:
+            sf.multiply([1e-7, 1e5, 2.0], [1e-7, 1e5, 1.0], sf.FP16, observer=recorder)
+        recorder.step()
+    return recorder
+
+
+def test_a_step_has_what_was_counted_since_the_last_one(recorder):
+    series = recorder.series(operation="add")
+    assert list(series) == COUNTS
+    assert series["total"].tolist() == series["unchanged"].tolist() == [0, 1, 2, 3]
+
+
+def test_what_is_seen_first_in_a_later_step_was_zero_before(recorder):
+    series = recorder.series(operation="multiply")
+    assert series["total"].tolist() == [0, 0, 3, 3]
+    assert series["overflow"].tolist() == series["underflow"].tolist() == [0, 0, 1, 1]
+
+
+def test_steps_add_up_to_the_counts(recorder):
+    for question in ({}, {"operation": "add"}, {"phase": "update"}, {"path": "", "phase": "forward"}):
+        sums = {kind: int(numbers.sum()) for kind, numbers in recorder.series(**question).items()}
+        assert sums == recorder.counts(**question)
+    sf.add([1.0], [1.0], sf.FP16, observer=recorder)
+    assert len(recorder.series()["total"]) == 4 and recorder.counts()["total"] == recorder.series()["total"].sum() + 1
+
+
+def test_a_reset_forgets_the_steps_too(recorder):
+    recorder.reset()
+    assert {kind: numbers.tolist() for kind, numbers in recorder.series().items()} == {kind: [] for kind in COUNTS}
+    sf.add([1.0, 1.0], [1.0, 1.0], sf.FP16, observer=recorder)
+    recorder.step()
+    assert recorder.series()["total"].tolist() == [2]
+
+
+def test_series_are_the_askers_own(recorder):
+    recorder.series()["total"][:] = 0
+    assert recorder.series()["total"].sum() == recorder.counts()["total"]
+
+
+def test_a_copy_has_steps_of_its_own(recorder):
+    twin = copy.copy(recorder)
+    twin.step()
+    assert (len(recorder.series()["total"]), len(twin.series()["total"])) == (4, 5)
+
+
+def test_a_training_shows_updates_that_are_lost_more_and_more():
+    recorder = sf.Recorder(phase="update")
+    w = sf.Parameter(np.float32([1.0, 1.0]))
+    w.name = "w"
+    with sf.simulate("bf16-standard", observer=recorder):
+        for lr in (1.0, 2.0**-6, 2.0**-12):
+            w.data, w.grad = np.ones(2), np.array([-1.0, -(2.0**-6)])
+            sf.optim.SGD([w], lr=lr).step()
+            recorder.step()
+    assert recorder.series("w", operation="update")["unchanged"].tolist() == [0, 1, 2]
+
+
+def read(file):
+    with file.open(newline="", encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_comma_separated_values_are_the_counts(recorder, tmp_path):
+    recorder.observe(np.zeros_like(recorder.entries()[0][1]), "add", 'größe, "a"')
+    recorder.to_csv(tmp_path / "counts.csv")
+    rows = read(tmp_path / "counts.csv")
+    assert list(rows[0]) == ["path", "operation", "phase", *COUNTS, "zero"]
+    for row, (key, _) in zip(rows, recorder.entries(), strict=True):
+        assert (row["path"], row["operation"], row["phase"]) == key
+    assert {kind: sum(int(row[kind]) for row in rows) for kind in COUNTS} == recorder.counts()
+    assert sum(int(row["zero"]) for row in rows) == recorder.histogram()["zero"]
+
+
+def test_comma_separated_values_of_steps_leave_out_where_nothing_was_counted(recorder, tmp_path):
+    recorder.to_csv(tmp_path / "steps.csv", by_step=True)
+    rows = read(tmp_path / "steps.csv")
+    assert list(rows[0]) == ["step", "path", "operation", "phase", *COUNTS]
+    assert [(row["step"], row["operation"], row["total"]) for row in rows] == [
+        ("1", "add", "1"),
+        ("2", "add", "2"),
+        ("2", "multiply", "3"),
+        ("3", "add", "3"),
+        ("3", "multiply", "3"),
+    ]
+
+
+def test_nothing_counted_is_a_head_alone(tmp_path):
+    for by_step in (False, True):
+        sf.Recorder().to_csv(str(tmp_path / "counts.csv"), by_step=by_step)
+        assert read(tmp_path / "counts.csv") == []
+
+
+@pytest.mark.parametrize(
+    "ask, message",
+    [
+        (lambda r: r.series(phase="updates"), "Unknown phase 'updates'.*Did you mean 'update'"),
+        (lambda r: r.series("head"), "path 'head' matches nothing that was seen"),
+        (lambda r: r.series(operation="ad"), "operation 'ad' .* Did you mean 'add'"),
+        (lambda r: r.to_csv(3), "to_csv takes a path, text or a pathlib.Path, got 3"),
+    ],
+)
+def test_questions_about_steps_that_match_nothing_are_refused(recorder, ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(recorder)
