@@ -69,7 +69,7 @@ class Optimizer:
         Raises ValueError for options that there are not or that cannot be used, and for a parameter that is there.
         """
         group = read_group(param_group, self.defaults, self.params)
-        self.read(group)
+        group |= vars(self.read(group))
         for number, parameter in enumerate(group["params"], len(self.state)):
             self.check_parameter(number, parameter)
         self.param_groups.append(group)
@@ -140,7 +140,11 @@ class Optimizer:
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         if gradient.size:
             ascends = getattr(options, "maximize", False)
-            step.finish(self.update(step, np.array(-gradient) if ascends else gradient, options))
+            u = self.update(step, np.array(-gradient) if ascends else gradient, options)
+            if not isinstance(u, np.ndarray) or u.shape != gradient.shape:
+                got = f"one of shape {u.shape}" if isinstance(u, np.ndarray) else f"a {type(u).__name__}"
+                raise ValueError(f"{type(self).__name__}.update must give an array of {gradient.shape}, got {got}.")
+            step.finish(u)
 
     def _check_shapes(self, number: int, parameter: Parameter, kept: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""

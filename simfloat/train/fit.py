@@ -8,7 +8,7 @@ from typing import Any
 
 from simfloat.formats.integers import check_count
 from simfloat.nn import Module
-from simfloat.optim import LossScale, Optimizer
+from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.simulation import current
 from simfloat.simulation.switching import Rule
 from simfloat.train.checkpoints import Checkpoints
@@ -80,8 +80,7 @@ def fit(
     step = TrainingStep(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
     )
-    if isinstance(stop, EarlyStop) and evaluate is None:
-        stop.check_monitor((*COLUMNS, *step.metrics))
+    _check_together(optimizer, schedule, stop, evaluate, step.metrics)
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None
@@ -120,6 +119,14 @@ def _check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) ->
     for name, function in {**functions, **(metrics or {})}.items():
         if not callable(function) and (function is not None or name in (metrics or {})):
             raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
+
+
+def _check_together(optimizer: Optimizer, schedule: Any, stop: Any, evaluate: Any, metrics: Mapping[str, Any]) -> None:
+    """Raise ValueError for a schedule or a stop that would do nothing in this training."""
+    if isinstance(schedule, LRScheduler) and schedule.optimizer is not optimizer:
+        raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
+    if isinstance(stop, EarlyStop) and evaluate is None:
+        stop.check_monitor((*COLUMNS, *metrics))
 
 
 def _total(batches: Any, accumulation: int, steps: int | None) -> int | None:

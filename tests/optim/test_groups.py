@@ -280,3 +280,12 @@ def test_gradients_are_forgotten_or_set_to_zero_as_in_torch():
     assert given.grad is None
     with pytest.raises(ValueError, match="set_to_none must be True or False, got 0"):
         optimizer.zero_grad(0)
+
+
+def test_options_become_numbers_of_pythons_and_lists_of_the_users_stay_theirs():
+    betas = [np.float32(0.5), 0.75]
+    optimizer = sf.optim.Adam([parameter()], np.float32(0.25), betas=betas, amsgrad=np.True_)
+    betas[0] = 2
+    group = optimizer.state_dict()["param_groups"][0]
+    assert json.loads(json.dumps(group)) == {**group, "betas": [0.5, 0.75]}
+    assert (group["lr"], group["betas"], group["amsgrad"]) == (0.25, (0.5, 0.75), True)

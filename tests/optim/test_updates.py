@@ -212,6 +212,11 @@ def test_a_kind_of_the_users_is_its_update():
         assert p.data.tolist() == [0.75, 1.25]
         with pytest.raises(ValueError, match="Optimizer has no update method; define one"):
             sf.optim.Optimizer([p], 0.25).step()
+        for wrong, got in ((None, "a NoneType"), (np.ones((3, 2)), r"one of shape \(3, 2\)")):
+            Signs.update = lambda *_, wrong=wrong: wrong
+            with pytest.raises(ValueError, match=rf"Signs.update must give an array of \(2,\), got {got}"):
+                Signs([p], 0.25).step()
+    assert p.data.tolist() == [0.75, 1.25]
 
 
 def test_the_products_of_muon_are_chosen_by_the_operation_update():

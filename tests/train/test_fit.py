@@ -258,6 +258,9 @@ def test_parts_that_do_not_belong_together_are_refused():
             sf.train.fit(lambda x: x, sf.nn.cross_entropy, toy.batches(1), optimizer)
         with pytest.raises(ValueError, match="fit takes an optimizer of simfloat.optim, got a float"):
             sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), 0.1)
+        foreign = sf.optim.StepLR(toy.parts()[1], 1)
+        with pytest.raises(ValueError, match="schedule is one of another optimizer"):
+            sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer, schedule=foreign)
     with pytest.raises(ValueError, match="needs a policy in force"):
         sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer)
 
