@@ -69,32 +69,23 @@ def number(name: str, value: Any) -> float:
     return float(value)
 
 
-def number_from_zero(name: str, value: Any) -> float:
-    """Such a number, and not negative."""
-    if number(name, value) < 0:
-        raise ValueError(f"{name} must not be negative, got {value!r}.")
-    return float(value)
+def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
+    """Such a number, of which more holds."""
+
+    def read(name: str, value: Any) -> float:
+        if not holds(number(name, value)):
+            raise ValueError(f"{name} must {must}, got {value!r}.")
+        return float(value)
+
+    return read
 
 
-def number_up_to_zero(name: str, value: Any) -> float:
-    """Such a number, and not positive."""
-    if number(name, value) > 0:
-        raise ValueError(f"{name} must not be positive, got {value!r}.")
-    return float(value)
+number_from_zero = number_that(lambda x: x >= 0, "not be negative")
+number_up_to_zero = number_that(lambda x: x <= 0, "not be positive")
+number_from_one = number_that(lambda x: x >= 1, "be at least 1")
 
-
-def number_from_one(name: str, value: Any) -> float:
-    """Such a number, and not below one."""
-    if number(name, value) < 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}.")
-    return float(value)
-
-
-def decay(name: str, value: Any) -> float:
-    """The factor by which an average forgets: from 0 below 1."""
-    if not 0 <= number(name, value) < 1:
-        raise ValueError(f"{name} must be from 0 below 1, got {value!r}.")
-    return float(value)
+#: The factor by which an average forgets.
+decay = number_that(lambda x: 0 <= x < 1, "be from 0 below 1")
 
 
 def integer(least: int, most: int) -> Reader[int]:
