@@ -2,7 +2,16 @@
 
 from simfloat.autodiff.averaging import moving_average
 from simfloat.autodiff.checking import gradcheck
-from simfloat.autodiff.functions import add_bias, concatenate, embedding, linear, pick, stack, where
+from simfloat.autodiff.functions import (
+    add_bias,
+    concatenate,
+    embedding,
+    linear,
+    pick,
+    stack,
+    times_factors,
+    where,
+)
 from simfloat.autodiff.images import avg_pool2d, conv2d, conv_transpose2d, max_pool2d
 from simfloat.autodiff.parameter import Parameter, begin_update, forget_gradients
 from simfloat.autodiff.record import Operand
@@ -32,5 +41,6 @@ __all__ = [
     "pick",
     "scaled",
     "stack",
+    "times_factors",
     "where",
 ]

@@ -38,7 +38,7 @@ def gradcheck(
 
     All is computed under the policy ``fp64``, whatever is in force. A derivative passes if it is within
     atol + rtol * |d| of d, the difference from x - eps to x + eps over their distance; names and defaults are
-    torch.autograd.gradcheck's. Inputs, parameters and their gradients are left as they were.
+    torch.autograd.gradcheck's. Inputs, parameters, their gradients and buffers are left as they were.
 
     Raises ValueError naming the worst element (with raise_exception=False it returns False), for a function that gives
     other numbers when it is called again, for one that returns no tensors, and where nothing is to be checked.
@@ -49,7 +49,8 @@ def gradcheck(
     checked |= dict(getattr(function, "named_parameters", dict)())
     if not checked:
         raise ValueError("gradcheck needs an array of floats, a tensor that requires a gradient, or a module.")
-    before = [(x, dict(vars(x))) for x in checked.values()]
+    modules = getattr(function, "modules", tuple)()  # whose buffers move while they train
+    before = [(x, dict(vars(x))) for x in (*checked.values(), *modules)]
     try:
         for x in checked.values():
             x.numbers, x.format, x.grad = np.array(x.numbers, np.float64), None, None

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff import bias as biases
-from simfloat.autodiff import contractions, indexing, joining
+from simfloat.autodiff import contractions, dropping, indexing, joining
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import Tensor, tensor_of
 
@@ -21,6 +21,11 @@ def linear(x: Operand, weight: Operand, part: slice | None = None) -> Tensor:
 def add_bias(product: Tensor, bias: Tensor, axis: int = -1, part: slice | None = None) -> Tensor:
     """product + bias, or a part of it, along `axis`: a layer's second operation; ``widest`` is the product's format."""
     return tensor_of(biases.add_bias(product, bias, axis, part))
+
+
+def times_factors(a: Tensor, factors: NDArray[np.floating]) -> Tensor:
+    """a * factors, an array of the same shape; ``widest`` is the format of `a`."""
+    return tensor_of(dropping.times_factors(a, factors))
 
 
 def pick(a: Tensor, labels: NDArray[np.integer]) -> Tensor:

@@ -60,6 +60,8 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray], scale: float) 
             mask, numbers = mask != -np.inf, mask
             scores = scores + np.where(mask, numbers, numbers.dtype.type(0))
         allowed = mask if allowed is None else allowed & mask
+    if not scores.shape[-1]:
+        return scores  # without keys there is nothing to weigh
     if allowed is None or allowed.all():
         return scores.softmax(-1)
     # A query that sees no key weighs them all, and its weights are then replaced by zeros.

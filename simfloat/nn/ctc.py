@@ -60,7 +60,7 @@ def ctc_loss(
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
         if reduction == "mean":
-            return (losses / np.maximum(known.targets, 1)).mean()
+            return (losses / np.maximum(known.targets, 1).astype(np.float32)).mean()
         return losses.sum() if reduction == "sum" else losses.reshape(() if is_single else shape[1:2])
 
     return compose("ctc_loss", body, x)

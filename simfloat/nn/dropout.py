@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.arithmetic.stream import Draw, random_words
-from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.autodiff import Operand, Tensor, as_tensor, times_factors
 from simfloat.nn.arguments import as_probability, check_not_in_place
 from simfloat.nn.module import Module
 from simfloat.simulation import current
@@ -14,7 +14,7 @@ from simfloat.simulation import current
 class Dropout(Module):
     """While training each number is dropped with probability `p`, and the others multiplied by 1 / (1 - p).
 
-    The product is rounded; evaluation changes nothing. Which numbers are dropped follows from the simulation's seed,
+    The product is rounded, where a list of casts leaves it alone to the format of x; evaluation changes nothing. Which numbers are dropped follows from the simulation's seed,
     the module's path and how often it ran: other layers and other policies change none of it.
 
     Raises ValueError unless p is a number from 0 to 1, and for `inplace`, which there is not. Source: Srivastava et
@@ -49,4 +49,4 @@ def dropout(x: Operand, p: float) -> Tensor:
     kept = (words >= p * 2.0**32).reshape(x.shape)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
-    return x * np.where(kept, exact(factor), exact(0))
+    return times_factors(x, np.where(kept, exact(factor), exact(0)))

@@ -61,6 +61,16 @@ def test_results_may_stand_in_tuples_inside_of_tuples():
     assert sf.gradcheck(lambda x: attention(x, x, x, need_weights=False), x)
 
 
+def test_running_statistics_are_left_as_they_were():
+    layer = sf.nn.Sequential(sf.nn.BatchNorm1d(2))
+    with sf.simulate("bf16-standard"):
+        layer([[1.0, 2.0], [3.0, 5.0]])
+    before = layer.state_dict()
+    assert sf.gradcheck(layer, np.array([[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]]))
+    for path, numbers in layer.state_dict().items():
+        assert_bits(numbers, before[path])
+
+
 def test_the_policy_in_force_has_no_part_in_it():
     with sf.simulate(sf.Policy(compute=sf.E4M3)):
         assert sf.gradcheck(lambda a: a.exp(), X)

@@ -151,6 +151,14 @@ def test_a_query_that_sees_nothing_gets_zeros_and_passes_no_gradient():
     assert np.isfinite(out.data).all()
 
 
+def test_queries_without_any_keys_get_zeros():
+    with sf.simulate("bf16-standard"):
+        q, none = sf.Tensor(Q, requires_grad=True), np.zeros((2, 0, 4))
+        out = sf.nn.scaled_dot_product_attention(q, none, none)
+        out.sum().backward()
+    assert out.shape == Q.shape and not out.data.any() and not q.grad.any()
+
+
 def test_a_format_without_infinity_has_masks_too():
     policy = sf.Policy(compute=sf.E4M3)
     with sf.simulate(policy):

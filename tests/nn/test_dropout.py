@@ -84,6 +84,28 @@ def test_gradients_pass_where_numbers_were_kept_and_the_share_is_the_probability
     assert abs((y.data == 0).mean() - 0.1) < 5 * np.sqrt(0.09 / 60000)
 
 
+@pytest.mark.parametrize("p", [0.5, 0.1, 0.3, 1.0])
+@pytest.mark.parametrize("policy, format", [("amp-fp16", sf.FP16), ("amp-bf16", sf.BF16), ("apex-o1", sf.FP16)])
+def test_under_mixed_precision_a_dropout_keeps_the_format_of_its_input_and_so_does_its_gradient(policy, format, p):
+    with sf.simulate(sf.Policy(compute=format)):
+        x = sf.Tensor(X) * 1.0
+    leaf = sf.Tensor(x, requires_grad=True)
+    with sf.simulate(policy, seed=4):
+        y = sf.nn.Dropout(p)(leaf)
+        y.backward(sf.round(X[::-1], format))
+    kept = y.data != 0
+    assert y.format == format and (kept.any() or p == 1.0)
+    assert_bits(y.data[kept], sf.multiply(x.data, 1 / (1 - p) if p < 1 else 0.0, format)[kept])
+    assert_bits(leaf.grad, sf.round(leaf.grad, format))
+
+
+def test_attention_with_dropout_runs_in_the_format_of_mixed_precision():
+    layer, x = sf.nn.MultiHeadAttention(4, 2, dropout=0.1, rng=0), np.float32(np.ones((3, 2, 4)))
+    with sf.simulate("amp-bf16"):
+        output, weights = layer(x, x, x)
+    assert output.format == sf.BF16 and weights.format == sf.FP32, "softmax is on the list of FP32"
+
+
 @pytest.mark.parametrize("p", [-0.1, 1.5, np.nan, [0.5], "x"])
 def test_what_is_no_probability_is_refused(p):
     with pytest.raises(ValueError, match="p (is a probability|must hold real numbers)"):
