@@ -14,8 +14,9 @@ from simfloat.simulation import current
 class Dropout(Module):
     """While training each number is dropped with probability `p`, and the others multiplied by 1 / (1 - p).
 
-    The product is rounded, where a list of casts leaves it alone to the format of x; evaluation changes nothing. Which numbers are dropped follows from the simulation's seed,
-    the module's path and how often it ran: other layers and other policies change none of it.
+    The product is rounded, where a list of casts leaves it alone to the format of x; evaluation changes nothing. Which
+    numbers are dropped follows from the simulation's seed, the module's path and how often it ran: other layers and
+    other policies change none of it.
 
     Raises ValueError unless p is a number from 0 to 1, and for `inplace`, which there is not. Source: Srivastava et
     al., JMLR 15, 2014.
