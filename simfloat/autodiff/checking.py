@@ -49,7 +49,7 @@ def gradcheck(
     checked |= dict(getattr(function, "named_parameters", dict)())
     if not checked:
         raise ValueError("gradcheck needs an array of floats, a tensor that requires a gradient, or a module.")
-    modules = getattr(function, "modules", tuple)()  # whose buffers move while they train
+    modules: list[Any] = list(getattr(function, "modules", list)())  # whose buffers move while they train
     before = [(x, dict(vars(x))) for x in (*checked.values(), *modules)]
     try:
         for x in checked.values():
