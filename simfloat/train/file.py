@@ -62,9 +62,12 @@ def read(path: Path) -> dict[str, Any]:
     if sha256(content[:-DIGEST_SIZE]).digest() != content[-DIGEST_SIZE:]:
         raise DamagedFile(f"{path} is damaged: its checksum is not that of its content.")
     source = io.BytesIO(content[len(MAGIC) : -DIGEST_SIZE])
-    header = json.loads(source.readline())
-    arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
-    return {name: decode(tree, arrays) for name, tree in header["states"].items()}
+    try:
+        header = json.loads(source.readline())
+        arrays = [read_array(source, allow_pickle=False) for _ in range(header["arrays"])]
+        return {name: decode(tree, arrays) for name, tree in header["states"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise DamagedFile(f"{path} is whole, but holds no states that simfloat.save wrote: {error}") from error
 
 
 class _Hashing:

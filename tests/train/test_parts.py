@@ -2,6 +2,7 @@
 
 import errno
 import os
+from hashlib import sha256
 
 import numpy as np
 import pytest
@@ -117,6 +118,17 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
             path.write_bytes(damaged)
             with pytest.raises(file.DamagedFile, match="x is (damaged: its checksum|no file that simfloat.save wrote)"):
                 sf.load(path)
+
+
+@pytest.mark.parametrize("header", [
+    "{}", "[]", "x", '{"arrays": 1, "states": {}}', '{"arrays": 0, "states": 3}',
+    '{"arrays": 0, "states": {"a": {"array": 3}}}', '{"arrays": 0, "states": {"a": {}}}',
+])  # fmt: skip
+def test_a_file_of_something_else_is_refused_by_name_though_its_checksum_is_right(header, tmp_path):
+    content = file.MAGIC + header.encode() + b"\n"
+    (tmp_path / "x").write_bytes(content + sha256(content).digest())
+    with pytest.raises(file.DamagedFile, match="x is whole, but holds no states that simfloat.save wrote"):
+        sf.load(tmp_path / "x")
 
 
 def test_a_state_that_does_not_fit_is_refused_and_nothing_is_restored(tmp_path):
