@@ -13,10 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.formats.names import FormatLike, as_format
 from simfloat.hints import did_you_mean
 from simfloat.kernels.events import EVENTS
 from simfloat.table import Table
+from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
+from simfloat.telemetry.kept import span
 from simfloat.telemetry.series import Series
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
 
@@ -139,6 +142,33 @@ class Recorder(Observer):
     def table(self) -> Table:
         """The counts, a line for each path, operation and phase in the order they were first seen."""
         return table(self.entries())
+
+    def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> Advices:
+        """Which results need a wider format, a scale or FP32 sums, with the numbers that say so; a table when printed.
+
+        Each path, operation and phase is judged by itself, by these rules:
+
+        * **FP32 sums**: of more than `lost` of the results it is true that the sum lost its addend (unchanged). For an
+          update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
+          ``"stochastic"``: under those nothing is lost for good, though it counts here too.
+        * Of the results that are not exactly zero more than `lost` underflow, or more than `overflow` overflow:
+          **a scale**, if it would help, else **a wider format**. In updates it is always the format.
+        * With `format` (what results are rounded to, or shall be, after a run in a wider one) results outside of its
+          range count as lost, and the scale is named: the largest 2^k that takes no result beyond the range. It helps
+          unless more than `lost` would still lie below the range. How small those were that are zero already is not
+          known: a scale above 1 is taken to save them, and one of 2^-1 or less to save those that overflowed.
+        * Without `format` a scale helps where results are lost on one side only, and, if they overflow, no more than
+          `lost` are subnormal.
+
+        Overflows in steps that a dynamic loss scale skipped count too: `overflow` says how many are none too many.
+
+        Raises ValueError for an unknown format, and for limits that are no shares.
+        """
+        for name, limit in (("lost", lost), ("overflow", overflow)):
+            if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 1:
+                raise ValueError(f"{name} must be a share from 0 to 1, such as 0.01, got {limit!r}.")
+        binades = None if format is None else span(as_format(format))
+        return advices(self.entries(), binades, Limits(lost, overflow))
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.

@@ -1,0 +1,128 @@
+"""Advice: by its rules on counts that are known, and on models whose gradients underflow."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+
+def recorded(x, format, phase="forward"):
+    recorder, seen = sf.Recorder(), sf.Recorder()
+    sf.round(np.asarray(x, np.float64), format, observer=seen)
+    ((_, events),) = seen.entries()
+    recorder.observe(events, "round", "layer", phase)
+    return recorder
+
+
+def advised(x, format=sf.FP16, told=None, phase="forward", **limits):
+    return [(each.need, each.scale) for each in recorded(x, format, phase).advise(told, **limits)]
+
+
+MANY, TINY, HUGE = [1.0] * 50, [2.0**-30] * 5, [1e6] * 5
+
+
+def test_results_within_the_range_need_nothing():
+    assert advised(MANY) == advised(MANY, told=sf.FP16) == []
+    assert advised([0.0, np.inf, np.nan], told="fp16") == [], "what was no number before is not lost"
+
+
+def test_results_lost_below_need_a_scale():
+    assert advised(MANY + TINY) == [("a scale", None)]
+    assert advised(MANY + TINY, told=sf.FP16) == [("a scale", 2.0**15)], "one may become 2^15, and no more"
+
+
+def test_results_lost_beyond_need_a_smaller_scale():
+    assert advised(MANY + HUGE) == [("a scale", None)]
+    assert advised(MANY + HUGE, told=sf.FP16) == [("a scale", 0.5)]
+    assert advised(MANY + HUGE + [2.0**-20]) == [("a wider format", None)], "a smaller scale would lose subnormals"
+
+
+def test_results_lost_on_both_sides_need_a_wider_format():
+    assert advised(MANY + TINY + HUGE) == advised(MANY + TINY + HUGE, told=sf.FP16) == [("a wider format", None)]
+
+
+def test_a_format_without_room_above_is_too_narrow():
+    assert advised([*MANY, *TINY, 40000.0], told=sf.FP16) == [("a wider format", None)]
+
+
+def test_after_a_run_in_a_wide_format_a_narrow_one_is_judged():
+    assert advised(MANY + TINY, sf.FP32) == []
+    assert advised(MANY + TINY, sf.FP32, told=sf.FP16) == [("a scale", 2.0**15)]
+    assert advised(MANY + [2.0**-60] * 5, sf.FP32, told=sf.FP16) == [("a wider format", None)]
+    assert advised(MANY + HUGE, sf.FP32, told=sf.FP16) == [("a scale", 2.0**-4)], "1e6 < 2^20 = 2^16 / 2^-4"
+
+
+def test_a_scale_is_a_number_however_wide_the_format_is():
+    assert advised([2.0**-900] * 9, sf.FP64, told=sf.FP32) == [("a scale", 2.0**1023)], "1027 would fit"
+    assert advised([2.0**900] * 9, sf.FP64, told=sf.E8M0) == [("a scale", 2.0**-773)]
+
+
+def test_what_is_updated_has_no_scale():
+    assert advised(MANY + TINY, told=sf.FP16, phase="update") == [("a wider format", None)]
+
+
+def test_limits_are_shares_of_results_that_are_not_exactly_zero():
+    x = [0.0] * 1000 + [1.0] * 99 + [2.0**-30]
+    assert advised(x) == [] and advised(x, lost=0.0099) == [("a scale", None)]
+    assert advised([*MANY, 1e6]) == [("a scale", None)] and advised([*MANY, 1e6], overflow=0.02) == []
+
+
+def test_sums_that_lose_their_addends_need_fp32():
+    recorder = sf.Recorder()
+    sf.add(np.ones(4), [2.0**-20, 2.0**-20, 0.0, 1.0], sf.FP16, observer=recorder)
+    (advice,) = recorder.advise()
+    assert advice == ("", "add", "forward", "FP32 sums", 0.5, None, "50% of the sums lose their addend")
+    assert repr(recorder.advise()).splitlines()[1].startswith("-     add        forward  FP32 sums  50% of the sums")
+    assert "<td" in recorder.advise()._repr_html_()
+
+
+def test_without_advice_it_says_so():
+    advice = sf.Recorder().advise()
+    assert advice == () and repr(advice).startswith("Nothing to advise") and "Nothing" in advice._repr_html_()
+
+
+def gradients(scale, policy):
+    recorder, model = sf.Recorder(phase="backward"), sf.nn.MLP([3, 4, 2], rng=0)
+    x = np.random.default_rng(0).standard_normal((8, 3))
+    with sf.simulate(policy, observer=recorder):
+        (sf.nn.cross_entropy(model(x), np.arange(8) % 2) * scale).backward()
+    return recorder
+
+
+def test_gradients_known_to_underflow_are_named_and_the_scale_saves_them():
+    fp16 = sf.Policy(compute=sf.FP16)
+    recorder, after = gradients(2.0**-20, fp16), gradients(2.0**-20, "fp32")
+    named = {each.path: each for each in recorder.advise(sf.FP16)}
+    assert named["head.weight"].need == named["hidden.0.weight"].need == "a scale"
+    counts, zeros = recorder.counts("head.weight"), recorder.histogram("head.weight")["zero"]
+    share = counts["underflow"] / (counts["total"] - zeros + counts["underflow"])
+    assert named["head.weight"].share == share > 0.01
+    # The same is foretold by a run in FP32, with a scale that serves all.
+    scale = min(each.scale for each in after.advise("fp16"))
+    saved = gradients(2.0**-20 * scale, fp16)
+    assert saved.counts()["overflow"] == 0 and not saved.advise("fp16")
+
+
+def test_updates_known_to_be_lost_are_named_first():
+    recorder = sf.Recorder(phase="update")
+    w = sf.Parameter(np.ones(8, np.float32))
+    w.name, w.grad = "w", np.full(8, 2.0**-12)
+    with sf.simulate("bf16-standard", observer=recorder):
+        sf.optim.SGD([w], lr=1.0).step()
+    first = recorder.advise()[0]
+    assert (first.path, first.operation, first.need, first.share) == ("w", "update", "FP32 sums", 1.0)
+
+
+@pytest.mark.parametrize(
+    "ask, message",
+    [
+        (lambda r: r.advise("fp61"), "Unknown format 'fp61'"),
+        (lambda r: r.advise(lost=2), "lost must be a share from 0 to 1, such as 0.01, got 2"),
+        (lambda r: r.advise(overflow="1%"), "overflow must be a share from 0 to 1, such as 0.01, got '1%'"),
+        (lambda r: r.advise(lost=float("nan")), "lost must be a share"),
+        (lambda r: r.advise(lost=True), "lost must be a share"),
+    ],
+)
+def test_limits_that_are_no_shares_are_refused(ask, message):
+    with pytest.raises(ValueError, match=message):
+        ask(sf.Recorder())
