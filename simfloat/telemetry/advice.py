@@ -82,12 +82,12 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Span | None, limits:
         return None
     words = [f"{_percent(share)} {verb}" for share, verb in ((below, "underflow"), (beyond, "overflow")) if share]
     if binades:
-        k = _exponent_of_scale(counts, histogram, binades)
+        k = _exponent_of_scale(histogram, binades, smaller=counts["overflow"] / nonzero > limits.overflow)
         left = kept(histogram, binades.shifted(k)).below + (counts["underflow"] if k <= 0 else 0)
         helps = left / nonzero <= limits.lost
     else:
         k, subnormal = None, counts["subnormal"] / nonzero
-        helps = beyond == 0 or (below == 0 and subnormal <= limits.lost)
+        helps = beyond <= limits.overflow or max(below, subnormal) <= limits.lost
     if not helps or key.phase == "update":
         return Advice(*key, WIDER, max(below, beyond), None, ", ".join(words))
     if k is not None:
@@ -95,11 +95,11 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Span | None, limits:
     return Advice(*key, SCALE, max(below, beyond), None if k is None else 2.0**k, ", ".join(words))
 
 
-def _exponent_of_scale(counts: dict[str, int], histogram: Histogram, binades: Span) -> int:
-    """log2 of the largest scale that takes no result beyond the format: -1 at most, if some are beyond it already."""
+def _exponent_of_scale(histogram: Histogram, binades: Span, *, smaller: bool) -> int:
+    """log2 of the largest scale that takes no result beyond the format; at most -1, if it must be `smaller` than 1."""
     highest = max((exponent for exponent in histogram if isinstance(exponent, int)), default=binades.normal)
     room = min(max(binades.highest - highest, LEAST_SCALE), GREATEST_SCALE)
-    return min(room, -1) if counts["overflow"] else room
+    return min(room, -1) if smaller else room
 
 
 def _percent(share: float) -> str:

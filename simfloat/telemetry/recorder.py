@@ -157,10 +157,10 @@ class Recorder(Observer):
           range count as lost, and the scale is named: the largest 2^k that takes no result beyond the range. It helps
           unless more than `lost` would still lie below the range. How small those were that are zero already is not
           known: a scale above 1 is taken to save them, and one of 2^-1 or less to save those that overflowed.
-        * Without `format` a scale helps where results are lost on one side only, and, if they overflow, no more than
-          `lost` are subnormal.
+        * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
+          than `lost` of the results are subnormal.
 
-        Overflows in steps that a dynamic loss scale skipped count too: `overflow` says how many are none too many.
+        Overflows in steps that a dynamic loss scale skipped count too; `overflow` is the share of them to put up with.
 
         Raises ValueError for an unknown format, and for limits that are no shares.
         """

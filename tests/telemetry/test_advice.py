@@ -67,6 +67,13 @@ def test_limits_are_shares_of_results_that_are_not_exactly_zero():
     assert advised([*MANY, 1e6]) == [("a scale", None)] and advised([*MANY, 1e6], overflow=0.02) == []
 
 
+@pytest.mark.parametrize("told, scale", [(None, None), (sf.FP16, 2.0**15)])
+def test_overflows_that_are_put_up_with_do_not_stand_against_a_scale(told, scale):
+    x = MANY + TINY + HUGE[:1]
+    assert advised(x, told=told) == [("a wider format", None)]
+    assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]
+
+
 def test_sums_that_lose_their_addends_need_fp32():
     recorder = sf.Recorder()
     sf.add(np.ones(4), [2.0**-20, 2.0**-20, 0.0, 1.0], sf.FP16, observer=recorder)
