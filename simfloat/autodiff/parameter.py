@@ -20,6 +20,8 @@ from simfloat.simulation import Place, Simulation, current
 class Parameter(Owned, Tensor):
     """A tensor that a model learns: stored and updated in the policy's `weights`.
 
+    With `requires_grad=False` it has no gradient, and optimizers leave it as it is.
+
     A value outside that format is rounded to it, to nearest even, before its next use. `data` may be assigned, and is
     then copied, or written to: what it hands out is the array that is used, until a step, an assignment or the first
     rounding of a float64 array to a format that float32 holds replaces it. An array that was replaced is read-only, so
