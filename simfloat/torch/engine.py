@@ -85,7 +85,13 @@ class Engine:
         if note.place.operation == SCALE:
             return None
         site = Backward(note, self.simulation, reached_number())
+        if self._composites and site.is_fused:
+            return site.inside(operation)
         return site.of_bias() if operation == "sum" and site.has_bias() else site
+
+    def _is_recorded(self) -> bool:
+        """Whether autograd records the operation: in a forward pass, or in one that runs again for its backward pass."""
+        return torch.is_grad_enabled() and (current_node() is None or is_recomputing())
 
     def _recomputes(self) -> bool:
         if is_recomputing():
@@ -97,7 +103,7 @@ class Engine:
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> None:
         """Note a movement of the forward pass for the way back."""
-        if operands and torch.is_grad_enabled() and current_node() is None:
+        if operands and self._is_recorded():
             operation = func.overloadpacket.__name__
             self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
 
@@ -153,7 +159,7 @@ class Engine:
     @contextmanager
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
-        if current_node() is None and torch.is_grad_enabled() and not self._composites:
+        if not self._composites and self._is_recorded():
             self.notes.begin(self.simulation.place(operation, self.path), operands)
         before = self._composites
         self._composites = (*before, operation)

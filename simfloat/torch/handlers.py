@@ -9,6 +9,7 @@ import torch
 
 from simfloat.torch.call import Call
 from simfloat.torch.numbers import result_type
+from simfloat.torch.sites import Backward, Forward
 from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of
 
 if TYPE_CHECKING:
@@ -100,8 +101,9 @@ class Composed(Handler):
 
     how = "decomposition"
 
-    def __init__(self, operation: str, function: Callable[..., Any]) -> None:
-        self.operation, self.function = operation, function
+    def __init__(self, operation: str, function: Callable[..., Any], results: int = 1) -> None:
+        # So many of what it gives in the forward pass are results; what follows is kept for the backward pass.
+        self.operation, self.function, self.results = operation, function, results
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The function's result, inside of a composite of the operation's name."""
@@ -109,7 +111,25 @@ class Composed(Handler):
         if not operands:
             return func(*args, **options)
         with run.inside(self.operation, operands):
-            return self.function(*args, **options)
+            result = self.function(*args, **options)
+        site = run.site(self.operation, operands)
+        return result if site is None or not site.is_fused else self._closed(site, operands, result)
+
+    def _closed(self, site: Forward, operands: list[torch.Tensor], result: Any) -> Any:
+        """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
+        if not isinstance(result, list | tuple):
+            return self._rounded(site, operands, result)
+        if isinstance(site, Backward):
+            return tuple(self._rounded(site.reaching(i), operands, x) for i, x in enumerate(result))
+        results = [self._rounded(site, operands, x) for x in result[: self.results]]
+        return (*results, *result[self.results :])
+
+    def _rounded(self, site: Forward, operands: list[torch.Tensor], x: Any) -> Any:
+        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
+            return x
+        call = Call(site, operands, x.dtype, self.operation)
+        call.begin(x.shape)
+        return call.laid_out(call.tensor(call.round(x)))
 
 
 class InPlace(Handler):

@@ -32,6 +32,11 @@ class Forward:
     def __init__(self, place: Place, simulation: Simulation, note: Note | None = None) -> None:
         self.place, self.simulation, self.note = place, simulation, note
 
+    @property
+    def is_fused(self) -> bool:
+        """Whether it is a composite that computes in the format of `reduce`, and rounds its result once."""
+        return self.phase != "update" and self.place.recipe.fused
+
     def beside(self, operation: str, format: Format) -> Forward:
         """That of another operation in the same place, on a result of this format."""
         place = self.simulation.place(operation, self.place.path, self.place.operations[:-1])
@@ -98,6 +103,11 @@ class Backward(Forward):
     def reaching(self, number: int) -> Backward:
         """The same on the way to the operand of this number."""
         return Backward(self.way_back, self.simulation, number)
+
+    def inside(self, operation: str) -> Backward:
+        """An operation inside of a fused composite, on the same way."""
+        place = self.simulation.place(operation, self.place.path, self.place.operations)
+        return Backward(Note(place, self.way_back.parents), self.simulation, self.reach)
 
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction."""

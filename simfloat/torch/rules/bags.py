@@ -34,6 +34,15 @@ def check_options(by_frequency: bool, weights: torch.Tensor | None) -> None:
         )
 
 
+def check_mean(call: Call) -> None:
+    """Raise ValueError for the mean of a policy that fuses it: the sum would be rounded before it is divided."""
+    if call.site.is_fused:
+        raise ValueError(
+            f"{call.name} with mode='mean' is not fused; give the policy .override(operation='embedding_bag', "
+            "fused=False), or divide sums in the model."
+        )
+
+
 def gathered(
     call: Call, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
     mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
@@ -50,6 +59,7 @@ def gathered(
     rows, bags = bags_of(indices, offsets, len(result), padding)
     total = added_rows(call.arithmetic, numbers_of(weight)[rows], bags, (result.shape[0], result.shape[1]))
     if mode == MEAN:
+        check_mean(call)
         total = call.divide(total, _counts(bags, len(result)))
     return (call.tensor(total), *places)
 
@@ -68,6 +78,8 @@ def gathered_backward(
         named = elements[sizes.numpy() > 0].reshape(-1)
         flat = numbers[sizes.numpy() > 0].reshape(-1)
         return call.tensor(added_rows(call.arithmetic, flat, named, (count * width, 1)).reshape(count, width))
+    if mode == MEAN:
+        check_mean(call)
     rows, bags = bags_of(indices, offsets, len(numbers), padding)
     share = call.divide(numbers, _counts(bags, len(numbers))) if mode == MEAN else numbers
     return call.tensor(added_rows(call.arithmetic, share[bags], rows, (count, width)))

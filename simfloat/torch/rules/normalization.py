@@ -174,6 +174,6 @@ TABLE: dict[str, Composed] = {
     "native_group_norm": Composed("group_norm", group_norm),
     "native_group_norm_backward": Composed("group_norm", group_norm_backward),
     "var.correction": Composed("var", var),
-    "var_mean.correction": Composed("var", var_mean),
+    "var_mean.correction": Composed("var", var_mean, 2),
     "std.correction": Composed("var", std),
 }

@@ -1,0 +1,32 @@
+"""A convolution has the bits of the package's own layer, forward and in all of its gradients."""
+
+import numpy as np
+import pytest
+import torch
+
+import simfloat as sf
+
+OPTIONS = {"padding": 2, "stride": 2, "dilation": 2, "groups": 2}
+
+
+@pytest.mark.parametrize("layer", ["Conv2d", "ConvTranspose2d"])
+@pytest.mark.parametrize("policy", sf.policies)
+def test_a_convolution_and_its_gradients_have_the_bits_of_our_own_under_every_preset(policy, layer):
+    dtype, rng = np.float64 if policy == "fp64" else np.float32, np.random.default_rng(1)
+    torch.manual_seed(0)
+    theirs = getattr(torch.nn, layer)(4, 6, 3, **OPTIONS, dtype=torch.float64 if policy == "fp64" else torch.float32)
+    own = getattr(sf.nn, layer)(4, 6, 3, **OPTIONS)
+    own.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+    x = rng.normal(size=(2, 4, 7, 6)).astype(dtype)
+    a, b = torch.from_numpy(x.copy()).requires_grad_(), sf.Tensor(x.copy(), requires_grad=True)
+    with sf.torch.simulate(theirs, policy, 3):
+        y = theirs(a * 1.0)
+        g = rng.normal(size=y.shape).astype(dtype)
+        (y * torch.from_numpy(g)).sum().backward()
+    with sf.simulate(policy, 3):
+        z = own(b * 1.0)
+        (z * sf.Tensor(g)).sum().backward()
+    np.testing.assert_array_equal(y.detach(), z.data)
+    np.testing.assert_array_equal(a.grad, b.grad)
+    np.testing.assert_array_equal(theirs.weight.grad, own.weight.grad)
+    np.testing.assert_array_equal(theirs.bias.grad, own.bias.grad)
