@@ -90,7 +90,7 @@ class Engine:
         return site.of_bias() if operation == "sum" and site.has_bias() else site
 
     def _is_recorded(self) -> bool:
-        """Whether autograd records the operation: in a forward pass, or in one that runs again for its backward pass."""
+        """Whether autograd records the operation: going forward, or doing so again for its backward pass."""
         return torch.is_grad_enabled() and (current_node() is None or is_recomputing())
 
     def _recomputes(self) -> bool:

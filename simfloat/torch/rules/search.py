@@ -126,6 +126,8 @@ def _derived(func: Any, name: str, overload: str) -> Handler | None:
     if wanted not in overloads:
         return None
     functional = getattr(base, wanted)
+    if functional._schema.is_mutable:
+        return None
     handler = handler_of(functional)
     if isinstance(handler, Refused):
         return None
