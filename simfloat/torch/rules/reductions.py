@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
@@ -51,6 +52,17 @@ def normed(call: Call, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdi
     return call.tensor(_norm(call, x.abs(), float(ord), axes).reshape(shape))
 
 
+def cumulated(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The sums of all elements up to each along an axis, every one a sum of its own."""
+    call.begin(x.shape)
+    if not x.ndim:
+        return call.tensor(call.round(x))
+    rows = numbers_of(x.movedim(dim, 0).contiguous())
+    sums = [call.sum(rows[: i + 1], (0,)) for i in range(len(rows))]
+    found = np.moveaxis(np.stack(sums), 0, dim) if sums else numbers_of(x)
+    return call.tensor(found)
+
+
 def _mean(call: Call, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
     return call.divide(call.sum(x, axes), float(math.prod(x.shape[axis] for axis in axes)))
 
@@ -84,6 +96,7 @@ _aten = torch.ops.aten
 #: By PyTorch's name, with the overload where there are several meanings.
 TABLE: dict[str, Ruled] = {
     "sum": Ruled("sum", summed),
+    "cumsum": Ruled("sum", cumulated),
     "mean": Ruled("mean", averaged),
     "linalg_vector_norm": Ruled("sum", normed),
     "norm.Scalar": Ruled("sum", normed),

@@ -26,6 +26,7 @@ from simfloat.torch.rules import (
     losses,
     normalization,
     pointwise,
+    pooling,
     reductions,
     scattering,
 )
@@ -58,6 +59,7 @@ RULES: dict[str, Handler] = {
     **convolutions.TABLE,
     **losses.TABLE,
     **normalization.TABLE,
+    **pooling.TABLE,
     **scattering.TABLE,
 }
 
