@@ -28,7 +28,7 @@ class Windows(NamedTuple):
     counts: NDArray[np.integer]
 
 
-def strided(size: int, count: int, window: int, step: int, border: int, with_padding: bool) -> Windows:
+def strided(size: int, count: int, window: int, step: int, border: int, *, with_padding: bool) -> Windows:
     """`count` windows a step apart, the first of which begins in the border; what lies beyond it never counts."""
     start = step * np.arange(count) - border
     pixels = start[:, np.newaxis] + np.arange(window)
@@ -80,9 +80,9 @@ def windows_of(
 ) -> tuple[Windows, Windows]:  # fmt: skip
     """The windows down and right, of an average with these options."""
     result = torch.ops.aten.avg_pool2d(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
-    pairs = [list(sizes) * (2 // len(sizes)) for sizes in (kernel, stride or kernel, padding)]
-    sides = zip(x.shape[-2:], result.shape[-2:], *pairs, strict=True)
-    down, right = (strided(*side, with_padding) for side in sides)
+    spans, steps, borders = (list(sizes) * (2 // len(sizes)) for sizes in (kernel, stride or kernel, padding))
+    sides = zip(x.shape[-2:], result.shape[-2:], spans, steps, borders, strict=True)
+    down, right = (strided(*side, with_padding=with_padding) for side in sides)
     return down, right
 
 
@@ -98,12 +98,14 @@ def avg_pool2d_backward(call: Call, g: torch.Tensor, x: torch.Tensor, *options: 
 
 def adaptive_avg_pool2d(call: Call, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
     """As many averages as asked for."""
-    return averages(call, x, *map(adaptive, x.shape[-2:], sizes))
+    down, right = map(adaptive, x.shape[-2:], sizes)
+    return averages(call, x, down, right)
 
 
 def adaptive_avg_pool2d_backward(call: Call, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """The gradient of images."""
-    return averages_backward(call, g, x, *map(adaptive, x.shape[-2:], g.shape[-2:]))
+    down, right = map(adaptive, x.shape[-2:], g.shape[-2:])
+    return averages_backward(call, g, x, down, right)
 
 
 #: By PyTorch's name.
