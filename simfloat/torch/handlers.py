@@ -44,9 +44,12 @@ class Movement(Handler):
 
     how = "movement"
 
+    def __init__(self, makes: bool = False) -> None:
+        self.makes = makes  # numbers of its own, of which the operands tell nothing
+
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
-        operands = list(floating_in((*args, *options.values())))
+        operands = [] if self.makes else list(floating_in((*args, *options.values())))
         run.note(func, operands)
         result = func(*args, **options)
         for made in floating_in(result if isinstance(result, list | tuple) else (result,)):
@@ -193,7 +196,7 @@ class ForEach(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The list of results; what is given as a list is given to each its own."""
-        count = len(args[0])
+        count = next(len(x) for x in args if isinstance(x, list | tuple))
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
         named = [{k: x[i] if isinstance(x, list | tuple) else x for k, x in options.items()} for i in range(count)]
         if self.factor_at == len(args) - 1:

@@ -61,12 +61,12 @@ class Contraction(Ruled):
         return operands[self.first :] + operands[: self.first]
 
 
-#: By PyTorch's name.
+#: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
 TABLE: dict[str, Contraction] = {
-    "mm": Contraction(multiplied),
-    "bmm": Contraction(multiplied),
+    "mm.default": Contraction(multiplied),
+    "bmm.default": Contraction(multiplied),
     "mv": Contraction(by_vector),
     "dot": Contraction(by_vector),
-    "addmm": Contraction(added, 1),
-    "baddbmm": Contraction(added, 1),
+    "addmm.default": Contraction(added, 1),
+    "baddbmm.default": Contraction(added, 1),
 }

@@ -101,8 +101,9 @@ def nll_loss_backward(
     return torch.zeros_like(x).scatter(min(1, x.ndim - 1), places, share.unsqueeze(min(1, x.ndim - 1)))
 
 
-def xlogy(x: Tensor, y: Tensor) -> Tensor:
+def xlogy(x: Tensor | float, y: Tensor | float) -> Tensor:
     """x * log(y), and 0 where x is."""
+    x, y = (value if isinstance(value, Tensor) else torch.tensor(float(value)) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(x), x * y.log())
 
 

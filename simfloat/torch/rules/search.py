@@ -30,7 +30,7 @@ from simfloat.torch.rules import (
     reductions,
     scattering,
 )
-from simfloat.torch.rules.movement import MOVEMENT, OVERWRITING
+from simfloat.torch.rules.movement import MAKING, MOVEMENT, OVERWRITING
 from simfloat.torch.rules.users import USERS
 from simfloat.torch.scaling import Unscale
 
@@ -88,6 +88,8 @@ def _known(name: str, overload: str) -> Handler | None:
     for key in (f"{name}.{overload}", name):
         if key in RULES:
             return RULES[key]
+        if key in MAKING:
+            return Movement(makes=True)
         if key in MOVEMENT:
             return Movement()
         if key in OVERWRITING:
