@@ -9,13 +9,19 @@ from typing import Any
 import simfloat as sf
 from experiments.experiment import Job, Options, Result
 from experiments.problem import Problem
+from experiments.scalers import make_scaler
 from experiments.variants import Variant
+from simfloat.optim import LossScale
+from simfloat.train.step import TrainingStep
 
 #: How often a run is looked at, and a tiny one.
 RECORDS, TINY_RECORDS = 40, 5
 
 #: What a job may have in place of its problem's.
 SIZES = ("steps", "batch")
+
+#: What is kept of every step where the loss is scaled.
+TRACED = ("loss", "scale", "skipped", "norm")
 
 #: Problems by name: each is made from a seed, and whether it is to be tiny.
 Problems = Mapping[str, Callable[[int, bool], Problem]]
@@ -33,6 +39,7 @@ def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options:
             "policy": variant.policy.to_dict(),
             "seed": seed,
             "tiny": options.tiny,
+            **({"scaler": dict(variant.scaler)} if variant.scaler else {}),
         }
         for problem in problems
         for variant in variants
@@ -40,37 +47,60 @@ def training_jobs(problems: Iterable[str], variants: Iterable[Variant], options:
     ]
 
 
-def run_training(problems: Problems, job: Job) -> Result:
+def run_training(problems: Problems, job: Job, recorder: sf.Recorder | None = None) -> Result:
     """Carry out one of these jobs: its fields, but for the policy's, and the curves of the run."""
     sizes = {size: job[size] for size in SIZES if size in job}
     problem = replace(problems[job["problem"]](job["seed"], job["tiny"]), **sizes)
+    policy, scaler = sf.Policy.from_dict(job["policy"]), make_scaler(job["scaler"]) if "scaler" in job else None
     known = {key: value for key, value in job.items() if key != "policy"}
     records = TINY_RECORDS if job["tiny"] else RECORDS
-    return {**known, **train(problem, sf.Policy.from_dict(job["policy"]), job["seed"], records)}
+    return {**known, **train(problem, policy, job["seed"], records, scaler, recorder)}
 
 
-def train(problem: Problem, policy: sf.Policy, seed: int, records: int) -> Result:
+def train(
+    problem: Problem,
+    policy: sf.Policy,
+    seed: int,
+    records: int,
+    scaler: LossScale | None = None,
+    recorder: sf.Recorder | None = None,
+) -> Result:
     """What the problem measures and the share of weights that steps left unchanged, `records` times during the run.
 
     "unchanged" counts, since the record before, the weights that an update other than zero left as they were. "start"
-    holds the measures before the first step.
+    holds the measures before the first step. With a loss scale, "scale" is that of the last step, "skipped" the share
+    of steps that were skipped since the record before, and "trace" has a list of each with a value for every step,
+    beside those of the loss and of the gradients' norm, unscaled.
+
+    A recorder may be given to be read afterwards; it must count the updates of weights.
     """
     model = problem.model()
-    optimizer = problem.optimizer(model.parameters())
-    recorder = sf.Recorder(path="*weight", phase="update")
+    step = training_step(problem, model, scaler)
+    recorder = recorder or sf.Recorder(path="*weight", phase="update")
     every = max(1, problem.steps // records)
-    rows = []
+    rows, history = [], []
     start, seen = problem.evaluate(model), {"unchanged": 0, "total": 0}
     with sf.simulate(policy, seed=seed, observer=recorder):
-        for step, (x, y) in enumerate(problem.batches(seed), 1):
-            optimizer.zero_grad()
-            problem.loss(model(x), y).backward()
-            optimizer.step()
-            if step % every == 0:
-                before, seen = seen, recorder.counts()
+        for iteration, batch in enumerate(problem.batches(seed), 1):
+            history.append(step.take([batch]))
+            if iteration % every == 0:
+                before, seen = seen, recorder.counts("*weight", "update")
                 share = (seen["unchanged"] - before["unchanged"]) / max(1, seen["total"] - before["total"])
-                rows.append({"iteration": step, **problem.evaluate(model), "unchanged": share})
-    return {"start": start, **{key: [row[key] for row in rows] for key in rows[0]}}
+                rows.append({"iteration": iteration, **problem.evaluate(model), "unchanged": share})
+                rows[-1] |= _scaling(history[-every:]) if scaler else {}
+    trace = {"trace": {key: [row[key] for row in history] for key in TRACED}} if scaler else {}
+    return {"start": start, **trace, **{key: [row[key] for row in rows] for key in rows[0]}}
+
+
+def training_step(problem: Problem, model: sf.nn.Module, scaler: LossScale | None = None) -> TrainingStep:
+    """What takes a batch of the problem and makes a step of the model with it."""
+    optimizer = problem.optimizer(model.parameters())
+    return TrainingStep(model, problem.loss, optimizer, scaler=scaler, clip=None, accumulation=1, metrics={})
+
+
+def _scaling(steps: list[dict[str, Any]]) -> dict[str, float]:
+    """What a record tells of the scale in these steps."""
+    return {"scale": steps[-1]["scale"], "skipped": sum(row["skipped"] for row in steps) / len(steps)}
 
 
 def training_rows(result: Result) -> list[dict[str, Any]]:

@@ -10,9 +10,11 @@ from typing import Any
 import simfloat as sf
 from experiments.experiment import FIRST_SEED, Axis, Grid, Job, Result
 from experiments.problem import Problem
+from experiments.scalers import static
 from experiments.statistics import final_value
 from experiments.training import SIZES, Problems, check_policy
 from experiments.variants import named_policy
+from simfloat.optim.loss_scale import as_scale
 from simfloat.policy.roles import ROLES
 from simfloat.policy.text import text_of, value_of
 
@@ -29,11 +31,12 @@ def training_grid(problems: Problems) -> Grid:
 
 
 def training_axes(problems: tuple[str, ...]) -> tuple[Axis, ...]:
-    """Problem, policy, seed, every role of a policy, and the sizes of a run."""
+    """Problem, policy, seed, every role of a policy, the loss scale, and the sizes of a run."""
     return (
         Axis("problem", f"one of {', '.join(problems)} (default all)", partial(_one_of, problems), problems),
         Axis("policy", "the name of a preset, or a FILE.toml (default fp32)", named_policy, ("fp32",)),
         *(Axis(role, f"instead of the policy's: {row.meaning}", _reader(role)) for role, row in ROLES.items()),
+        Axis("loss_scale", "a constant by which the loss is scaled (default none)", _scale),
         Axis("steps", "how many steps are trained", partial(count, least=1)),
         Axis("batch", "how many samples a step is made of", partial(count, least=1)),
         Axis("seed", f"of data, initial weights and all randomness (default {SEEDS[0]})", count, SEEDS),
@@ -50,8 +53,9 @@ def training_job(values: Mapping[str, Any], tiny: bool) -> Job:
     except ValueError as error:
         raise ValueError(f"The point {label} is no policy: {error}") from None
     sizes = {size: values[size] for size in SIZES if size in values}
+    scaler = {"scaler": static(values["loss_scale"])} if "loss_scale" in values else {}
     same = {"kind": "training", "problem": values["problem"], "label": label, "policy": policy}
-    return {**same, "seed": values["seed"], "tiny": tiny, **sizes}
+    return {**same, "seed": values["seed"], "tiny": tiny, **sizes, **scaler}
 
 
 def final_measures(result: Result) -> dict[str, float]:
@@ -79,6 +83,13 @@ def count(text: str, least: int = 0) -> int:
     if not least <= value <= MOST:
         raise ValueError(f"expected a whole number from {least} to {MOST}.")
     return value
+
+
+def _scale(text: str) -> float:
+    try:
+        return as_scale("loss_scale", float(text))
+    except ValueError:
+        raise ValueError("expected a positive number that float32 has, such as 1024.") from None
 
 
 def _one_of(names: tuple[str, ...], text: str) -> str:

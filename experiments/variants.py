@@ -6,15 +6,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from experiments.scalers import Scaler
 from simfloat.policy import Policy, policies
 
 
 class Variant(NamedTuple):
-    """A policy in its part: results are grouped by `key`, people read `label`."""
+    """A policy in its part, with its loss scale if it has one: results are grouped by `key`, people read `label`."""
 
     key: str
     policy: Policy
     label: str
+    scaler: Scaler | None = None
 
 
 def given(policy: Policy, reference: Sequence[Variant]) -> list[Variant]:

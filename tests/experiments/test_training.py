@@ -11,11 +11,12 @@ from experiments import datasets
 from experiments.catalog import EXPERIMENTS
 from experiments.experiment import FIRST_SEED, Options
 from experiments.problem import Problem
+from experiments.scalers import make_scaler, static
 from experiments.statistics import final, spread
 from experiments.training import check_policy, run_training, train, training_jobs, training_rows
 from experiments.update_cancellation.policies import FP32, THEOREMS, VARIANTS
 from experiments.update_cancellation.problems import PROBLEMS, digits, synthetic
-from experiments.variants import given
+from experiments.variants import Variant, given
 
 
 def test_data_sets_are_scikit_learns():
@@ -71,6 +72,45 @@ def test_the_training_loop_is_a_users_own():
     counts = recorder.counts(path="weight", phase="update")
     assert result["loss"] == [problem.evaluate(model)["loss"]]
     assert result["unchanged"] == [counts["unchanged"] / counts["total"]]
+
+
+def test_a_scaled_run_is_a_users_own_and_tells_of_every_step():
+    problem = replace(digits(seed=0, tiny=True), steps=6)
+    model, scaler = problem.model(), sf.optim.DynamicLossScale(2.0**24, growth_interval=2)
+    optimizer, scales = problem.optimizer(model.parameters()), []
+    with sf.simulate("fp16-master", seed=5):
+        for x, y in problem.batches(5):
+            optimizer.zero_grad()
+            scaler.scale(problem.loss(model(x), y)).backward()
+            scales.append(scaler.get_scale())
+            scaler.step(optimizer)
+            scaler.update()
+    description = {"kind": "dynamic", "init_scale": 2.0**24, "growth_interval": 2}
+    result = train(problem, sf.policies["fp16-master"], 5, 2, make_scaler(description))
+    trace = result["trace"]
+    assert result["loss"][-1] == problem.evaluate(model)["loss"] and trace["scale"] == scales
+    halved = [after < before for before, after in zip(scales, scales[1:], strict=False)]
+    assert trace["skipped"][:-1] == halved and sum(halved) >= 2
+    assert result["scale"] == [scales[2], scales[5]]
+    assert result["skipped"] == [np.mean(trace["skipped"][:3]), np.mean(trace["skipped"][3:])]
+    assert {len(values) for values in trace.values()} == {6}
+    assert "trace" not in training_rows(result)[0] and training_rows(result)[0]["scale"] == scales[2]
+
+
+def test_a_scale_travels_with_its_variant_and_stays_out_of_other_jobs():
+    scaled = Variant("scaled", sf.policies["fp16-master"], "scaled", static(128.0))
+    with_scale, without = training_jobs(["digits"], [scaled, FP32], Options(tiny=True, seeds=1))
+    assert with_scale["scaler"] == {"kind": "static", "scale": 128.0} and "scaler" not in without
+    assert run_training(PROBLEMS, {**with_scale, "steps": 1})["trace"]["scale"] == [128.0]
+    with pytest.raises(ValueError, match="Unknown kind of loss scale 'constant'. Kinds: static, dynamic"):
+        make_scaler({"kind": "constant", "scale": 2.0})
+
+
+def test_a_given_recorder_hears_of_the_run_and_changes_no_bit_of_it():
+    problem, recorder = replace(digits(seed=0, tiny=True), steps=4), sf.Recorder()
+    policy = sf.policies["fp16-standard"]
+    assert train(problem, policy, 3, 2, recorder=recorder) == train(problem, policy, 3, 2)
+    assert sum(recorder.histogram("*weight", "backward").values()) == 4 * (64 * 32 + 32 * 10)
 
 
 def test_every_policy_sees_the_same_batches_and_initial_weights():

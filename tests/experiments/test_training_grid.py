@@ -47,6 +47,11 @@ def test_two_spellings_of_one_format_are_one_value():
         jobs("weights=bf16,BF16")
 
 
+def test_a_loss_scale_is_a_constant_one():
+    plain, scaled = jobs("problem=digits", "policy=fp16-master")[0], jobs("problem=digits", "loss_scale=1024")[0]
+    assert "scaler" not in plain and scaled["scaler"] == {"kind": "static", "scale": 1024.0}
+
+
 @pytest.mark.parametrize("size", ["steps", "batch"])
 def test_sizes_are_those_of_the_run(size):
     (job,) = jobs("problem=synthetic", f"{size}=7")
@@ -67,6 +72,8 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
         ("policy=bf17", "Unknown policy 'bf17'. Policies: fp64"),
         ("policy=missing.toml", "missing.toml: "),
         ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
+        ("loss_scale=0", "expected a positive number that float32 has"),
+        ("loss_scale=large", "expected a positive number that float32 has"),
         ("seed=-1", "expected a whole number from 0"),
         ("seed=1.5", "expected a whole number"),
         ("steps=0", "expected a whole number from 1"),
