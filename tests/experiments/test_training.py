@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments import datasets
 from experiments.catalog import EXPERIMENTS
 from experiments.experiment import FIRST_SEED, Options
 from experiments.problem import Problem
@@ -17,18 +16,6 @@ from experiments.training import check_policy, run_training, train, training_job
 from experiments.update_cancellation.policies import FP32, THEOREMS, VARIANTS
 from experiments.update_cancellation.problems import PROBLEMS, digits, synthetic
 from experiments.variants import Variant, given
-
-
-def test_data_sets_are_scikit_learns():
-    from sklearn.datasets import load_diabetes, load_digits
-
-    x, y = datasets.diabetes()
-    want_x, want_y = load_diabetes(return_X_y=True)
-    np.testing.assert_allclose(x / np.sqrt(len(x)), want_x, atol=1e-12)
-    assert (y == want_y).all()
-    images, labels = datasets.digits()
-    want_images, want_labels = load_digits(return_X_y=True)
-    assert (images * 16 == want_images).all() and (labels == want_labels).all()
 
 
 def test_a_model_is_judged_in_double_precision_and_left_alone():

@@ -1,0 +1,24 @@
+"""Real data: what comes inside of installed packages, and what is downloaded once.
+
+Files are read directly: importing the packages in every worker would take longer than the training. A package that is
+not installed, and a download that fails, is one ValueError that says what to do.
+"""
+
+from experiments.datasets.images import cifar10, digits, mnist, textures
+from experiments.datasets.speech import Utterances, japanese_vowels
+from experiments.datasets.tables import Flights, diabetes, flights
+from experiments.datasets.text import python_topics, tiny_shakespeare
+
+__all__ = [
+    "Flights",
+    "Utterances",
+    "cifar10",
+    "diabetes",
+    "digits",
+    "flights",
+    "japanese_vowels",
+    "mnist",
+    "python_topics",
+    "textures",
+    "tiny_shakespeare",
+]

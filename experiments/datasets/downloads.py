@@ -1,0 +1,61 @@
+"""Files that are downloaded once, held to their checksums, and kept in a cache folder."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+
+class Download(NamedTuple):
+    """A file on the network: its address, its SHA-256 checksum in hexadecimal digits, and its name in the cache."""
+
+    url: str
+    sha256: str
+    name: str
+
+
+#: Seconds without an answer after which a server counts as unreachable.
+PATIENCE = 30
+
+
+def fetch(download: Download, folder: Path | None = None) -> Path:
+    """The path of a downloaded file whose checksum is the expected one.
+
+    A file that `folder` (by default the user's cache folder) has undamaged is not downloaded again; a damaged one is
+    replaced. Raises ValueError if pooch is not installed, if the file cannot be had or written, or if what comes is
+    another file, which is not kept.
+    """
+    try:
+        import pooch
+    except ImportError:
+        raise ValueError("Data are downloaded by pooch, which is not installed: pip install 'simfloat[data]'") from None
+    path = (folder or Path(pooch.os_cache("simfloat"))) / download.name
+    with one_reason(download, path):
+        pooch.retrieve(
+            download.url,
+            f"sha256:{download.sha256}",
+            fname=path.name,
+            path=path.parent,
+            downloader=pooch.HTTPDownloader(timeout=PATIENCE),
+        )
+    return path
+
+
+@contextmanager
+def one_reason(download: Download, path: Path) -> Iterator[None]:
+    """Whatever goes wrong within the block becomes a ValueError that says what can be done."""
+    from requests import RequestException
+
+    by_hand = f"Or save the file as {path} yourself."
+    try:
+        yield
+    except RequestException as error:  # an OSError, too
+        raise ValueError(
+            f"Cannot download {download.url}: {error}. Try again with a working connection. {by_hand}"
+        ) from None
+    except ValueError as error:
+        raise ValueError(f"What came from {download.url} is not the expected file: {error} {by_hand}") from None
+    except OSError as error:
+        raise ValueError(f"Cannot keep {download.url} as {path}: {error}. Make room, or mend the folder.") from None

@@ -1,0 +1,86 @@
+"""Images: digits and textures out of packages, MNIST and CIFAR-10 by download."""
+
+from __future__ import annotations
+
+import gzip
+import tarfile
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.datasets.downloads import Download, fetch
+from experiments.datasets.installed import installed_file
+from experiments.datasets.parts import check_part
+
+#: Images as bytes, and the classes they show.
+Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]
+
+TEXTURES = ("brick", "grass", "gravel")
+
+
+def _mnist(name: str, sha256: str) -> Download:
+    return Download(f"https://ossci-datasets.s3.amazonaws.com/mnist/{name}", sha256, name)
+
+
+#: By part of the data: images, then labels.
+MNIST = {
+    "train": (
+        _mnist("train-images-idx3-ubyte.gz", "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        _mnist("train-labels-idx1-ubyte.gz", "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+    ),
+    "test": (
+        _mnist("t10k-images-idx3-ubyte.gz", "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        _mnist("t10k-labels-idx1-ubyte.gz", "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+    ),
+}
+
+#: The archive of plain bytes: unlike the one for Python, opening it runs no code.
+CIFAR10 = Download(
+    "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+    "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    "cifar-10-binary.tar.gz",
+)
+BATCHES = {"train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)), "test": ("test_batch.bin",)}
+
+
+@cache
+def digits() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """1797 images of handwritten digits as 64 grey values from 0 to 1, and the digits (Alpaydin and Kaynak 1998)."""
+    rows = np.loadtxt(installed_file("scikit-learn", "datasets", "data", "digits.csv.gz"), delimiter=",")
+    return rows[:, :-1] / 16, rows[:, -1].astype(np.int64)
+
+
+@cache
+def textures() -> dict[str, NDArray[np.float64]]:
+    """Photographs of brick, grass and gravel, each 512 x 512 grey values from 0 to 1, out of scikit-image."""
+    from PIL import Image
+
+    paths = {name: installed_file("scikit-image", "data", f"{name}.png") for name in TEXTURES}
+    return {name: np.asarray(Image.open(path), np.float64) / 255 for name, path in paths.items()}
+
+
+def mnist(part: str = "train", folder: Path | None = None) -> Labelled:
+    """60 000 images of handwritten digits, or 10 000 of ``"test"``, as bytes (N, 28, 28), and the digits (LeCun 1998).
+
+    Downloaded once (11 MB) to `folder`, by default the user's cache folder.
+    """
+    images, labels = (gzip.decompress(fetch(download, folder).read_bytes()) for download in MNIST[check_part(part)])
+    # The headers: 4 numbers of 4 bytes before images, 2 before labels.
+    return (
+        np.frombuffer(images, np.uint8, offset=16).reshape(-1, 28, 28),
+        np.frombuffer(labels, np.uint8, offset=8).astype(np.int64),
+    )
+
+
+def cifar10(part: str = "train", folder: Path | None = None) -> Labelled:
+    """50 000 photographs, or 10 000 of ``"test"``, as bytes (N, 3, 32, 32), and the classes 0 to 9 (Krizhevsky 2009).
+
+    Downloaded once (162 MB) to `folder`, by default the user's cache folder.
+    """
+    names = BATCHES[check_part(part)]
+    with tarfile.open(fetch(CIFAR10, folder)) as archive:
+        files = [archive.extractfile(f"cifar-10-batches-bin/{name}") for name in names]
+        rows = np.frombuffer(b"".join(file.read() for file in files if file), np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+    return rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64)

