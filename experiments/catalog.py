@@ -3,6 +3,13 @@
 from __future__ import annotations
 
 from experiments.experiment import Experiment
+from experiments.tensor_core_generations import TENSOR_CORE_GENERATIONS
 from experiments.update_cancellation import UPDATE_CANCELLATION
 
-EXPERIMENTS: dict[str, Experiment] = {experiment.name: experiment for experiment in (UPDATE_CANCELLATION,)}
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        TENSOR_CORE_GENERATIONS,
+        UPDATE_CANCELLATION,
+    )
+}

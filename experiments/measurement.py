@@ -1,0 +1,40 @@
+"""What experiments on single sums and roundings have in common: many numbers a job, and no policy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.experiment import Result
+from experiments.statistics import select
+from simfloat.policy import Policy
+
+
+def refuse_policy(policy: Policy) -> None:
+    """ValueError: nothing is trained that a policy could be for."""
+    raise ValueError("A policy is of no use here, as nothing is trained; leave out --policy.")
+
+
+def measured_rows(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl of a job that lists its measurements as "rows": one each, with the job's fields."""
+    job = {key: value for key, value in result.items() if key != "rows"}
+    return [{**job, **row} for row in result["rows"]]
+
+
+def over_seeds(results: Sequence[Result], key: str, **where: object) -> NDArray[np.float64]:
+    """The measurement `key` of the row with these fields, one for each seed in the order of the seeds."""
+    rows = sorted((row for result in results for row in measured_rows(result)), key=lambda row: row["seed"])
+    return np.array([row[key] for row in select(rows, **where)], np.float64)
+
+
+def table_over_seeds(
+    results: Sequence[Result], key: str, along: str, **where: object
+) -> tuple[NDArray, NDArray[np.float64]]:
+    """The values of `along` (points,), ascending, and the measurement at each of them (seeds, points)."""
+    rows = select([row for result in results for row in measured_rows(result)], **where)
+    places = sorted({row[along] for row in rows})
+    values = [over_seeds(results, key, **where, **{along: place}) for place in places]
+    return np.array(places), np.array(values).T

@@ -1,0 +1,90 @@
+"""The figures: errors of the generations over the length of sums, and what promotion gains."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from experiments.experiment import Drawing, Options, Result
+from experiments.measurement import table_over_seeds
+from experiments.operands import TITLES
+from experiments.statistics import select
+from experiments.tensor_core_generations.units import EIGHT, GROUPS, INTERVAL
+from simfloat.plots import (
+    FULL_WIDTH,
+    SMALL,
+    Curve,
+    add_legend,
+    draw_curves,
+    new_figure,
+    save_figure,
+)
+
+GENERATIONS, PROMOTION = "generations.png", "promotion.png"
+
+LABELS = {
+    "volta": "Volta",
+    "turing": "Turing, Ampere, Ada",
+    "hopper": "Hopper, Blackwell",
+    "fp32": "FP32 FMA chain",
+}
+STYLES = {"volta": 3, "turing": 4, "hopper": 2, "fp32": 0, "promoted": 6, "blackwell": 5}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (GENERATIONS, PROMOTION)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    half, eight = select(results, kind="fp16"), select(results, kind="fp8")
+    return {
+        GENERATIONS: partial(draw_generations, half),
+        PROMOTION: partial(draw_promotion, eight),
+    }
+
+
+def draw_generations(results: list[Result], path: Path) -> None:
+    """The mean error of FP16 products over the length of the sums, for either kind of data."""
+    figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)
+    for axes, (data, title) in zip(columns, TITLES.items(), strict=True):
+        curves = [curve(results, first, LABELS[first], data) for first in GROUPS]
+        ylabel = "mean error / sum |a b|" if data == "uniform" else ""
+        draw_curves(axes, curves, xlabel="products a sum", ylabel=ylabel, title=title, log=True)
+        axes.set_xscale("log", base=2)
+    add_legend(figure, columns[0], columns=4)
+    save_figure(figure, path)
+
+
+def draw_promotion(results: list[Result], path: Path) -> None:
+    """The greatest error of FP8 products: over the length of one-signed sums, and over the interval of promotion."""
+    figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)
+    curves = [curve(results, unit.key, unit.label, "uniform", "greatest") for unit in EIGHT]
+    error = "greatest error / sum |a b|"
+    draw_curves(left, curves, xlabel="products a sum", ylabel=error, title=TITLES["uniform"], log=True)
+    both = [
+        Curve(TITLES[data], *table_over_seeds(_promoted(results), "greatest", "interval", data=data), style)
+        for data, style in (("uniform", 2), ("normal", 6))
+    ]
+    draw_curves(right, both, xlabel="products between promotions", title="Hopper, longest sums", log=True)
+    right.axvline(INTERVAL, color="black", linestyle=":", linewidth=1)
+    for axes in (left, right):
+        axes.set_xscale("log", base=2)
+    right.legend(loc="lower right", frameon=False, fontsize=SMALL)
+    add_legend(figure, left, columns=4)
+    save_figure(figure, path)
+
+
+def curve(results: list[Result], unit: str, label: str, data: str, key: str = "error") -> Curve:
+    """The errors of a unit over the length of sums."""
+    lengths, values = table_over_seeds(_by_length(results), key, "length", data=data, unit=unit)
+    return Curve(label, lengths, values, STYLES[unit])
+
+
+def _by_length(results: list[Result]) -> list[Result]:
+    return [{**result, "rows": [row for row in result["rows"] if "length" in row]} for result in results]
+
+
+def _promoted(results: list[Result]) -> list[Result]:
+    return [{**result, "rows": [row for row in result["rows"] if "interval" in row]} for result in results]
