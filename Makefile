@@ -8,7 +8,7 @@ demo: .venv/demo.stamp
 	$(BIN)/python -m experiments run update-cancellation
 
 test: .venv/test.stamp lint
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/test.stamp
 	$(BIN)/ruff format --check .

@@ -39,8 +39,8 @@ class Options(NamedTuple):
 class Axis:
     """What a sweep may vary.
 
-    `read` makes the value of its text, or raises ValueError saying what is expected. An axis that a sweep does not name
-    has its `standard` values; without any, it is neither in the jobs nor in the table.
+    `read` makes the value of its text, which is hashable, or raises ValueError saying what is expected. An axis that a
+    sweep does not name has its `standard` values; without any, it is neither in the jobs nor in the table.
     """
 
     name: str

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from experiments.experiment import Axis
@@ -18,7 +18,7 @@ class Level(NamedTuple):
     """A value on an axis, and how a table has it."""
 
     text: str
-    value: Any
+    value: Any  # hashable
 
     @property
     def label(self) -> str | int | float:
@@ -57,16 +57,16 @@ def points(levels: Mapping[str, Sequence[Level]]) -> list[Point]:
 
 def levels_on(axis: Axis, texts: Sequence[str]) -> list[Level]:
     """The levels that the texts stand for."""
-    found: list[Level] = []
+    found: dict[Hashable, Level] = {}
     for text in texts:
         try:
             value = axis.read(text)
         except ValueError as error:
             raise ValueError(f"The axis {axis.name} does not take {text!r}: {error}") from None
-        if any(value == level.value for level in found):
+        if value in found:
             raise ValueError(f"The axis {axis.name} has the value {text!r} twice; every value is given once.")
-        found.append(Level(text, value))
-    return found
+        found[value] = Level(text, value)
+    return list(found.values())
 
 
 def split(text: str) -> list[str]:
