@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,8 @@ class Style(NamedTuple):
     marker: str
 
 
-#: Colours that colour-blind readers tell apart (Okabe and Ito 2008); dashes and markers differ where greys do not.
+#: Colours that colour-blind readers tell apart (Okabe and Ito 2008, and a wine red); dashes and markers differ where
+#: greys do not.
 STYLES = (
     Style("#000000", "-", ""),
     Style("#56b4e9", (0, (1, 1)), "s"),
@@ -30,7 +31,7 @@ STYLES = (
     Style("#009e73", "-", "^"),
     Style("#cc79a7", (0, (4, 1.5)), "D"),
     Style("#0072b2", (0, (1, 1)), "x"),
-    Style("#999999", "-", "*"),
+    Style("#882255", "-", "*"),
 )
 
 
@@ -55,18 +56,26 @@ def draw_curves(
     Values that are not finite leave a gap.
     """
     for number, curve in enumerate(curves):
-        style, values = STYLES[curve.style % len(STYLES)], smoothed(curve, log)
-        # Lines on one another still show each its markers.
-        every = max(1, len(curve.x) // 8)
-        axes.plot(
-            curve.x, values.mean(axis=0), label=plain(curve.label), color=style.color, linestyle=style.dashes,
-            linewidth=1.2, marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
-            markevery=(number * every // len(curves), every),
-        )  # fmt: skip
-        axes.fill_between(curve.x, values.min(axis=0), values.max(axis=0), color=style.color, alpha=0.12, linewidth=0)
+        values = smoothed(curve, log)
+        draw_band(axes, curve, values.mean(axis=0), values.min(axis=0), values.max(axis=0), (number, len(curves)))
     if log:
         logarithmic(axes)
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title)
+
+
+def draw_band(
+    axes: Axes, curve: Curve, middle: NDArray, low: NDArray, high: NDArray, place: tuple[int, int] = (0, 1)
+) -> None:
+    """Draw a curve's line along `middle` in its style, and a band from `low` to `high`; `place`: which of how many."""
+    style, (number, curves) = STYLES[curve.style % len(STYLES)], place
+    # Lines on one another still show each its markers.
+    every = max(1, len(curve.x) // 8)
+    axes.plot(
+        curve.x, middle, label=plain(curve.label), color=style.color, linestyle=style.dashes, linewidth=1.2,
+        marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
+        markevery=(number * every // curves, every),
+    )  # fmt: skip
+    axes.fill_between(curve.x, low, high, color=style.color, alpha=0.12, linewidth=0)
 
 
 def smoothed(curve: Curve, log: bool) -> NDArray:
@@ -88,17 +97,27 @@ def moving_mean(values: NDArray, points: int) -> NDArray:
     return np.array([np.mean(values[i - r : i + r + 1]) for i, r in zip(place, reach, strict=True)])
 
 
-def logarithmic(axes: Axes) -> None:
+def logarithmic(axes: Axes, name: Literal["x", "y"] = "y") -> None:
     """A logarithmic axis that labels few numbers, and each as people write it: 0.2, 5, 2000."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
-    axes.set_yscale("log")
-    low, high = axes.get_ylim()
-    decades = np.log10(high / low)
+    axes.set(**{f"{name}scale": "log"})
+    axis, (low, high) = (axes.xaxis, axes.get_xlim()) if name == "x" else (axes.yaxis, axes.get_ylim())
+    if low <= 0:  # nothing positive is drawn
+        low, high = 0.1, 1.0
+        axes.set(**{f"{name}lim": (low, high)})
+    decades = np.log10(high) - np.log10(low)
     # Over less than two decades powers of ten are too few.
-    axes.yaxis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}" if 1e-3 < value < 1e5 else power(value)))
-    axes.yaxis.set_minor_formatter(NullFormatter())
+    axis.set_major_locator(LogLocator(subs=(1.0,) if decades > 2 else (1.0, 2.0, 5.0), numticks=8))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: tick(value)))
+    axis.set_minor_formatter(NullFormatter())
+
+
+def tick(value: float) -> str:
+    """The label of a tick; none for the zero that matplotlib asks for below the smallest float64."""
+    if 1e-3 < value < 1e5:
+        return f"{value:g}"
+    return power(value) if value > 0 else ""
 
 
 def power(value: float) -> str:

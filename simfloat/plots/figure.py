@@ -1,4 +1,4 @@
-"""Figures of a paper's width, drawn without a display and written as PNG."""
+"""Figures of a paper's width, drawn without a display and written as PNG, PDF or SVG."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 SMALL, NORMAL = 7, 8
 
 #: Two columns of a paper, in inches, and one.
-FULL_WIDTH, COLUMN_WIDTH = 7.0, 3.4
+FULL_WIDTH, COLUMN_WIDTH = 7.0, 3.3
+
+#: Kinds of files that figures are written to, and what is left out of them: when they were made.
+METADATA: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
 
 def new_figure(rows: int, columns: int, width: float, height: float, legend: float = 0.0) -> tuple[Figure, Any]:
@@ -60,11 +63,21 @@ def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:
     axes.spines[["bottom", "left"]].set_linewidth(0.6)
 
 
-def save_figure(figure: Figure, path: Path) -> None:
-    """Write the figure as a PNG file; characters that the font lacks are drawn as boxes."""
-    with warnings.catch_warnings():
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write the figure as its suffix says: .png, or as vectors .pdf, with TrueType fonts as publishers ask, or .svg.
+
+    The same figure gives the same bytes. Characters that the font lacks are drawn as boxes.
+
+    Raises ValueError for another suffix, and OSError where the file cannot be written.
+    """
+    from matplotlib import rc_context
+
+    file = Path(path)
+    if file.suffix not in METADATA:
+        raise ValueError(f"Figures are written as {', '.join(METADATA)}; got {file.name!r}.")
+    with warnings.catch_warnings(), rc_context({"pdf.fonttype": 42, "svg.hashsalt": "simfloat"}):
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
-        figure.savefig(path, format="png", dpi=250)
+        figure.savefig(file, format=file.suffix[1:], dpi=250, metadata=METADATA[file.suffix])
 
 
 def require_matplotlib() -> None:

@@ -6,7 +6,16 @@ import sys
 import numpy as np
 import pytest
 
-from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, moving_mean, new_figure, save_figure
+from simfloat.plots import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    Curve,
+    add_legend,
+    draw_curves,
+    moving_mean,
+    new_figure,
+    save_figure,
+)
 from simfloat.plots.curves import STYLES, power
 
 
@@ -88,3 +97,19 @@ def test_without_matplotlib_the_extra_is_named():
     assert (
         done.stderr.splitlines()[-1] == "ImportError: Figures are drawn by matplotlib: pip install 'simfloat[plots]'."
     )
+
+
+@pytest.mark.parametrize("suffix, begins", [(".png", b"\x89PNG"), (".pdf", b"%PDF"), (".svg", b"<?xml")])
+def test_a_figure_is_written_as_its_suffix_says_and_always_with_the_same_bytes(suffix, begins, tmp_path):
+    for name in ("a", "b"):
+        figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2)
+        draw_curves(axes, [Curve("a", np.arange(2), np.ones((1, 2)))], xlabel="$x$")
+        save_figure(figure, str(tmp_path / f"{name}{suffix}"))
+    first, second = ((tmp_path / f"{name}{suffix}").read_bytes() for name in ("a", "b"))
+    assert first == second and first.startswith(begins)
+
+
+def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
+    figure, _ = new_figure(rows=1, columns=1, width=4, height=3)
+    with pytest.raises(ValueError, match=r"Figures are written as \.png, \.pdf, \.svg; got 'figure\.jpg'"):
+        save_figure(figure, tmp_path / "figure.jpg")

@@ -1,0 +1,78 @@
+"""Error against length, below the bounds of theory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.plots.bounds import deterministic_bound, probabilistic_bound
+from simfloat.plots.curves import Curve, draw_band, logarithmic, plain
+from simfloat.plots.figure import label_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Points of a bound's line.
+POINTS = 200
+
+
+def draw_errors(
+    axes: Axes,
+    curves: Sequence[Curve],
+    *,
+    unit_roundoff: float | None = None,
+    factor: float = 1.0,
+    xlabel: str = "length",
+    ylabel: str = "relative error",
+    title: str = "",
+) -> None:
+    """Draw errors against lengths, both axes logarithmic: the mean over samples, and a band from the least to the most.
+
+        figure, axes = sf.plots.new_figure(1, 1, sf.plots.COLUMN_WIDTH, 2.4)
+        sf.plots.draw_errors(axes, [sf.plots.Curve("FP16", lengths, errors)], unit_roundoff=sf.FP16.unit_roundoff)
+
+    Values of a curve are errors (samples, lengths). An error of zero counts in the mean, and has no place of its own on
+    the axis. Given a unit roundoff, `deterministic_bound` and `probabilistic_bound` are drawn as far as they are below
+    1; they bound the error relative to the sum of the absolute values of the terms.
+
+    Raises ValueError without curves, for a length or an error that is negative, and where the bounds do.
+    """
+    from matplotlib.ticker import NullLocator
+
+    if not curves:
+        raise ValueError("draw_errors takes a list of curves, got none.")
+    for number, curve in enumerate(curves):
+        x, values = np.asarray(curve.x, np.float64), np.atleast_2d(np.asarray(curve.values, np.float64))
+        if x.shape != values.shape[1:]:
+            raise ValueError(f"{curve.label!r} has {x.size} lengths and errors of shape {values.shape}.")
+        if (x <= 0).any() or (values < 0).any():
+            raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
+        mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)
+        middle, low, high = np.where(mean > 0, [mean, low, high], np.nan)
+        draw_band(axes, curve, middle, low, high, (number, len(curves)))
+    if unit_roundoff is not None:
+        _draw_bounds(axes, curves, unit_roundoff, factor)
+    for name in ("x", "y"):
+        logarithmic(axes, name)
+    axes.xaxis.set_minor_locator(NullLocator())
+    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
+
+
+def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:
+    """Both bounds, over the lengths of all curves."""
+    ends = [end for curve in curves for end in (np.min(curve.x), np.max(curve.x))]
+    n = np.geomspace(min(ends), max(ends), POINTS)
+    times = "" if factor == 1 else f"{factor:g}"
+    for values, dashes, label in (
+        (deterministic_bound(n, unit_roundoff), "--", "bound $nu$"),
+        (probabilistic_bound(n, unit_roundoff, factor), ":", f"likely bound ${times}\\sqrt{{n}}u$"),
+    ):
+        axes.plot(n, _below_one(values), color="#444444", linestyle=dashes, linewidth=1, label=label)
+
+
+def _below_one(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """A bound where it says something."""
+    return np.where(values < 1, values, np.nan)

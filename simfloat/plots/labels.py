@@ -1,0 +1,82 @@
+"""Names beside points, where they cover as little as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+from typing import TYPE_CHECKING, Any
+
+from numpy.typing import NDArray
+
+from simfloat.plots.figure import SMALL
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.text import Annotation
+    from matplotlib.transforms import Bbox
+
+#: Points of distance between a name and its point; a line joins those that are farther apart than the first.
+DISTANCES = (5, 13, 22)
+
+#: Where a name may stand, across and up: of places that cover as little, the first is taken.
+PLACES = [
+    (distance, direction)
+    for distance in DISTANCES
+    for direction in [(1, 0), (-1, 0), (0, 1), (0, -1), *product((1, -1), (1, -1))]
+]
+
+#: How a name is aligned that stands on this side of its point.
+HORIZONTAL, VERTICAL = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "center", -1: "top"}
+
+#: From a point to its name.
+LINE = {"arrowstyle": "-", "linewidth": 0.5, "color": "#777777", "shrinkA": 0, "shrinkB": 3}
+
+#: What stands outside of the axes counts as so many times as much as what covers something.
+OUTSIDE = 10
+
+
+def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str]) -> None:
+    """Write each label beside its point, where it covers least of the points and of other labels.
+
+    Limits of the axes stay where they are from here on.
+    """
+    from matplotlib.transforms import Bbox
+
+    axes.set(xlim=axes.get_xlim(), ylim=axes.get_ylim())
+    inside, reach = axes.get_window_extent(), 0.6 * DISTANCES[0] * axes.figure.dpi / 72
+    points = [*zip(x, y, strict=True)]
+    taken = [Bbox([place - reach, place + reach]) for place in axes.transData.transform(points)]
+    # Long names have fewest places.
+    for point, label in sorted(zip(points, labels, strict=True), key=lambda pair: -len(pair[1])):
+        text = _write(axes, label, point)
+        covered = []
+        for number in range(len(PLACES)):
+            box = _put(text, number)
+            outside = box.width * box.height - _common(box, inside)
+            covered.append((OUTSIDE * outside + sum(_common(box, other) for other in taken), number))
+        best = min(covered)[1]
+        taken.append(_put(text, best))
+        if PLACES[best][0] > DISTANCES[0]:
+            text.remove()
+            _put(_write(axes, label, point, arrowprops=LINE), best)
+
+
+def _write(axes: Axes, label: str, point: tuple[float, float], **options: Any) -> Annotation:
+    return axes.annotate(
+        label, point, (0, 0), textcoords="offset points", fontsize=SMALL, annotation_clip=False, **options
+    )
+
+
+def _put(text: Annotation, number: int) -> Bbox:
+    """Move a text to one of the places; what it covers there."""
+    distance, (across, up) = PLACES[number]
+    reach = distance * (0.6 if across and up else 1.0)
+    text.set(position=(across * reach, up * reach), ha=HORIZONTAL[across], va=VERTICAL[up])
+    return text.get_window_extent()
+
+
+def _common(one: Bbox, other: Bbox) -> float:
+    """The area that both cover."""
+    width = min(one.x1, other.x1) - max(one.x0, other.x0)
+    height = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return float(max(width, 0) * max(height, 0))

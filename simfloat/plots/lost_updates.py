@@ -1,0 +1,101 @@
+"""Updates that leave a weight as it was: lost under nearest rounding, deferred under Kahan and stochastic updates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.plots.curves import STYLES, Curve, plain, smoothed
+from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
+from simfloat.telemetry import Recorder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+#: Of a figure, in inches.
+HEIGHT = 2.4
+
+#: Lines of lost updates stand over a shade, those of deferred ones do not.
+SHADE = 0.15
+
+
+def lost_updates(
+    recorders: Mapping[str, Recorder],
+    path: str | None = None,
+    *,
+    deferred: Sequence[str] = (),
+    smooth: int = 1,
+    title: str = "",
+) -> Figure:
+    """Draw the share of updates that left their weight as it was, step by step, as one figure of a column's width.
+
+        sf.plots.lost_updates({"nearest": first, "Kahan": second}, "*.weight", deferred=["Kahan"])
+
+    Recorders, by their labels, have counted steps (`Recorder.step`); path selects parameters as in `Recorder.series`.
+    Labels in `deferred` are those of runs whose policy has ``update="kahan"`` or ``"stochastic"``.
+
+    Raises ValueError for what is no recorder, one that counted no step or no update, and a label that is none of them.
+    """
+    if not recorders:
+        raise ValueError("lost_updates takes recorders by their labels, got none.")
+    unknown = [label for label in deferred if label not in recorders]
+    if unknown:
+        raise ValueError(f"deferred names {unknown[0]!r}, which is none of {', '.join(recorders)}.")
+    curves = {}
+    for number, (label, recorder) in enumerate(recorders.items()):
+        if not isinstance(recorder, Recorder):
+            raise ValueError(f"{label} must be a simfloat.Recorder, got a {type(recorder).__name__}.")
+        counts = recorder.series(path, "update", operation="update")
+        share = unchanged_share(counts["unchanged"], counts["total"])
+        if not np.isfinite(share).any():
+            raise ValueError(f"{label} counted no update in any step: call Recorder.step at the end of each.")
+        curves[label] = Curve(label, np.arange(len(share)), share[np.newaxis], number, smooth)
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT)
+    draw_lost_updates(
+        axes,
+        [curve for label, curve in curves.items() if label not in deferred],
+        [curve for label, curve in curves.items() if label in deferred],
+        title=title,
+    )
+    axes.legend(frameon=False, fontsize=SMALL)
+    return figure
+
+
+def draw_lost_updates(
+    axes: Axes, lost: Sequence[Curve], deferred: Sequence[Curve] = (), *, xlabel: str = "step", title: str = ""
+) -> None:
+    """Draw shares of updates that left their weight as it was, in percent: what is lost apart from what is deferred.
+
+    Under nearest rounding such an update is gone: thick lines above a shade. Kahan summation adds it later, and
+    stochastic rounding makes up for it by larger steps of others: thin lines. Values of a curve are shares (seeds,
+    steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
+
+    Raises ValueError without curves, and for values that are no shares.
+    """
+    if not lost and not deferred:
+        raise ValueError("draw_lost_updates takes lists of curves, got none.")
+    for curves, word, width in ((lost, "lost", 1.8), (deferred, "deferred", 1.0)):
+        for curve in curves:
+            values = smoothed(curve, log=False)
+            if ((values < 0) | (values > 1)).any():
+                raise ValueError(f"Shares lie from 0 to 1; those of {curve.label!r} do not.")
+            percent, style = 100 * values.mean(axis=0), STYLES[curve.style % len(STYLES)]
+            axes.plot(
+                curve.x, percent, label=f"{plain(curve.label)}: {word}", color=style.color, linestyle=style.dashes,
+                linewidth=width, marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
+                markevery=max(1, len(percent) // 8),
+            )  # fmt: skip
+            if word == "lost":
+                axes.fill_between(curve.x, percent, color=style.color, alpha=SHADE, linewidth=0)
+    axes.set_ylim(-2, 102)
+    label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain(title))
+
+
+def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
+    """Counts of updates that changed nothing as shares of all; NaN where there was none."""
+    counts = np.asarray(total, np.float64)
+    return np.divide(unchanged, counts, out=np.full(counts.shape, np.nan), where=counts > 0)

@@ -1,0 +1,77 @@
+"""What accuracy costs: points with their names, and the front of those that nothing beats."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.plots.curves import logarithmic, plain
+from simfloat.plots.figure import label_axes
+from simfloat.plots.labels import draw_labels
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLOR, FRONT = "#0072b2", "#999999"
+
+
+class Point(NamedTuple):
+    """A point: its label, what it costs, and its values (seeds,), or a single one."""
+
+    label: str
+    cost: float
+    values: ArrayLike
+
+
+def draw_trade_off(
+    axes: Axes,
+    points: Sequence[Point],
+    *,
+    higher_is_better: bool = True,
+    log: bool = False,
+    xlabel: str = "bytes per weight",
+    ylabel: str = "accuracy",
+    title: str = "",
+) -> None:
+    """Draw points of accuracy against memory, or of any value against any cost, each with its label beside it.
+
+    A point stands at the mean of its values, with a line from the least to the greatest. Points that no other one beats
+    in both are filled and joined by a line of steps; the rest are hollow. With `log` the costs have a logarithmic axis.
+
+    Raises ValueError without points, and for numbers that are not finite.
+    """
+    if not points:
+        raise ValueError("draw_trade_off takes a list of points, got none.")
+    costs = np.array([point.cost for point in points], np.float64)
+    values = [np.atleast_1d(np.asarray(point.values, np.float64)) for point in points]
+    for point, cost, each in zip(points, costs, values, strict=True):
+        if not np.isfinite(cost) or not each.size or not np.isfinite(each).all():
+            raise ValueError(f"Costs and values must be finite numbers; those of {point.label!r} are not.")
+    means = np.array([each.mean() for each in values])
+    best = unbeaten(costs, means if higher_is_better else -means)
+    _draw_front(axes, costs[best], means[best])
+    for cost, mean, each, filled in zip(costs, means, values, best, strict=True):
+        axes.plot([cost, cost], [each.min(), each.max()], color=COLOR, linewidth=0.8)
+        face, level = (COLOR, 4) if filled else ("white", 3)
+        axes.plot(cost, mean, "o", color=COLOR, markersize=4.5, markerfacecolor=face, zorder=level)
+    axes.margins(0.22, 0.12)  # room for labels
+    if log:
+        logarithmic(axes, "x")
+    label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
+    draw_labels(axes, costs, means, [plain(point.label) for point in points])
+
+
+def unbeaten(costs: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which points no other one beats: none costs as little and is worth as much, and is better in one of the two."""
+    cheaper, better = costs[:, None] <= costs, values[:, None] >= values
+    strictly = (costs[:, None] < costs) | (values[:, None] > values)
+    beaten = np.any(cheaper & better & strictly, axis=0)
+    return np.logical_not(beaten)
+
+
+def _draw_front(axes: Axes, costs: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    order = np.argsort(costs)
+    axes.step(costs[order], values[order], where="post", color=FRONT, linewidth=0.8, zorder=1)
