@@ -8,13 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
+from experiments.given_policy import CLOSE, against_fp32
 from experiments.statistics import final, select, spread
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
 from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
-
-#: Close to fp32: the loss at most a tenth above.
-CLOSE = 1.1
 
 #: What keeps the bits that nearest rounding of the update loses.
 REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
@@ -23,8 +21,8 @@ REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
 def findings(results: list[Result]) -> list[Finding]:
     """One finding for each claim that the results speak to."""
     training = select(results, kind="training")
-    if given := select(training, variant="given"):
-        return [_against_fp32(training, problem, given[0]["label"]) for problem in COMPARED]
+    if given := against_fp32(training, COMPARED):
+        return given
     return [
         *(claim(training) for claim in CLAIMS),
         _theorem_1(select(results, kind="theorem-1")),
@@ -183,17 +181,6 @@ def _theorem_2(results: list[Result]) -> Finding:
         "mean of |w - w*|^2 / bound < 1 at every t",
         f"at most {ratios.mean(axis=0).max():.2g}; "
         f"|w - w*|^2 ends at {np.mean([squares(result)[-1] for result in results]):.1e}",
-        test.text,
-        test.verdict,
-    )
-
-
-def _against_fp32(results: list[Result], problem: str, label: str) -> Finding:
-    test = ratio_test(final(results, problem, "given"), final(results, problem, "fp32"), below=CLOSE)
-    return Finding(
-        f"{problem}: {label} comes close to fp32",
-        f"loss / fp32 loss < {CLOSE}",
-        spread(_ratios(results, problem, "given"), 3),
         test.text,
         test.verdict,
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
+from experiments.digits import digits_problem
 from experiments.problem import Problem
 from experiments.training import Problems
 
@@ -82,20 +83,11 @@ def diabetes(seed: int, tiny: bool) -> Problem:
 
 def digits(seed: int, tiny: bool) -> Problem:
     """Classification of 1797 images of digits, 8 x 8; a quarter is held out."""
-    x, y = datasets.digits()
-    x = x.astype(np.float32)
-    order = np.random.default_rng(0).permutation(len(x))
-    train, test = order[: 3 * len(x) // 4], order[3 * len(x) // 4 :]
-    return Problem(
-        x=x[train],
-        y=y[train],
-        model=lambda: sf.nn.MLP([64, 32, 10], rng=seed),
-        loss=sf.nn.cross_entropy,
-        optimizer=partial(sf.optim.SGD, lr=0.02),
+    return digits_problem(
+        lambda: sf.nn.MLP([64, 32, 10], rng=seed),
+        partial(sf.optim.SGD, lr=0.02),
         batch=32,
         steps=20 if tiny else 500,
-        test=(x[test], y[test]),
-        measures=lambda model, output, y: {"accuracy": float(np.mean(output.argmax(axis=1) == y))},
     )
 
 
