@@ -8,13 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from experiments.curves import curves
 from experiments.experiment import Drawing, Options, Result
 from experiments.statistics import select
 from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
 from experiments.update_cancellation.theorem2 import bound
-from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.plots import FULL_WIDTH, SMALL, add_legend, draw_curves, new_figure, save_figure
 
 TRAINING, THEOREMS = "update-cancellation.png", "theorems.png"
 
@@ -51,9 +52,9 @@ def draw_training(results: list[Result], path: Path) -> None:
         runs = select(results, problem=problem)
         above, below = axes[0][column], axes[1][column]
         # Five records are 10 % of a run: the smoothing of the paper's figure.
-        draw_curves(above, curves(runs, "loss", smooth=5), ylabel=loss, title=title, log=True)
+        draw_curves(above, curves(runs, "loss", STYLES, smooth=5), ylabel=loss, title=title, log=True)
         share = "" if column else "share of weights\nunchanged by a step"
-        draw_curves(below, curves(runs, "unchanged", smooth=5), xlabel="iteration", ylabel=share)
+        draw_curves(below, curves(runs, "unchanged", STYLES, smooth=5), xlabel="iteration", ylabel=share)
         below.set_ylim(-0.03, 1.03)
     add_legend(figure, axes[0][0], columns=3, caption=CAPTION, height=0.35)
     save_figure(figure, path)
@@ -65,10 +66,10 @@ def draw_theorems(results: list[Result], path: Path) -> None:
     axes: Any = {"xlabel": "iteration", "ylabel": "|w - w*|", "log": True}
     second = select(results, variant="theorem-2")
     first = [result for result in results if result["variant"] != "theorem-2"]
-    draw_curves(left, curves(first, "distance"), title="Theorem 1: nearest updates", **axes)
+    draw_curves(left, curves(first, "distance", STYLES), title="Theorem 1: nearest updates", **axes)
     radius = float(np.mean([safe_radius_of(result) for result in first]))
     left.axhline(radius, color="black", linestyle=":", linewidth=1, label="safe radius of theorem 1")
-    draw_curves(right, curves(second, "distance"), title="Theorem 2: exact updates", **axes)
+    draw_curves(right, curves(second, "distance", STYLES), title="Theorem 2: exact updates", **axes)
     limit = np.sqrt(np.mean([bound(result) for result in second], axis=0))
     right.plot(second[0]["iteration"], limit, color="black", linestyle="--", linewidth=1, label="bound of theorem 2")
     for side, empty in ((left, "upper right"), (right, "lower left")):
@@ -80,13 +81,3 @@ def safe_radius_of(result: Result) -> float:
     """The safe radius of a run on the noise-free problem."""
     data = synthetic_data(result["seed"], noise=0.0)
     return safe_radius(ALPHA, largest_input(data.x), float(np.abs(data.optimum).min()))
-
-
-def curves(results: list[Result], key: str, smooth: int = 1) -> list[Curve]:
-    """A curve for each variant, with a row of values for each seed; the experiment's own keep their styles."""
-    found = []
-    for variant in dict.fromkeys(result["variant"] for result in results):
-        runs = select(results, variant=variant)
-        values = np.array([run[key] for run in runs], np.float64)
-        found.append(Curve(runs[0]["label"], np.array(runs[0]["iteration"]), values, STYLES.get(variant, 2), smooth))
-    return found
