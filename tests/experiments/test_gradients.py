@@ -15,12 +15,11 @@ def test_gradients_of_activations_and_of_parameters_are_told_apart_and_counted_o
         output = model(np.eye(3))
         (output * output).sum().backward()
     found = gradient_histograms(recorder, names)
-    # A bias is added at either layer, which hands on the gradient of 3 x 4 and 3 x 2 numbers; the head's products give
-    # that of its input, 3 x 4, and the ReLU before it has no path of a layer.
-    assert sum(found["activations"].values()) == 3 * 4 + 3 * 2 + 3 * 4
+    # Results of the two biases' sums, of the head's product, which is that of its input, and of the ReLU.
+    assert sum(found["activations"].values()) == 3 * 4 + 3 * 2 + 3 * 4 + 3 * 4
     assert sum(found["parameters"].values()) == sum(parameter.size for parameter in model.parameters())
     exponents = as_histogram(json.loads(json.dumps(found["parameters"])))
     gradients = np.concatenate([parameter.grad.ravel() for parameter in model.parameters()])
     want = np.frexp(np.abs(gradients[gradients != 0]))[1] - 1
-    assert {e: n for e, n in exponents.items() if e != "zero"} == dict(zip(*np.unique(want, return_counts=True), strict=True))
-    assert exponents["zero"] == np.sum(gradients == 0)
+    counts = dict(zip(*np.unique(want, return_counts=True), strict=True))
+    assert exponents == {**counts, "zero": np.sum(gradients == 0)}
