@@ -22,7 +22,7 @@ MARKER, LOCK = "made-by-simfloat.txt", "lock"
 NOTE = "Finished jobs, which the same command does not compute again. Without a running command this can be removed.\n"
 
 #: The names of our files: a job by the digest of all that its result depends on, and files that are being written.
-OURS = re.compile(r"[0-9a-f]{64}\.json|.+\.part")
+OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 
 
 class Workspace:
@@ -124,7 +124,7 @@ class Workspace:
 
 def write_file(path: Path, write: Callable[[Path], Any], temporary_folder: Path) -> None:
     """Let `write` make a file in a folder of the same disk, then put it in its place."""
-    temporary = temporary_folder / f"{path.name}.part"
+    temporary = temporary_folder / f"part.{path.name}"  # the suffix says what is written
     try:
         write(temporary)
         os.replace(temporary, path)
