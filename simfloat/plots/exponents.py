@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simfloat.formats.names import FormatLike, as_format
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
 from simfloat.plots.ranges import draw_ranges
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.kept import Histogram, Span, span
+from simfloat.telemetry.kept import Histogram, Span, histogram_of, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -82,7 +83,7 @@ def exponents(
 
 def draw_exponents(
     axes: Axes,
-    histogram: Histogram,
+    histogram: Histogram | ArrayLike,
     *,
     format: FormatLike | None = None,
     scale: float = 1.0,
@@ -90,7 +91,7 @@ def draw_exponents(
     title: str = "",
     name: str = "value",
 ) -> None:
-    """Draw a histogram of exponents, as `Recorder.histogram` gives it, in percent of all values, zeros apart.
+    """Draw the exponents of an array, or a histogram as `Recorder.histogram` gives it, in percent, zeros apart.
 
     A bar over [e, e + 1) holds the values from 2^e up to 2^(e + 1); over wide ranges it holds two such binades or more.
 
@@ -102,18 +103,19 @@ def draw_exponents(
 
     Raises ValueError for an empty histogram, a scale that is no power of two, and a scale without a format.
     """
+    counts = histogram if isinstance(histogram, Mapping) else histogram_of(histogram)
     k, known = _power_of_two(scale), None if format is None else as_format(format)
     if known is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
-    total = sum(histogram.values())
+    total = sum(counts.values())
     if not total:
         raise ValueError("The histogram is empty: no result was counted that is finite.")
-    bars, binades = _bars(histogram, total), None if known is None else span(known)
+    bars, binades = _bars(counts, total), None if known is None else span(known)
     first, last = _limits(bars, binades, k)
     zero_width = max(1.0, (last - first) / 28)
     zero = first - 2 * zero_width
     _draw_bars(axes, bars, binades, k)
-    zeros = 100 * histogram.get("zero", 0) / total
+    zeros = 100 * counts.get("zero", 0) / total
     axes.bar(zero, zeros, zero_width, color="#444444")
     axes.set_xlim(zero - zero_width, last)
     if log:
@@ -124,7 +126,7 @@ def draw_exponents(
     label_axes(axes, xlabel=f"$\\log_2$|{name}|", ylabel=f"{name}s (%)", title=plain(title))
     _name_exponents(axes, zero, first, last)
     if known is not None:
-        draw_ranges(axes, known, k, histogram, (first, last))
+        draw_ranges(axes, known, k, counts, (first, last))
 
 
 def _power_of_two(scale: float) -> int:

@@ -17,6 +17,9 @@ SMALL, NORMAL = 7, 8
 #: Two columns of a paper, in inches, and one.
 FULL_WIDTH, COLUMN_WIDTH = 7.0, 3.3
 
+#: What stays free at the edges of a figure, in inches.
+MARGIN = 0.04
+
 #: Kinds of files that figures are written to, and what is left out of them: when they were made.
 METADATA: dict[str, dict[str, None]] = {".png": {}, ".pdf": {"CreationDate": None}, ".svg": {"Date": None}}
 
@@ -50,6 +53,17 @@ def add_legend(figure: Figure, axes: Any, columns: int, caption: str = "", heigh
         fontsize=NORMAL, handlelength=3,
     )  # fmt: skip
     figure.text(0.5, 0.06 / inches, caption, ha="center", va="bottom", fontsize=SMALL)
+
+
+def fit_figure(figure: Figure) -> None:
+    """Move the margins so that names, titles and colour bars at the sides stay within the figure."""
+    for _ in range(2):  # axes that shrink give names more room
+        box, (width, height), now = figure.get_tightbbox(), figure.get_size_inches(), figure.subplotpars
+        figure.subplots_adjust(
+            left=now.left + max(0, MARGIN - box.x0) / width, right=now.right - max(0, box.x1 - width + MARGIN) / width,
+            bottom=now.bottom + max(0, MARGIN - box.y0) / height,
+            top=now.top - max(0, box.y1 - height + MARGIN) / height,
+        )  # fmt: skip
 
 
 def label_axes(axes: Axes, *, xlabel: str, ylabel: str, title: str) -> None:

@@ -6,6 +6,9 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
+import numpy as np
+from numpy.typing import ArrayLike
+
 from simfloat.formats.format import Format
 
 Histogram = Mapping[int | str, int]
@@ -42,6 +45,16 @@ def span(format: Format) -> Span:
         math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
     )
     return Span(lowest, normal, largest)
+
+
+def histogram_of(values: ArrayLike) -> dict[int | str, int]:
+    """The histogram of an array, as a recorder's: finite nonzero values by floor(log2|value|), zeros under "zero"."""
+    numbers = np.asarray(values, np.float64)
+    numbers = numbers[np.isfinite(numbers)]
+    exponents = np.frexp(numbers[numbers != 0])[1] - 1
+    found, occurrences = np.unique(exponents, return_counts=True)
+    counts = dict(zip(found.tolist(), occurrences.tolist(), strict=True))
+    return counts | {"zero": int(np.count_nonzero(numbers == 0))}
 
 
 def kept(histogram: Histogram, binades: Span) -> Kept:

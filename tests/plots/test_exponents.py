@@ -137,3 +137,12 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
 def test_what_cannot_be_drawn_is_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)
+
+
+def test_an_array_is_drawn_as_its_histogram(rng):
+    values = np.concatenate((rng.standard_normal(500) * 2.0**-20, [0.0, -0.0, np.nan, np.inf, 5e-324, -1.7e308]))
+    exponents = [e for e in np.floor(np.log2(np.abs(values[np.isfinite(values) & (values != 0)]))).astype(int).tolist()]
+    histogram = {e: exponents.count(e) for e in exponents} | {"zero": 2}
+    assert bars(drawn(values.reshape(2, -1))) == bars(drawn(histogram))
+    with pytest.raises(ValueError, match="The histogram is empty"):
+        drawn([np.nan])
