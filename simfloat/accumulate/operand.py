@@ -40,7 +40,7 @@ def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool
             return Taken(known_of(elements, format), blocks.whole, blocks)
         rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
         return Taken(known_of(rounded, format), scale or 1.0)
-    if observer is None and cast.takes_all(x.dtype):
+    if observer is None and (options.settled[side] or cast.takes_all(x.dtype)):
         return Taken(known_of(x, format))
     if not looks:
         rounded, _ = cast.apply(x, drawn, observer, name or "")

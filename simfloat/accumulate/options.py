@@ -39,6 +39,7 @@ class Options(NamedTuple):
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
     histories: Histories = (None, None)
+    settled: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
 
     @property
     def has_scales(self) -> bool:

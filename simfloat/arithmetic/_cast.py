@@ -80,6 +80,10 @@ class Cast:
         """Whether it leaves every number as it is that an array of this type, float32 or float64, can hold."""
         return self.scale is None and self._takes_all[dtype == FLOAT32]
 
+    def leaves(self, format: Format) -> bool:
+        """Whether it leaves every number of the format as it is, for certain."""
+        return self.format == format and self.scale is None and not self.rounding.saturates
+
     @cached_property
     def _takes_all(self) -> tuple[bool, bool]:
         """Of float64 and of float32 arrays."""

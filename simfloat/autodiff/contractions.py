@@ -27,7 +27,7 @@ def matmul(a: Operand, b: Operand) -> Made:
     x = a.numbers if a.ndim > 1 else a.numbers[np.newaxis]
     y = b.numbers if b.ndim > 1 else b.numbers[:, np.newaxis]
     arithmetic = started.forward
-    product = arithmetic.matmul(x, y, a_input, b_input)
+    product = arithmetic.matmul(x, y, started.input_now(0), started.input_now(1))
     full, a_shape, b_shape = product.shape, a.shape, b.shape
 
     def by_a(u: Arithmetic, g: NDArray) -> NDArray:
@@ -55,7 +55,7 @@ def linear(x: Operand, weight: Operand, part: slice | None = None) -> Made:
     shape = x.shape
     rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), weight.numbers if part is None else weight.numbers[part]
     arithmetic = started.forward
-    product = arithmetic.matmul(rows, w.T, x_input, w_input)
+    product = arithmetic.matmul(rows, w.T, x_input, started.input_now(1))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return u.matmul(g.reshape(product.shape), w, g_input, w_input).reshape(shape)

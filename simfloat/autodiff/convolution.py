@@ -41,7 +41,7 @@ def conv2d(
     started = begin("conv2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
-    result = arithmetic.conv2d(images, kernels, geometry, x_input, w_input)
+    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return u.conv2d(g, turned(kernels, groups), back, g_input, w_input)
@@ -73,7 +73,7 @@ def conv_transpose2d(
     started = begin("conv_transpose2d", x, weight)
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
-    result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, w_input)
+    result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, started.input_now(1))
 
     def by_input(u: Arithmetic, g: NDArray) -> NDArray:
         return u.conv2d(g, kernels, geometry, g_input, w_input)

@@ -56,6 +56,11 @@ class Parameter(Owned, Tensor):
             self._replace(np.array(as_operand(value, "data")))
         self.format = self._drawn = None
 
+    @property
+    def held_format(self) -> Format | None:
+        """What its numbers were rounded to, unless others may have written to them since."""
+        return None if self._is_lent else self.format
+
     def store(self, value: NDArray, format: Format) -> None:
         """Take numbers of `format` as the new value."""
         self._replace(value)

@@ -43,6 +43,10 @@ class Started(NamedTuple):
         """How an operand of a contraction is rounded."""
         return self.place.input(self.paths[number])
 
+    def input_now(self, number: int) -> Input:
+        """The same in the forward pass, when it is known what a parameter holds; backward, others may have written."""
+        return self.place.input(self.paths[number], self.operands[number].held_format)
+
 
 def begin(operation: str, *operands: Variable) -> Started:
     """The start of an operation on these operands, whose parameters are brought into their format first."""

@@ -118,6 +118,11 @@ class Variable:
         return self.format or (FP32 if self.numbers.dtype == np.float32 else FP64)
 
     @property
+    def held_format(self) -> Format | None:
+        """A format that all its numbers are of, whoever has written to their array; None if that is not known."""
+        return None
+
+    @property
     def grad(self) -> NDArray[np.floating] | None:
         """The gradient, an array of the data's shape; None before `backward`.
 

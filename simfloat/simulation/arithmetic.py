@@ -30,6 +30,7 @@ class Input(NamedTuple):
 
     cast: Cast
     operation: str  # cast_input, cast_weight or cast_gradient
+    is_settled: bool = False  # whether the cast is known to leave its numbers as they are
 
 
 class Arithmetic(NamedTuple):
@@ -119,7 +120,8 @@ class Arithmetic(NamedTuple):
         if inputs is None:
             return Options(None, by, self.target)
         x, y = inputs
-        return Options((x.cast, y.cast), by, self.target, (x.operation, y.operation), self.histories)
+        operations, settled = (x.operation, y.operation), (x.is_settled, y.is_settled)
+        return Options((x.cast, y.cast), by, self.target, operations, self.histories, settled)
 
     def _summed(self, sums: Callable[[], NDArray]) -> NDArray:
         try:

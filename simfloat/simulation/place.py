@@ -52,7 +52,7 @@ class Place:
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
-        self._inputs: dict[str | None, Input] = {}
+        self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
 
     @cached_property
@@ -132,17 +132,22 @@ class Place:
             self.recipes[path] = _recipe(self._in_force.policy, path, self.operations)
         return self.recipes[path]
 
-    def input(self, parameter: str | None = None) -> Input:
-        """How an operand of a contraction is rounded: data, an activation, or the parameter at this path."""
-        found = self._inputs.get(parameter)
+    def input(self, parameter: str | None = None, held: Format | None = None) -> Input:
+        """How an operand of a contraction is rounded: data, an activation, or the parameter at this path.
+
+        `held` is a format that all its numbers are known to be of.
+        """
+        found = self._inputs.get((parameter, held))
         if found is None:
-            found = self._inputs[parameter] = self._new_input(parameter)
+            found = self._inputs[parameter, held] = self._new_input(parameter, held)
         return found
 
-    def _new_input(self, parameter: str | None) -> Input:
+    def _new_input(self, parameter: str | None, held: Format | None) -> Input:
         if parameter is None:
-            return Input(as_cast(self.recipe.compute), "cast_input")
-        return Input(as_cast(self.recipe_of(parameter).compute_weights), "cast_weight")
+            cast, operation = as_cast(self.recipe.compute), "cast_input"
+        else:
+            cast, operation = as_cast(self.recipe_of(parameter).compute_weights), "cast_weight"
+        return Input(cast, operation, held is not None and cast.leaves(held))
 
     @cached_property
     def gradient(self) -> Input:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.autodiff import linear
 from tests.bits import assert_bits
 
 BF16 = sf.policies["bf16-standard"]
@@ -64,6 +65,26 @@ def test_the_first_operation_that_uses_it_sees_it_rounded(operation, activations
             assert_bits(result.data, results[-1].data)
             assert result.format == results[-1].format
             assert_bits(w.grad, fresh.grad)
+
+
+SATURATING = sf.cast(sf.BF16, sf.nearest_even.saturating())
+
+
+@pytest.mark.parametrize("cast", [sf.cast(sf.BF16), SATURATING, sf.cast(sf.E4M3), sf.cast(sf.FP32)], ids=str)
+@pytest.mark.parametrize("transposed", [False, True])
+def test_as_an_operand_of_a_product_it_is_rounded_whatever_is_known_of_it(transposed, cast):
+    policy = sf.Policy(compute=sf.BF16, weights=sf.BF16, activations=sf.FP32).override("w", compute=cast)
+    x = sf.round([[-2.0, 0.5], [0.3, 1.7]], sf.BF16)
+    values = np.array([[0.1, np.inf], [-0.0, 500.0]])
+    w = sf.Parameter(values)
+    w.name = "w"
+    with sf.simulate(policy):
+        for step in range(4):  # as it was given, twice as it is known, as it was written to
+            stored = sf.round(w.numbers, sf.BF16)
+            right, got = (stored.T, linear(x, w)) if transposed else (stored, sf.Tensor(x) @ w)
+            assert_bits(got.data, sf.matmul(x, right, inputs=(sf.BF16, cast), accumulate=sf.FP32))
+            if step == 2:
+                w.data[0] = values[0] + 0.01
 
 
 def test_an_array_that_was_handed_out_stays_the_one_that_is_used():
