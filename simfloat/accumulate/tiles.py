@@ -11,10 +11,13 @@ from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
+from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
+
+#: Elements up to which memory for sums is kept for the next ones.
+KEPT = 1 << 20
 
 #: From so many reads on it is worth copying an array to where a line of the cache begins.
 OFTEN = 32
@@ -39,7 +42,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     flips = swap != turned  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = zeros((count, rows, columns), engine.carrier)
+    sums = _zeros((count, rows, columns), engine.carrier)
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
         sums[:] = addend.transpose(0, 2, 1) if flips else addend
@@ -65,10 +68,20 @@ def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:
     engine, a, b, draw, _, _, finite, _ = work
     if swap:
         a, b, m, n = b.T, a.T, n, m
-    sums = zeros((m, n), engine.carrier)
+    sums = _zeros((m, n), engine.carrier)
     region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
     engine.run(_in_carrier(a, engine.carrier, finite), _in_carrier(b, engine.carrier, finite, m), sums, region)
     return (sums.T if swap else sums).reshape(-1)
+
+
+def _zeros(shape: tuple[int, ...], carrier: FloatType) -> NDArray:
+    """What sums start from, which lives until they are rounded: many share memory that is at hand."""
+    size = math.prod(shape)
+    if not FEW <= size <= KEPT:
+        return zeros(shape, carrier)
+    sums = scratch("sums", size, carrier).reshape(shape)
+    sums.fill(0)
+    return sums
 
 
 def _as_rows(x: NDArray) -> NDArray:

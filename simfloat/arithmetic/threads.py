@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.arrays import empty
+
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
 
@@ -75,5 +77,5 @@ def scratch(name: str, size: int, dtype: type) -> NDArray:
     buffers: dict[Any, NDArray] = _scratch.__dict__
     buffer = buffers.get((name, dtype))
     if buffer is None or buffer.size < size:
-        buffer = buffers[name, dtype] = np.empty(size, dtype)
+        buffer = buffers[name, dtype] = empty((size,), dtype)
     return buffer[:size]

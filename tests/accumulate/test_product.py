@@ -1,5 +1,7 @@
 """Products: shapes, dtypes, rounding of operands and results, layouts and threads."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,22 @@ def test_rows_of_a_batch_and_threads_give_the_same_bits(accumulate, rng, monkeyp
         sf.set_threads(count_before)
     for result in results:
         assert_bits(result, results[0])
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.FP16], ids=str)
+@pytest.mark.parametrize("shape", [(130, 2, 140), (200, 2, 100), (3, 100, 2, 60)], ids=str)
+def test_a_result_stays_as_it_is_while_others_are_made(shape, accumulate, rng):
+    """Memory for sums is used again."""
+
+    def product(pair):
+        return sf.matmul(*pair, accumulate=accumulate, output=sf.FP32)
+
+    *rows, k, n = shape
+    pairs = [(rng.integers(-4, 5, (*rows, k)), rng.integers(-4, 5, (k, n))) for _ in range(4)]
+    with ThreadPoolExecutor(2) as pool:
+        results = [product(pair) for pair in pairs] + list(pool.map(product, pairs * 2))
+    for (a, b), result in zip(pairs * 3, results, strict=True):
+        assert (result == np.matmul(a, b)).all()
 
 
 def test_a_narrow_product_numbers_its_elements_like_a_wide_one(rng, monkeypatch):
