@@ -33,6 +33,13 @@ def blocked(size: int, inner: Accumulator | FormatLike, outer: Accumulator | For
     (arXiv 2412.19437, section 3.3.2); with two formats, the chunked sums of Wang et al. (NeurIPS 2018).
 
     Raises ValueError unless `size` is a positive integer, and for exact sums, which have no format.
+
+    Examples:
+        >>> ones = np.ones(8192)
+        >>> sf.dot(ones, ones, accumulate=sf.FP16)
+        array(2048.)
+        >>> sf.dot(ones, ones, accumulate=sf.blocked(64, sf.FP16, sf.FP32))
+        array(8192.)
     """
     if not is_integer(size, 1):
         raise ValueError(f"size must be a positive integer, the products of a run; got {size!r}.")

@@ -40,6 +40,11 @@ def fused(terms: int, fraction_bits: int, output: FormatLike = FP32, *, zero_exp
 
     Raises ValueError for other outputs, terms outside 1 to 1024, fraction_bits outside 1 to 40, or zero_exponent
     outside -800 to 800.
+
+    Examples:
+        >>> four = sf.fused(4, 23)  # four products at a time, cut to 23 bits below the largest
+        >>> sf.dot([2.0**24, 1.0, 1.0, 1.0], np.ones(4), accumulate=four)
+        array(16777216.)
     """
     return Fused(terms, fraction_bits, as_format(output), zero_exponent=zero_exponent)
 

@@ -22,6 +22,13 @@ def kahan(format: FormatLike, rounding: Rounding = nearest_even) -> Kahan:
 
     Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
     FP64 under nearest_even excepted.
+
+    Examples:
+        >>> tenths = np.full(1000, 0.1)
+        >>> sf.sum(tenths, inputs=sf.FP16, accumulate=sf.FP16)
+        array(105.1875)
+        >>> sf.sum(tenths, inputs=sf.FP16, accumulate=sf.kahan(sf.FP16))
+        array(100.)
     """
     return Kahan(as_format(format), rounding=rounding)
 

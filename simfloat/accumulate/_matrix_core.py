@@ -64,6 +64,13 @@ def matrix_core(architecture: AmdArchitecture, inputs: UnitInputs, *, variant: s
       zero and sums toward minus infinity, and rounds to nearest.
 
     Raises ValueError, with a list of what there is, for what the architecture lacks.
+
+    Examples:
+        >>> x = [2.0**-15], [1.0]
+        >>> sf.dot(*x, inputs=sf.FP16, accumulate=sf.matrix_core("cdna2", sf.FP16))  # subnormal operands are flushed
+        array(0.)
+        >>> sf.dot(*x, inputs=sf.FP16, accumulate=sf.matrix_core("cdna3", sf.FP16))
+        array(3.05175781e-05)
     """
     check_architecture("matrix_core", UNITS, architecture)
     pair = as_formats(inputs)

@@ -21,6 +21,11 @@ def pairwise(format: FormatLike, rounding: Rounding = nearest_even) -> Pairwise:
 
     Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
     FP64 under nearest_even excepted.
+
+    Examples:
+        >>> ones = np.ones(8192)
+        >>> sf.sum(ones, accumulate=sf.FP16), sf.sum(ones, accumulate=sf.pairwise(sf.FP16))
+        (array(2048.), array(8192.))
     """
     return Pairwise(as_format(format), rounding=rounding)
 

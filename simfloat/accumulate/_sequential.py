@@ -34,6 +34,12 @@ def sequential(
 
     Raises ValueError for what is no format or no rounding mode, and for formats of more than 50 bits of precision,
     FP64 under nearest_even excepted.
+
+    Examples:
+        >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP16, rounding=sf.toward_zero))
+        array(0.10992432)
+        >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP32, products=sf.FP16))
+        array(0.10995483)
     """
     return Sequential(as_format(format), rounding=rounding, products=None if products is None else as_format(products))
 

@@ -69,6 +69,13 @@ def tensor_core(
     they are added to the sum so far.
 
     Raises ValueError, with a list of what there is, for what the architecture lacks.
+
+    Examples:
+        >>> a, ones = [2.0**14, 2.0**-11, -(2.0**14)], np.ones(3)
+        >>> sf.dot(a, ones, inputs=sf.FP16, accumulate=sf.tensor_core("volta"))
+        array(0.)
+        >>> sf.dot(a, ones, inputs=sf.FP16, accumulate=sf.tensor_core("hopper"))
+        array(0.00048828)
     """
     check_architecture("tensor_core", UNITS, architecture)
     pair = None if inputs is None else as_formats(inputs)

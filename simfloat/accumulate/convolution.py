@@ -56,6 +56,12 @@ def conv2d(
     Stochastic steps number the elements of the result in C order.
 
     Raises ValueError for shapes that do not fit together, for kernels larger than the padded image, and as matmul.
+
+    Examples:
+        >>> image, kernel = np.ones((1, 1, 4, 4)), np.full((1, 1, 3, 3), 0.1)
+        >>> sf.conv2d(image, kernel, inputs=sf.FP16, accumulate=sf.FP16)
+        array([[[[0.90039062, 0.90039062],
+                 [0.90039062, 0.90039062]]]])
     """
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, pair_of("padding", padding, 0), dilation, groups)

@@ -33,6 +33,10 @@ def partial_sums(
     running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`.
 
     Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
+
+    Examples:
+        >>> sf.partial_sums([2046.0, 1.0, 1.0, 1.0], np.ones(4), accumulate=sf.FP16)
+        array([2046., 2047., 2048., 2048.])
     """
     a, b = as_vectors(a, b)
     options = options_of([a, b], inputs, accumulate, output, rounding, stream, observer, "partial_sums")

@@ -59,6 +59,15 @@ def matmul(
     ``accumulate=exact`` without an output, for a `rounding` where the output is the accumulator's format, for an
     `initial` that enlarges the result or holds other numbers, and for scales that are infinite, given twice, or no
     numbers of the accumulator's format.
+
+    Examples:
+        >>> a, b = np.random.default_rng(0).standard_normal((2, 64, 64))
+        >>> hopper = sf.tensor_core("hopper")
+        >>> c = sf.matmul(a, b, inputs=sf.E4M3, accumulate=hopper)
+        >>> d = sf.matmul(a, b, inputs=sf.E4M3, accumulate=hopper, initial=c)  # D = A B + C
+        >>> e = sf.matmul(a, b, inputs=sf.FP16, accumulate=sf.kahan(sf.FP16))
+        >>> e.shape
+        (64, 64)
     """
     x, y, blocks = _taken_apart(a, b, scales)
     x, y = as_operand(x, "a"), as_operand(y, "b")
@@ -89,7 +98,14 @@ def dot(
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
-    """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`."""
+    """The sum of the products of two vectors of equal length; options as in :func:`simfloat.matmul`.
+
+    Examples:
+        >>> sf.dot([1.0, 2.0, 3.0], [4.0, 5.0, 6.0], accumulate=sf.FP16)
+        array(32.)
+        >>> sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP16), sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP32)
+        (array(2048.), array(2049.))
+    """
     x, y, blocks = _taken_apart(a, b, None)
     x, y = as_vectors(x, y)
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
@@ -124,6 +140,10 @@ def sum(
 
     Elements are taken in C order, whatever the memory; an empty sum is +0, or `initial`. Options as in
     :func:`simfloat.matmul`.
+
+    Examples:
+        >>> sf.sum(np.ones((2, 300)), axis=1, accumulate=sf.BF16)
+        array([256., 256.])
     """
     x = as_operand(x)
     if axis is None:

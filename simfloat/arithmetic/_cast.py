@@ -39,12 +39,23 @@ def cast(format: FormatLike, rounding: Rounding = nearest_even, *, scale: Scalin
 
     Raises ValueError for what is no format, no rounding mode or no scaling, and for a scale of a format that float32
     does not hold.
+
+    Examples:
+        >>> stochastic = sf.cast(sf.E5M2, sf.stochastic())
+        >>> clamped = sf.cast(sf.E4M3, sf.nearest_even.saturating())
+        >>> sf.dot([1000.0, 1.0], [1.0, 1.0], inputs=clamped, accumulate=sf.FP32)
+        array(449.)
     """
     return Cast(as_format(format), rounding, scale=scale)
 
 
 def scaled(format: FormatLike, scale: Scaling) -> Cast:
-    """The cast to `format`, to nearest even, of numbers that are scaled first: ``cast(format, scale=scale)``."""
+    """The cast to `format`, to nearest even, of numbers that are scaled first: ``cast(format, scale=scale)``.
+
+    Examples:
+        >>> sf.scaled(sf.E4M3, sf.per_tensor()) == sf.cast(sf.E4M3, scale=sf.per_tensor())
+        True
+    """
     if scale is None:
         raise ValueError("scaled takes a scaling such as simfloat.per_tensor(), got None.")
     return cast(format, scale=scale)

@@ -35,6 +35,12 @@ def round(
 
     Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, and input that float64
     cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
+
+    Examples:
+        >>> sf.round([0.1, 465.0, 1e-9], sf.E4M3)
+        array([0.1015625,       nan, 0.       ])
+        >>> sf.round(0.1, "bf16", sf.toward_positive)
+        array(0.10009766)
     """
     x = as_operand(x)
     return round_array(x, as_target([x], format, rounding, stream, observer, "round"))

@@ -56,6 +56,13 @@ def block(size: int | tuple[int, int], format: FormatLike, *, rule: str | None =
 
     Sources: OCP Microscaling Formats 1.0; TransformerEngine, MXFP8BlockScaling, NVFP4BlockScaling and
     Float8BlockScaling; DeepSeek-V3, arXiv 2412.19437, section 3.3.
+
+    Examples:
+        >>> mx = sf.scaled(sf.E4M3, sf.block(32, sf.E8M0))  # MXFP8
+        >>> nv = sf.scaled(sf.E2M1, sf.block(16, sf.E4M3))  # NVFP4
+        >>> a = np.linspace(-1, 1, 32)
+        >>> float(sf.dot(a, a, inputs=mx, accumulate=sf.FP32)), float(sf.dot(a, a, inputs=nv, accumulate=sf.FP32))
+        (11.421875, 11.597222328186035)
     """
     return Block(size, as_format(format), rule=rule)
 

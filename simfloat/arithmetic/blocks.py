@@ -23,6 +23,13 @@ class BlockScaled:
 
     Unpacks as two, ``elements, scales = block_quantize(...)``, where there is no tensor scale; else ValueError. Codes
     of either come from :func:`simfloat.encode`.
+
+    Examples:
+        >>> x, scales = sf.block_quantize([[100.0, 3.0, 0.01, 7.0]], sf.E2M1, block=2)
+        >>> x
+        array([[6., 0., 0., 6.]])
+        >>> scales
+        array([[16.,  1.]])
     """
 
     elements: NDArray[np.floating]  # numbers of the element format, in the shape of what was quantized
@@ -86,6 +93,13 @@ def block_quantize(
     Raises ValueError for other scale formats, for element formats beyond float32, and for an unknown rule.
 
     Sources: OCP Microscaling Formats 1.0, section 6.3; microxcaling; torchao; TransformerEngine's NVFP4 reference.
+
+    Examples:
+        >>> x, scales = sf.block_quantize([[0.1, 0.2, 100.0, 3.0]], sf.E2M1, block=2)
+        >>> scales
+        array([[ 0.03125, 16.     ]])
+        >>> x * np.repeat(scales, 2, axis=1)
+        array([[9.375e-02, 1.875e-01, 9.600e+01, 0.000e+00]])
     """
     format, scale = as_format(format), as_format(scale)
     check_rounding(rounding)

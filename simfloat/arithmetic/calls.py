@@ -27,6 +27,10 @@ result is float32 if all operands are float32 and the format fits, else float64.
 
 Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
 broadcast, and what :func:`simfloat.round` refuses.
+
+Examples:
+    >>> sf.{name}({operands}, sf.BF16)
+    array({result})
 """
 
 _ACCURACY = {
@@ -85,14 +89,16 @@ class Ternary(Protocol):
         """The function of every triple of elements of `a`, `b` and `c`."""
 
 
-def _named(operation: Operation, function: Function) -> Function:
-    """The function with the name and the meaning of its row."""
+def _named(operation: Operation, function: Function, example: str) -> Function:
+    """The function with the name and the meaning of its row, and an example: operands, an arrow and their result."""
     function.__name__ = function.__qualname__ = operation.name
-    function.__doc__ = operation.meaning + _RULES.format(accuracy=_ACCURACY[operation.accuracy])
+    operands, result = example.split(" -> ")
+    rules = _RULES.format(accuracy=_ACCURACY[operation.accuracy], name=operation.name, operands=operands, result=result)
+    function.__doc__ = operation.meaning + rules
     return function
 
 
-def unary(name: str) -> Unary:
+def unary(name: str, example: str) -> Unary:
     """The operation of one operand of that name."""
     operation = OPERATIONS[name]
 
@@ -106,10 +112,10 @@ def unary(name: str) -> Unary:
     ) -> Result:
         return operate(operation, (x,), format, rounding, stream, observer)
 
-    return _named(operation, function)
+    return _named(operation, function, example)
 
 
-def binary(name: str) -> Binary:
+def binary(name: str, example: str) -> Binary:
     """The operation of two operands of that name."""
     operation = OPERATIONS[name]
 
@@ -124,10 +130,10 @@ def binary(name: str) -> Binary:
     ) -> Result:
         return operate(operation, (a, b), format, rounding, stream, observer)
 
-    return _named(operation, function)
+    return _named(operation, function, example)
 
 
-def ternary(name: str) -> Ternary:
+def ternary(name: str, example: str) -> Ternary:
     """The operation of three operands of that name."""
     operation = OPERATIONS[name]
 
@@ -143,4 +149,4 @@ def ternary(name: str) -> Ternary:
     ) -> Result:
         return operate(operation, (a, b, c), format, rounding, stream, observer)
 
-    return _named(operation, function)
+    return _named(operation, function, example)

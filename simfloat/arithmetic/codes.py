@@ -18,6 +18,10 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     NaN encodes as the positive quiet NaN, -0 as 0 where there is no -0.
 
     Raises ValueError naming the first element (in C order) that is not in the format, and its index.
+
+    Examples:
+        >>> sf.encode([1.0, -2.0, 448.0], sf.E4M3)
+        array([ 56, 192, 126], dtype=uint8)
     """
     format = as_format(format)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
@@ -44,6 +48,10 @@ def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
 
     One number gives a str, an array an array of them. :func:`decode` reads them back; NaN and -0, and what is refused,
     are as in :func:`encode`.
+
+    Examples:
+        >>> sf.to_hex(1.0, sf.FP16), sf.to_hex(-0.0, sf.BF16)
+        ('3c00', '8000')
     """
     format = as_format(format)
     codes = encode(x, format)
@@ -56,6 +64,12 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     Codes are integers, or hexadecimal texts: ``"3c00"``, ``"0x3C00"``, with underscores between digits if you like.
 
     Raises ValueError for what is no code below 2^format.bits.
+
+    Examples:
+        >>> sf.decode([0x00, 0x7E, 0xFF], sf.E4M3)
+        array([  0., 448.,  nan], dtype=float32)
+        >>> sf.decode("3c00", sf.FP16)
+        array(1., dtype=float32)
     """
     format = as_format(format)
     check_not_masked(codes, "codes")

@@ -26,6 +26,10 @@ def hadamard(size: int = 16) -> Hadamard:
     Raises ValueError for a size other than 4, 16 and 64.
 
     Sources: Pretraining Large Language Models with NVFP4, arXiv 2509.25149; TransformerEngine, NVFP4BlockScaling.
+
+    Examples:
+        >>> sf.policies["nvfp4"].rotation
+        hadamard(16)
     """
     return Hadamard(size)
 

@@ -27,6 +27,11 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
 
     The first line is a comment with the format and the shape. Raises ValueError for what is not a number of the
     format, as :func:`simfloat.encode` does, before the file is touched.
+
+    Examples:
+        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
+        >>> (folder / "weights.hex").read_text().split()
+        ['//', 'BF16:', 'words', 'of', '16', 'bits,', 'in', 'C', 'order', 'of', 'shape', '(3,)', '3f80', 'c000', '3f00']
     """
     format = as_format(format)
     codes = encode(x, format)
@@ -43,6 +48,11 @@ def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floati
 
     Raises ValueError naming file and line for a word that is no code of the format, one with x or z digits among them,
     for an address that is written twice, and for an address between others that has no word.
+
+    Examples:
+        >>> sf.writememh(folder / "weights.hex", [1.0, -2.0, 0.5], sf.BF16)
+        >>> sf.readmemh(folder / "weights.hex", sf.BF16)
+        array([ 1. , -2. ,  0.5], dtype=float32)
     """
     format, path = as_format(format), Path(path)
     text = path.read_bytes().decode("utf-8-sig", errors="replace")  # comments may be in any encoding

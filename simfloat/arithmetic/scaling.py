@@ -51,6 +51,12 @@ def per_tensor() -> PerTensor:
     amax is then zero, infinite or NaN, s is 1: zeros stay zeros, and a saturating cast makes infinities +-max.
 
     Source: TransformerEngine, Float8CurrentScaling.
+
+    Examples:
+        >>> sf.dot([1e-9, 2e-9], [1.0, 1.0], inputs=sf.E4M3, accumulate=sf.FP32)
+        array(0.)
+        >>> sf.dot([1e-9, 2e-9], [1.0, 1.0], inputs=sf.scaled(sf.E4M3, sf.per_tensor()), accumulate=sf.FP32)
+        array(3.00000003e-09)
     """
     return PerTensor()
 
@@ -80,6 +86,12 @@ def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
     `history` is a positive integer and `margin` an integer from -64 to 64.
 
     Source: TransformerEngine, DelayedScaling.
+
+    Examples:
+        >>> sf.scaled(sf.E4M3, sf.delayed(history=16))
+        cast(Format(4, 3, special='fn', name='E4M3'), scale=delayed(history=16))
+        >>> sf.policies["fp8-delayed"].compute == sf.scaled(sf.E4M3, sf.delayed())
+        True
     """
     return Delayed(history, margin)
 

@@ -17,6 +17,10 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     At a power of two it is the spacing above. Below the smallest normal number, at 0 too, it is `smallest_subnormal`;
     above the largest number it goes on as if the exponent had no bound. NaN for infinities and NaN. An array of x's
     shape, float32 if x is float32 and the format fits, else float64.
+
+    Examples:
+        >>> sf.ulp([1.0, 1000.0, 0.0], sf.FP16)
+        array([9.76562500e-04, 5.00000000e-01, 5.96046448e-08])
     """
     format = as_format(format)
     x = as_operand(x)
@@ -36,6 +40,12 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     unsigned format zero again. From the smallest negative number up comes -0, where there is one.
 
     Raises ValueError naming the first x that is not a number of the format, and its index.
+
+    Examples:
+        >>> sf.nextafter(1.0, 2.0, sf.BF16)
+        array(1.0078125)
+        >>> sf.nextafter(448.0, np.inf, sf.E4M3)
+        array(448.)
     """
     format = as_format(format)
     x, y = as_operand(x), as_operand(y, "y")

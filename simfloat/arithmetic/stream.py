@@ -26,6 +26,16 @@ class BitStream:
     bits (Philox4x32-10 with the seed as key). Results therefore do not depend on threads, blocks or memory layout,
     and two streams in the same `state` give the same bits. A draw is the upper bits of a word of its own; draws of at
     most 8 bits are those of bytes, four of which share a word.
+
+    Examples:
+        >>> stream = sf.BitStream(seed=0)
+        >>> sf.round([0.3, 0.3, 0.3], sf.E2M1, sf.stochastic(), stream=stream)
+        array([0. , 0.5, 0.5])
+        >>> state = stream.state
+        >>> sf.round([0.3, 0.3, 0.3], sf.E2M1, sf.stochastic(), stream=stream)
+        array([0.5, 0.5, 0. ])
+        >>> sf.round([0.3, 0.3, 0.3], sf.E2M1, sf.stochastic(), stream=sf.BitStream.from_state(state))
+        array([0.5, 0.5, 0. ])
     """
 
     def __init__(self, seed: int) -> None:
@@ -64,6 +74,10 @@ class GivenBits:
 
     Raises ValueError for what is no array of integers from 0 below 2^32; where it is used, for a draw of 2^bits or
     more, for fewer draws than there are elements, and for sums whose steps draw too.
+
+    Examples:
+        >>> sf.round([0.3, 0.3], sf.E2M1, sf.stochastic(bits=3), stream=sf.GivenBits([0, 7]))
+        array([0. , 0.5])
     """
 
     def __init__(self, integers: ArrayLike) -> None:

@@ -27,7 +27,13 @@ _scratch = threading.local()
 
 
 def set_threads(count: int) -> None:
-    """Let simfloat use `count` threads from now on; by default it uses every core. No result depends on it."""
+    """Let simfloat use `count` threads from now on; by default it uses every core. No result depends on it.
+
+    Examples:
+        >>> sf.set_threads(1)
+        >>> sf.get_threads()
+        1
+    """
     global _count
     if not isinstance(count, int) or isinstance(count, bool) or count < 1:
         raise ValueError(f"The number of threads is an integer of at least 1, got {count!r}.")
@@ -35,7 +41,13 @@ def set_threads(count: int) -> None:
 
 
 def get_threads() -> int:
-    """How many threads simfloat uses."""
+    """How many threads simfloat uses.
+
+    Examples:
+        >>> sf.set_threads(1)
+        >>> sf.get_threads()
+        1
+    """
     return _count
 
 

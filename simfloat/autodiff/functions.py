@@ -46,12 +46,25 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
     if one of them is data, of which nothing is known.
 
     Raises ValueError for no tensors, for shapes that do not fit, and for an axis that is not there.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     joined = sf.concatenate([sf.Tensor([1.0]), sf.Tensor([2.0, 3.0])])
+        >>> joined.shape
+        (3,)
     """
     return tensor_of(joining.concatenate(tensors, axis))
 
 
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
-    """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`."""
+    """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     rows = sf.stack([sf.Tensor([1.0, 2.0]), sf.Tensor([3.0, 4.0])])
+        >>> rows.shape
+        (2, 2)
+    """
     return tensor_of(joining.stack(tensors, axis))
 
 
@@ -63,5 +76,11 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
     broadcast are added through the policy's `reduce`.
 
     Raises ValueError for shapes that do not fit, and for a condition that holds no truth values.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     chosen = sf.where(np.array([True, False]), sf.Tensor([1.0, 2.0]), 0.0)
+        >>> chosen.data
+        array([1., 0.])
     """
     return tensor_of(joining.where(condition, a, b))

@@ -27,6 +27,11 @@ class Parameter(Owned, Tensor):
     rounding of a float64 array to a format that float32 holds replaces it. An array that was replaced is read-only, so
     that writing to it is an error; views that were taken of it are not, and what is written to them is lost: take them
     anew from `data` after a step. `path` is the parameter's place in the model, such as ``hidden.0.weight``.
+
+    Examples:
+        >>> p = sf.Parameter([1.0, 2.0])
+        >>> p.requires_grad, p.shape
+        (True, (2,))
     """
 
     is_weight = True

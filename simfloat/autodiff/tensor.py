@@ -27,6 +27,14 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"]):
     `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it
     is rounded only as an operand of a contraction or as a result. `format` is what the numbers were rounded to, None
     for data; operations that move numbers keep it. Operations work inside a `simulate` block.
+
+    Examples:
+        >>> with sf.simulate("fp16-standard"):
+        ...     x = sf.Tensor([1.0, 2.0], requires_grad=True)
+        ...     y = (x * x).sum()
+        ...     y.backward()
+        >>> y, x.grad
+        (Tensor(array(5., dtype=float32), requires_grad=True), array([2., 4.], dtype=float32))
     """
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = False) -> None:

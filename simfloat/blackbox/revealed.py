@@ -69,6 +69,11 @@ def reveal(
 
     Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
     but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
+
+    Examples:
+        >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.blocked(8, sf.FP16, sf.FP32)), 29)
+        >>> found.accumulator
+        blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
     box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs))
     span = span_of(box)

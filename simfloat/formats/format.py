@@ -43,6 +43,16 @@ class Format:
     subnormal codes decode to zero. `name` is for display; it takes no part in equality or hash.
 
     Every number of a format is a float64 number; what cannot be is refused with ValueError.
+
+    Examples:
+        >>> half = sf.Format(5, 10)
+        >>> half == sf.FP16
+        True
+        >>> half.max, half.eps, half.smallest_subnormal
+        (65504.0, 0.0009765625, 5.960464477539063e-08)
+        >>> sf.Format(2, 1, special="finite").values()
+        array([-6. , -4. , -3. , -2. , -1.5, -1. , -0.5,  0. ,  0.5,  1. ,  1.5,
+                2. ,  3. ,  4. ,  6. ], dtype=float32)
     """
 
     exponent_bits: int

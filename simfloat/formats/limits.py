@@ -39,6 +39,10 @@ def finfo(format: FormatLike) -> FormatInfo:
     """The limits of a format (or of what :func:`simfloat.as_format` reads), with the fields of numpy.finfo.
 
     They are those of numpy.finfo for float16, float32 and float64, and of ml_dtypes.finfo for its types.
+
+    Examples:
+        >>> sf.finfo(sf.BF16).eps, sf.finfo("fp16").max
+        (0.0078125, 65504.0)
     """
     return _finfo(as_format(format))
 

@@ -45,6 +45,12 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
     """The IEEE P3109 format Binary{bits}p{precision}, signed or unsigned, extended (with infinities) or finite.
 
     Source: P3109 interim report 4.0 (2026). Raises ValueError where no exponent bit is left.
+
+    Examples:
+        >>> sf.p3109(8, 3)
+        Format(5, 2, special='p3109', name='Binary8p3se')
+        >>> sf.p3109(8, 3).max
+        49152.0
     """
     for key, value in (("bits", bits), ("precision", precision)):
         if not isinstance(value, int) or isinstance(value, bool):
@@ -64,6 +70,10 @@ def as_format(x: Any) -> Format:
     prints: ``as_format(str(f)) == f``.
 
     Raises ValueError with the nearest names if there is no such format.
+
+    Examples:
+        >>> sf.as_format("bf16"), sf.as_format("e5m2"), sf.as_format("e3m4")
+        (Format(8, 7, name='BF16'), Format(5, 2, name='E5M2'), Format(3, 4, name='E3M4'))
     """
     if isinstance(x, Format):
         return x

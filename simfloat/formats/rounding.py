@@ -43,6 +43,12 @@ class Rounding:
 
     mode is one of MODES, or ``"stochastic"`` with its number of random `bits` and its `variant`. With ``saturates``
     overflow is clamped to +-max.
+
+    Examples:
+        >>> sf.round(1e6, sf.FP16, sf.nearest_even)
+        array(inf)
+        >>> sf.round(1e6, sf.FP16, sf.nearest_even.saturating())
+        array(65504.)
     """
 
     mode: str
@@ -109,5 +115,10 @@ def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
     * variant C: round-to-even(nu 2^N) + R >= 2^N (unbiased over a uniform nu).
 
     Source: IEEE P3109 interim report 4.0, section 4.7.4 (StochasticA, B, C).
+
+    Examples:
+        >>> draws = sf.round(np.full(10_000, 0.125), sf.E2M1, sf.stochastic(), stream=sf.BitStream(seed=0))
+        >>> float(draws.mean())  # nearest rounding gives 0
+        0.12345
     """
     return Rounding("stochastic", bits, variant)

@@ -11,7 +11,15 @@ from simfloat.nn.module import Module
 
 
 class ReLU(Module):
-    """The larger of x and 0. Raises ValueError for `inplace`, which there is not."""
+    """The larger of x and 0. Raises ValueError for `inplace`, which there is not.
+
+    Examples:
+        >>> layer = sf.nn.ReLU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([0., 0., 1.], dtype=float32)
+    """
 
     def __init__(self, inplace: bool = False) -> None:
         super().__init__()
@@ -26,6 +34,13 @@ class LeakyReLU(Module):
     """x where it is positive, else negative_slope * x, rounded once.
 
     Raises ValueError unless the slope is one number, and for `inplace`, which there is not.
+
+    Examples:
+        >>> layer = sf.nn.LeakyReLU(0.25)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.25,  0.  ,  1.  ], dtype=float32)
     """
 
     def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
@@ -43,7 +58,15 @@ class LeakyReLU(Module):
 
 
 class Tanh(Module):
-    """The hyperbolic tangent of x."""
+    """The hyperbolic tangent of x.
+
+    Examples:
+        >>> layer = sf.nn.Tanh()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.76171875,  0.        ,  0.76171875], dtype=float32)
+    """
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
@@ -57,6 +80,13 @@ class GELU(Module):
     `gelu_tanh`: x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))), each step rounded.
 
     Raises ValueError for another approximation.
+
+    Examples:
+        >>> layer = sf.nn.GELU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.15820312,  0.        ,  0.83984375], dtype=float32)
     """
 
     def __init__(self, approximate: Literal["none", "tanh"] = "none") -> None:
@@ -80,7 +110,15 @@ def _gelu_tanh(x: Tensor) -> Tensor:
 
 
 class Softmax(Module):
-    """exp(d) / sum(exp(d)) with d = x - max(x) along the axis `dim`."""
+    """exp(d) / sum(exp(d)) with d = x - max(x) along the axis `dim`.
+
+    Examples:
+        >>> layer = sf.nn.Softmax()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([0.0, 1.0, 2.0])
+        >>> y.data
+        array([0.09033203, 0.24511719, 0.66796875], dtype=float32)
+    """
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()

@@ -29,6 +29,13 @@ def scaled_dot_product_attention(
     `dropout_p`, as by Dropout.
 
     Raises ValueError for shapes that do not fit, and for a mask beside is_causal.
+
+    Examples:
+        >>> q = k = v = np.eye(3)
+        >>> with sf.simulate("fp32"):
+        ...     y = sf.nn.scaled_dot_product_attention(q, k, v, is_causal=True)
+        >>> y.data[0]
+        array([1., 0., 0.], dtype=float32)
     """
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:

@@ -39,6 +39,11 @@ class Sequential(_Numbered):
     """Modules one after the other, named 0, 1, ...
 
     They are counted and reached by number; a slice is a Sequential of the same modules.
+
+    Examples:
+        >>> model = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.ReLU(), sf.nn.Linear(4, 1, rng=1))
+        >>> list(model.state_dict())
+        ['0.weight', '0.bias', '2.weight', '2.bias']
     """
 
     def __init__(self, *modules: Module) -> None:
@@ -64,6 +69,11 @@ class ModuleList(_Numbered):
 
     They are counted and reached by number; a slice is a ModuleList of the same modules. Raises ValueError for what is
     no module.
+
+    Examples:
+        >>> layers = sf.nn.ModuleList(sf.nn.Linear(3, 3, rng=i) for i in range(2))
+        >>> len(layers), layers[1].weight.shape
+        (2, (3, 3))
     """
 
     def __init__(self, modules: Iterable[Module] = ()) -> None:
@@ -90,7 +100,15 @@ class ModuleList(_Numbered):
 
 
 class ReLULinear(Linear):
-    """A linear layer followed by max(x, 0)."""
+    """A linear layer followed by max(x, 0).
+
+    Examples:
+        >>> layer = sf.nn.ReLULinear(3, 4, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 3)))
+        >>> y.shape
+        (2, 4)
+    """
 
     def forward(self, x: Operand) -> Tensor:
         """x (..., inputs) -> (..., outputs)."""
@@ -101,6 +119,15 @@ class MLP(Module):
     """A multilayer perceptron: ReLU layers ``hidden.0``, ``hidden.1``, ... and a linear layer ``head``.
 
     sizes are the numbers of inputs, of units in each hidden layer, and of outputs; `rng` as in Linear.
+
+    Examples:
+        >>> layer = sf.nn.MLP([3, 8, 1], rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 3)))
+        >>> y.shape
+        (2, 1)
+        >>> [name for name, parameter in layer.named_parameters()]
+        ['hidden.0.weight', 'hidden.0.bias', 'head.weight', 'head.bias']
     """
 
     def __init__(self, sizes: Sequence[int], *, rng: Seed = None) -> None:

@@ -76,6 +76,13 @@ class Conv2d(_Convolution):
 
     Raises ValueError for sizes that are no positive integers, for channels that are no multiples of `groups`, and for a
     `padding_mode` other than "zeros".
+
+    Examples:
+        >>> layer = sf.nn.Conv2d(1, 4, kernel_size=3, padding=1, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 1, 8, 8)))
+        >>> y.shape
+        (2, 4, 8, 8)
     """
 
     def __init__(
@@ -109,6 +116,13 @@ class ConvTranspose2d(_Convolution):
     (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1 rows.
 
     Raises ValueError as Conv2d, and when it is called with an `output_padding` that no stride or dilation exceeds.
+
+    Examples:
+        >>> layer = sf.nn.ConvTranspose2d(4, 1, kernel_size=2, stride=2, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 1, 16, 16)
     """
 
     def __init__(

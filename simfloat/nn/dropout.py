@@ -20,6 +20,13 @@ class Dropout(Module):
 
     Raises ValueError unless p is a number from 0 to 1, and for `inplace`, which there is not. Source: Srivastava et
     al., JMLR 15, 2014.
+
+    Examples:
+        >>> layer = sf.nn.Dropout(0.5)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones(8))
+        >>> y.data
+        array([2., 0., 2., 0., 0., 0., 2., 2.], dtype=float32)
     """
 
     def __init__(self, p: float = 0.5, inplace: bool = False) -> None:

@@ -26,6 +26,13 @@ class Embedding(Module):
     seed; without one from the generator of `seed`. The row `padding_idx` starts at zero and has no gradient.
 
     Raises ValueError unless the sizes are positive integers and padding_idx is a row.
+
+    Examples:
+        >>> layer = sf.nn.Embedding(10, 4, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1, 2, 3]])
+        >>> y.shape
+        (1, 3, 4)
     """
 
     def __init__(
@@ -68,6 +75,13 @@ class EmbeddingBag(Embedding):
 
     Parameters as in Embedding. Sums go through the policy's `reduce`, in the order of the bag. A bag with nothing in it
     gives zeros; indices equal to `padding_idx` are not in it.
+
+    Examples:
+        >>> layer = sf.nn.EmbeddingBag(10, 4, mode="sum", rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1, 2, 3], [4, 4, 4]])
+        >>> y.shape
+        (2, 4)
     """
 
     def __init__(

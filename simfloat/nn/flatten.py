@@ -7,7 +7,15 @@ from simfloat.nn.module import Module
 
 
 class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples."""
+    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples.
+
+    Examples:
+        >>> layer = sf.nn.Flatten()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 256)
+    """
 
     def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
         super().__init__()

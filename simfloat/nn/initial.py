@@ -20,6 +20,13 @@ def seed(n: int = 0) -> None:
     """Restart the generator from which layers without `rng` draw their initial values, one layer after the other.
 
     It starts at 0 when simfloat.nn is imported. Raises ValueError unless n is an integer from 0.
+
+    Examples:
+        >>> sf.nn.seed(1)
+        >>> first = sf.nn.Linear(2, 2)
+        >>> sf.nn.seed(1)
+        >>> bool(np.all(sf.nn.Linear(2, 2).weight.data == first.weight.data))
+        True
     """
     global _shared
     generator = generator_of(n)

@@ -19,6 +19,13 @@ class LayerNorm(Module):
     order mean, subtraction, square, mean, + eps, rsqrt, products, + bias, unless the policy fuses `layer_norm`.
 
     Raises ValueError for sizes that are no positive integers, and for an eps that is no number from 0.
+
+    Examples:
+        >>> layer = sf.nn.LayerNorm(3)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 3.0]])
+        >>> y.data
+        array([[-1.2265625,  0.       ,  1.2265625]], dtype=float32)
     """
 
     def __init__(

@@ -21,6 +21,15 @@ class Linear(Module):
     as in torch.nn, from `rng`, a NumPy generator or a seed; without one from the generator of `seed`.
 
     Raises ValueError unless the sizes are positive integers.
+
+    Examples:
+        >>> layer = sf.nn.Linear(3, 4, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 3)))
+        >>> y.shape
+        (2, 4)
+        >>> [name for name, parameter in layer.named_parameters()]
+        ['weight', 'bias']
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:

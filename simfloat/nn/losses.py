@@ -17,6 +17,12 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
     """The mean of (input - target)^2; their sum, or each of them, if `reduction` is "sum" or "none".
 
     Raises ValueError if the shapes differ: broadcasting here is a mistake more often than an intention.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.mse_loss([1.0, 2.0], [1.0, 4.0])
+        >>> loss.item()
+        2.0
     """
     x, y = _alike("mse_loss", input, target, reduction)
     return compose("mse_loss", lambda x, y: reduced((x - y).square(), reduction), x, y)
@@ -28,6 +34,12 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     The sum of these losses, or each of them, if `reduction` is "sum" or "none". With beta 0 they are d itself.
 
     Raises ValueError if the shapes differ, and for a negative beta.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.smooth_l1_loss([1.0, 2.0], [1.5, 4.0])
+        >>> loss.item()
+        0.8125
     """
     beta = as_number(beta, "beta", 0.0)
     x, y = _alike("smooth_l1_loss", input, target, reduction)
@@ -57,6 +69,12 @@ def binary_cross_entropy_with_logits(
     weights are broadcast.
 
     Raises ValueError if the shapes of input and target differ, or a weight has another.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.binary_cross_entropy_with_logits([2.0, -1.0], [1.0, 0.0])
+        >>> loss.item()
+        0.22009482979774475
     """
     x, y = _alike("binary_cross_entropy_with_logits", input, target, reduction)
     factor = _broadcast_weight("weight", weight, x.shape)

@@ -23,6 +23,18 @@ class Module(Owned):
     policies, parameters, gradients and telemetry. A module or parameter that occurs twice is listed once, under the
     first of its paths. What runs inside the call of another module runs under its path there; a module that is called
     by itself runs under its own `path`.
+
+    Examples:
+        >>> class Square(sf.nn.Module):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.linear = sf.nn.Linear(3, 3, rng=0)
+        ...
+        ...     def forward(self, x):
+        ...         h = self.linear(x)
+        ...         return h * h
+        >>> list(Square().state_dict())
+        ['linear.weight', 'linear.bias']
     """
 
     training = True

@@ -29,6 +29,14 @@ class MultiHeadAttention(Module):
     biases at zero. `rng` as in Linear. Projections of one input are one contraction.
 
     Raises ValueError for sizes that do not fit, and for add_bias_kv and add_zero_attn, which there are not.
+
+    Examples:
+        >>> layer = sf.nn.MultiHeadAttention(8, num_heads=2, batch_first=True, rng=0)
+        >>> x = np.ones((2, 5, 8))
+        >>> with sf.simulate("bf16-standard"):
+        ...     y, weights = layer(x, x, x)
+        >>> y.shape, weights.shape
+        ((2, 5, 8), (2, 5, 5))
     """
 
     def __init__(

@@ -122,12 +122,30 @@ class BatchNorm2d(_BatchNorm):
 
     Raises ValueError unless num_features is a positive integer, eps and momentum are numbers, and for inputs of another
     shape, or in training of one number a channel.
+
+    Examples:
+        >>> layer = sf.nn.BatchNorm2d(4)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 8, 8)
+        >>> layer.running_mean
+        array([0.10009766, 0.10009766, 0.10009766, 0.10009766], dtype=float32)
     """
 
     _ndims, _shapes = (4,), "images (N, C, H, W)"
 
 
 class BatchNorm1d(_BatchNorm):
-    """Batch normalization of (N, C) or (N, C, L), in all else as BatchNorm2d."""
+    """Batch normalization of (N, C) or (N, C, L), in all else as BatchNorm2d.
+
+    Examples:
+        >>> layer = sf.nn.BatchNorm1d(3)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]])
+        >>> y.data
+        array([[-1.,  0.,  1.],
+               [ 1.,  0., -1.]], dtype=float32)
+    """
 
     _ndims, _shapes = (2, 3), "x (N, C) or (N, C, L)"

@@ -17,6 +17,13 @@ class MaxPool2d(Module):
     the policy's `reduce`, windows in row-major order.
 
     Raises ValueError for `return_indices`, which there is not, and when it is called, for what does not fit.
+
+    Examples:
+        >>> layer = sf.nn.MaxPool2d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 4, 4)
     """
 
     def __init__(
@@ -53,6 +60,13 @@ class AvgPool2d(Module):
     Options are torch.nn's; `stride` is by default the window itself. Places in the padding count as pixels unless
     `count_include_pad` is False. Raises ValueError for a `divisor_override` that is no positive integer, and when it is
     called, for what does not fit.
+
+    Examples:
+        >>> layer = sf.nn.AvgPool2d(2)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 4, 4)
     """
 
     def __init__(
@@ -90,6 +104,13 @@ class AdaptiveAvgPool2d(Module):
     equal and none overlap it is AvgPool2d; else each average is a mean of its own.
 
     Raises ValueError for what is no size, and when it is called, for what is no image.
+
+    Examples:
+        >>> layer = sf.nn.AdaptiveAvgPool2d(1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 4, 1, 1)
     """
 
     def __init__(self, output_size: int | tuple[int | None, int | None] | None) -> None:

@@ -174,6 +174,13 @@ class RNN(Recurrent):
     Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
 
     Raises ValueError for another nonlinearity.
+
+    Examples:
+        >>> layer = sf.nn.RNN(3, 4, batch_first=True, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     outputs, last = layer(np.ones((2, 5, 3)))
+        >>> outputs.shape
+        (2, 5, 4)
     """
 
     def __init__(
@@ -205,6 +212,13 @@ class LSTM(Recurrent):
     i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o.
 
     Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+
+    Examples:
+        >>> layer = sf.nn.LSTM(3, 4, batch_first=True, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     outputs, last = layer(np.ones((2, 5, 3)))
+        >>> outputs.shape
+        (2, 5, 4)
     """
 
     gates, states = 4, 2
@@ -222,6 +236,13 @@ class GRU(Recurrent):
     r, z, n.
 
     Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
+
+    Examples:
+        >>> layer = sf.nn.GRU(3, 4, batch_first=True, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     outputs, last = layer(np.ones((2, 5, 3)))
+        >>> outputs.shape
+        (2, 5, 4)
     """
 
     gates = 3

@@ -27,6 +27,13 @@ class TransformerEncoderLayer(Module):
     with `norm_first` at the beginning of both branches, as in GPT. `rng` as in Linear.
 
     Raises ValueError for sizes that do not fit, and for an activation other than "relu" and "gelu".
+
+    Examples:
+        >>> layer = sf.nn.TransformerEncoderLayer(8, nhead=2, dim_feedforward=16, batch_first=True, rng=0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 5, 8)))
+        >>> y.shape
+        (2, 5, 8)
     """
 
     def __init__(

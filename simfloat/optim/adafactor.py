@@ -34,6 +34,16 @@ class Adafactor(Optimizer):
 
     Raises ValueError for options that are no finite numbers, negative ones, a positive beta2_decay and d below 1.
     Source: Shazeer and Stern, arXiv 1804.04235.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adafactor([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.7890625, 1.703125 ],
+               [2.71875  , 3.734375 ]], dtype=float32)
     """
 
     kept = (STEP, "row_var", "col_var", "variance")

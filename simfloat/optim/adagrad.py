@@ -26,6 +26,16 @@ class Adagrad(Optimizer):
 
     Raises ValueError for options that are no finite numbers, and negative ones. Source: Duchi, Hazan and Singer, JMLR
     12, 2011.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adagrad([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
     """
 
     kept = ("step", "sum")

@@ -30,6 +30,16 @@ class Adam(Optimizer):
 
     Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: Kingma
     and Ba, arXiv 1412.6980; the order of operations is that of arXiv 2010.06192.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Adam([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
@@ -85,6 +95,16 @@ class AdamW(Adam):
 
     Raises ValueError as Adam does. Source: Loshchilov and Hutter, arXiv 1711.05101; the order of operations is that of
     arXiv 2010.06192.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.AdamW([weight], lr=0.1, weight_decay=0.01)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.890625 , 3.890625 ]], dtype=float32)
     """
 
     marks = {"decoupled_weight_decay": True}

@@ -38,6 +38,14 @@ def clip_grad_norm_(
 
     Raises ValueError for what is no parameter, a negative max_norm, a norm_type that is not above zero, and, with
     `error_if_nonfinite`, for a norm that is not finite; then gradients stay as they are.
+
+    Examples:
+        >>> weight = sf.Parameter([3.0, 4.0])
+        >>> with sf.simulate("fp32"):
+        ...     (weight * weight).sum().backward()
+        ...     norm = sf.optim.clip_grad_norm_([weight], 1.0)
+        >>> norm, weight.grad
+        (np.float64(10.0), array([0.59999996, 0.79999995], dtype=float32))
     """
     most, p = _limit("max_norm", max_norm), _limit("norm_type", inf if norm_type == "inf" else norm_type)
     if not p:
@@ -61,6 +69,14 @@ def clip_grad_value_(parameters: Parameters, clip_value: float) -> None:
     torch.nn.utils.clip_grad_value_.
 
     Raises ValueError for what is no parameter, and for a negative clip_value.
+
+    Examples:
+        >>> weight = sf.Parameter([3.0, 4.0])
+        >>> with sf.simulate("fp32"):
+        ...     (weight * weight).sum().backward()
+        ...     sf.optim.clip_grad_value_([weight], 7.0)
+        >>> weight.grad
+        array([6., 7.], dtype=float32)
     """
     most = _limit("clip_value", clip_value)
     for parameter, g, arithmetic in _with_gradients(parameters, "clip_grad_value"):

@@ -22,6 +22,16 @@ class DynamicLossScale(LossScale):
 
     Raises ValueError unless growth_factor > 1, 0 < backoff_factor < 1, growth_interval and hysteresis are at least 1,
     and min_scale <= init_scale <= max_scale.
+
+    Examples:
+        >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.DynamicLossScale(init_scale=2.0**20)
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> with sf.simulate("fp16-master"):
+        ...     scaler.scale(sf.nn.mse_loss(model(np.ones((4, 2))), np.ones((4, 1)))).backward()
+        ...     step = scaler.step(optimizer)
+        ...     scaler.update()
+        >>> scaler.get_scale()
+        524288.0
     """
 
     state_names = {

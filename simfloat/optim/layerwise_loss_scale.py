@@ -46,6 +46,16 @@ class LayerwiseLossScale(LossScale):
     Source: Zhao et al. 2019, arXiv 1910.12385, with its defaults for FP16.
 
     Raises ValueError for a max_factor or max_scale below 1, and for a share that is not from 1e-12 to below 1.
+
+    Examples:
+        >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.LayerwiseLossScale()
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> with sf.simulate("fp16-master"):
+        ...     scaler.scale(sf.nn.mse_loss(model(np.ones((4, 2))), np.ones((4, 1)))).backward()
+        ...     step = scaler.step(optimizer)
+        ...     scaler.update()
+        >>> sorted(scaler.state_dict())
+        ['max_factor', 'max_scale', 'scale', 'underflow']
     """
 
     state_names = dict.fromkeys(("underflow", "max_factor", "max_scale"), False)

@@ -27,6 +27,16 @@ class Lion(Optimizer):
     Raises ValueError for options that are no finite numbers, negative ones, and betas outside [0, 1). Source: algorithm
     2 of Chen et al. 2023, arXiv 2302.06675, whose betas are the defaults; lr and weight_decay are those of its
     reference code.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Lion([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.8984375, 1.8984375],
+               [2.90625  , 3.90625  ]], dtype=float32)
     """
 
     kept = ("exp_avg",)

@@ -29,6 +29,16 @@ class LogNormalLossScale(LossScale):
 
     Raises ValueError for options that are no finite numbers, for betas outside of 0 to 1, and unless min_scale <= 1 <=
     max_scale.
+
+    Examples:
+        >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.LogNormalLossScale()
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> with sf.simulate("fp16-master"):
+        ...     scaler.scale(sf.nn.mse_loss(model(np.ones((4, 2))), np.ones((4, 1)))).backward()
+        ...     step = scaler.step(optimizer)
+        ...     scaler.update()
+        >>> scaler.get_scale()
+        16384.0
     """
 
     state_names = dict.fromkeys((*OPTIONS, *COUNTERS), False)

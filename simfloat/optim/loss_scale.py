@@ -188,6 +188,16 @@ class StaticLossScale(LossScale):
     """A scale that never changes. Micikevicius et al. 2018, section 3.2: such that S * max|g| stays below the overflow.
 
     Raises ValueError unless `scale`, rounded to float32, is a positive finite number of at least 2^-126.
+
+    Examples:
+        >>> model, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.StaticLossScale(1024.0)
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> with sf.simulate("fp16-master"):
+        ...     scaler.scale(sf.nn.mse_loss(model(np.ones((4, 2))), np.ones((4, 1)))).backward()
+        ...     step = scaler.step(optimizer)
+        ...     scaler.update()
+        >>> scaler.get_scale()
+        1024.0
     """
 
 

@@ -42,6 +42,16 @@ class Muon(Optimizer):
 
     Raises ValueError for parameters that are no matrices, for options that are no finite numbers, and negative ones.
     Source: Jordan et al. 2024, kellerjordan.github.io/posts/muon; "match_rms_adamw": Liu et al., arXiv 2502.16982.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.Muon([weight], lr=0.1)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[1.0625   , 1.8984375],
+               [2.890625 , 3.9375   ]], dtype=float32)
     """
 
     kept = ("momentum_buffer",)

@@ -15,7 +15,20 @@ from_one = integer(1, 2**53)
 
 
 class StepLR(LRScheduler):
-    """lr is multiplied by gamma every step_size epochs; see torch.optim.lr_scheduler.StepLR."""
+    """lr is multiplied by gamma every step_size epochs; see torch.optim.lr_scheduler.StepLR.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.StepLR(optimizer, step_size=2, gamma=0.5)
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(4):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [1.0, 1.0, 0.5, 0.5]
+    """
 
     options = {"step_size": from_one, "gamma": number}
 
@@ -36,6 +49,18 @@ class LinearLR(LRScheduler):
     For a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. See torch.optim.lr_scheduler.LinearLR.
 
     Raises ValueError unless start_factor is above 0 and both are at most 1 and not negative.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.LinearLR(optimizer, start_factor=0.25, total_iters=3)
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(4):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [0.25, 0.5, 0.75, 1.0]
     """
 
     options = {"start_factor": number, "end_factor": number, "total_iters": from_one}
@@ -74,6 +99,18 @@ class CosineAnnealingLR(LRScheduler):
     """lr goes down to eta_min in T_max epochs, along half a cosine, and up again in as many.
 
     See torch.optim.lr_scheduler.CosineAnnealingLR. Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.CosineAnnealingLR(optimizer, T_max=4)
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(4):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
 
     options = {"T_max": from_one, "eta_min": number}
@@ -106,6 +143,18 @@ class LambdaLR(LRScheduler):
 
     Raises ValueError for what cannot be called, for what gives no finite number, and for another number of functions
     than there are groups.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> schedule = sf.optim.LambdaLR(optimizer, lambda step: 1 / (1 + step))
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(4):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [1.0, 0.5, 0.3333333333333333, 0.25]
     """
 
     def __init__(

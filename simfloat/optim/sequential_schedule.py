@@ -23,6 +23,19 @@ class SequentialLR(LRScheduler):
     See torch.optim.lr_scheduler.SequentialLR.
 
     Raises ValueError for schedules of another optimizer, and unless milestones ascend and are one less than these.
+
+    Examples:
+        >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
+        >>> warm_up, decay = sf.optim.LinearLR(optimizer, 0.5, total_iters=2), sf.optim.StepLR(optimizer, step_size=1)
+        >>> schedule = sf.optim.SequentialLR(optimizer, [warm_up, decay], milestones=[2])
+        >>> rates = []
+        >>> with sf.simulate("fp32"):
+        ...     for _ in range(4):
+        ...         rates.append(optimizer.param_groups[0]["lr"])
+        ...         optimizer.step()
+        ...         schedule.step()
+        >>> rates
+        [0.5, 0.75, 1.0, 0.1]
     """
 
     def __init__(

@@ -20,6 +20,16 @@ class SGD(Optimizer):
 
     Raises ValueError for options that are no finite numbers, negative ones (dampening may be), and parameters that are
     none or come twice.
+
+    Examples:
+        >>> weight = sf.Parameter([[1.0, 2.0], [3.0, 4.0]])
+        >>> optimizer = sf.optim.SGD([weight], lr=0.1, momentum=0.9)
+        >>> with sf.simulate("bf16-standard"):
+        ...     (weight * weight).sum().backward()
+        ...     optimizer.step()
+        >>> weight.data
+        array([[0.80078125, 1.6015625 ],
+               [2.40625   , 3.203125  ]], dtype=float32)
     """
 
     kept = ("momentum_buffer",)

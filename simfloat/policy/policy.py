@@ -35,6 +35,12 @@ class Policy(Roles):
     Raises ValueError naming the role whose value it cannot be.
 
     The roles:
+
+    Examples:
+        >>> policy = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.BF16)
+        >>> policy = policy.override("head", compute=sf.BF16).override(operation="softmax", activations=sf.FP32)
+        >>> sf.Policy.from_dict(policy.to_dict()) == policy
+        True
     """
 
     name: str | None = field(default=None, compare=False)

@@ -13,7 +13,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class no_grad(ContextDecorator):
-    """A ``with`` block, or a decorator ``@no_grad()``, under which operations are not recorded for backward."""
+    """A ``with`` block, or a decorator ``@no_grad()``, under which operations are not recorded for backward.
+
+    Examples:
+        >>> with sf.simulate("fp32"), sf.no_grad():
+        ...     y = sf.Parameter([1.0]) + 1.0
+        >>> y.requires_grad
+        False
+    """
 
     def __enter__(self) -> None:
         open_block(self, "recording", False)

@@ -95,6 +95,11 @@ class Switching:
     Its state is part of the simulation's, so that a resumed run switches where it would have.
 
     Raises ValueError for policies, measures and numbers that are none.
+
+    Examples:
+        >>> rule = sf.Switching("fp8-delayed", "fp16-master", "overflow", above=1e-4, window=5, hold=20)
+        >>> rule.narrow.name, rule.wide.name
+        ('fp8-delayed', 'fp16-master')
     """
 
     def __init__(

@@ -57,6 +57,12 @@ class Recorder(Observer):
     may share one. A pickle or a copy goes on counting from where it was taken.
 
     Raises ValueError for an unknown phase and a path that is no text.
+
+    Examples:
+        >>> recorder = sf.Recorder()
+        >>> x = sf.round([1e5, 1e-9, 0.1], sf.FP16, observer=recorder)
+        >>> recorder.counts()
+        {'total': 3, 'overflow': 1, 'underflow': 1, 'subnormal': 0, 'nan': 0, 'unchanged': 0}
     """
 
     def __init__(self, path: str | None = None, phase: str | None = None) -> None:

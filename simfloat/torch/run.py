@@ -121,5 +121,13 @@ def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observ
 
     Raises ValueError for an unknown policy, for parameters that cannot hold it, inside the block for any operation on
     floating numbers that has no rule, and at its end if an override matched nothing.
+
+    Examples:
+        >>> import torch
+        >>> net = torch.nn.Linear(2, 1)
+        >>> with sf.torch.simulate(net, "bf16-standard") as run:
+        ...     net(torch.ones(4, 2)).square().mean().backward()
+        >>> net.weight.grad.shape
+        torch.Size([1, 2])
     """
     return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer)

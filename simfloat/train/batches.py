@@ -20,6 +20,11 @@ class Batches:
     batches that it would have taken. The last batch of an epoch may be short; drop_last leaves it out.
 
     Raises ValueError for arrays of different lengths or none, and for counts that are no integers above zero.
+
+    Examples:
+        >>> batches = sf.train.Batches(np.arange(6), np.arange(6) % 2, 4, shuffle=False)
+        >>> [len(x) for x, y in batches]
+        [4, 2]
     """
 
     def __init__(

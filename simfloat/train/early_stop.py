@@ -18,6 +18,10 @@ class EarlyStop:
 
     Raises ValueError for a patience that is no integer above zero, a negative min_delta and an unknown mode; when it is
     asked, for a monitor that is not in the history, and from `fit` at once where nothing is evaluated.
+
+    Examples:
+        >>> sf.train.EarlyStop("accuracy", patience=3, mode="max")
+        EarlyStop('accuracy', 3, min_delta=0.0, mode='max')
     """
 
     def __init__(self, monitor: str = "loss", patience: int = 10, min_delta: float = 0.0, mode: str = "min") -> None:

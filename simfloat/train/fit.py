@@ -71,6 +71,16 @@ def fit(
     Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
     that do not belong together, and for a batch that is no pair; OSError where a checkpoint cannot be written. The
     model keeps what it has learned by then.
+
+    Examples:
+        >>> x = np.random.default_rng(0).standard_normal((64, 2))
+        >>> model = sf.nn.MLP([2, 8, 1], rng=0)
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> batches = sf.train.Batches(x, x[:, :1] * x[:, 1:], 16, epochs=5, seed=0)
+        >>> with sf.simulate("bf16-kahan"):
+        ...     history = sf.train.fit(model, sf.nn.mse_loss, batches, optimizer, progress=False)
+        >>> len(history["loss"])
+        20
     """
     simulation = current()
     counts = {"every": every, "evaluate_every": evaluate_every, "accumulation": accumulation}

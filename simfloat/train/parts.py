@@ -21,6 +21,12 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     written.
 
     Raises ValueError for a part that cannot be kept, and OSError where the file cannot be written.
+
+    Examples:
+        >>> model = sf.nn.Linear(2, 1, rng=0)
+        >>> sf.save(folder / "model.npz", model=model)
+        >>> sf.load(folder / "model.npz", model=sf.nn.Linear(2, 1))
+        {'model': {'weight': array([[ 0.19369308, -0.32557075]]), 'bias': array([-0.64916147])}}
     """
     target = checked_path(path)
     if not parts:
@@ -38,6 +44,13 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
 
     Raises OSError where the file cannot be read, and ValueError, naming the file, if it is damaged, or if a part is not
     in it or does not fit; then nothing is restored.
+
+    Examples:
+        >>> model, other = sf.nn.Linear(2, 1, rng=0), sf.nn.Linear(2, 1, rng=1)
+        >>> sf.save(folder / "model.npz", model=model)
+        >>> parts = sf.load(folder / "model.npz", model=other)
+        >>> bool(np.all(other.weight.data == model.weight.data))
+        True
     """
     source = checked_path(path)
     states = file.read(source)
