@@ -26,6 +26,10 @@ class Observer(ABC):
         The array belongs to the observer from then on.
         """
 
+    def step(self, /, **values: float) -> None:
+        """Hear that a step of a training ended, and numbers of it by name; `simfloat.train.fit` calls it."""
+        return
+
 
 def check_observer(observer: Any) -> None:
     """Raise ValueError unless `observer` is None or has the method `observe`."""

@@ -20,8 +20,10 @@ from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
 from simfloat.telemetry.kept import span
-from simfloat.telemetry.series import Series
+from simfloat.telemetry.series import Scalars, Series
+from simfloat.telemetry.tensorboard import write_tensorboard
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
+from simfloat.train.aside import as_number
 
 PHASES = ("forward", "backward", "update")
 
@@ -51,7 +53,8 @@ class Recorder(Observer):
     its name below the parameter's path (``hidden.0.weight.exp_avg_sq``, operation ``moment``); it counts as unchanged
     where it stays as it was though the exact step would have changed it.
 
-    Where a training calls `step` at the end of each of its steps, `series` tells the counts of every step.
+    Where a training calls `step` at the end of each of its steps, as `simfloat.train.fit` does, `series` tells the
+    counts of every step, and `scalars` what else is known of it.
 
     With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
     may share one. A pickle or a copy goes on counting from where it was taken.
@@ -70,7 +73,7 @@ class Recorder(Observer):
         _check_phase(phase)
         self._path, self._phase = path, phase
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
-        self._series = Series()
+        self._series, self._scalars = Series(), Scalars()
         self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -108,12 +111,17 @@ class Recorder(Observer):
         events = self._sum(path, phase, operation)
         return exponents(events) | {"zero": zeros(events)}
 
-    def step(self) -> None:
-        """End a step: what was counted since the last one ended is a row of `series`.
+    def step(self, /, **values: float) -> None:
+        """End a step: what was counted since the last one ended is a row of `series`, and `values` one of `scalars`.
 
-        Of a step the counts are kept, 48 bytes for each path, operation and phase, and no histogram.
+            recorder.step(loss=loss.item(), scale=scaler.get_scale())
+
+        `simfloat.train.fit` calls it, with the numbers of its history. Of a step the counts are kept, 48 bytes for each
+        path, operation and phase, and no histogram. Raises ValueError for a value that is no number.
         """
+        numbers = {name: as_number(name, value) for name, value in values.items()}
         with self._lock:
+            self._scalars.end_step(self._series.steps, numbers)
             self._series.end_step((Key(*key), events) for key, events in self._events.items())
 
     def series(
@@ -134,11 +142,27 @@ class Recorder(Observer):
                     total += counts
         return dict(zip(COUNTED, total.T.copy(), strict=True))
 
+    def scalars(self) -> dict[str, NDArray[np.float64]]:
+        """The numbers that `step` was given, by name: arrays (steps,), NaN where it was given none.
+
+        After `simfloat.train.fit` they are the columns of its history: ``loss``, ``lr``, ``scale``, ``skipped`` (1 for
+        a step that the loss scale skipped), and ``scaled_norm`` and ``norm``, the norm of all gradients before and
+        after unscaling.
+        """
+        with self._lock:
+            return self._scalars.columns(self._series.steps)
+
+    @property
+    def success_rate(self) -> float:
+        """The share of steps that were not told to be skipped; 1 before the first."""
+        skipped = self.scalars().get("skipped", np.zeros(0))
+        return 1.0 - np.count_nonzero(skipped == 1) / max(len(skipped), 1)
+
     def reset(self) -> None:
-        """Forget all counts, those of single steps too."""
+        """Forget all counts, and all that is known of single steps."""
         with self._lock:
             self._events.clear()
-            self._series = Series()
+            self._series, self._scalars = Series(), Scalars()
 
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
         """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
@@ -197,6 +221,22 @@ class Recorder(Observer):
             steps = list(self._series) if by_step else None
         write_whole(file, comma_separated(self.entries(), steps))
 
+    def to_tensorboard(self, folder: str | Path) -> None:
+        """Write an event file for TensorBoard into a folder, which is made if there is none.
+
+        Scalars of every step are what `scalars` has, as ``training/loss``, and of each path and phase the share of
+        results that had an event in any step, as ``underflow/backward/hidden.0.weight``. The exponents of results are
+        histograms, as ``exponents/backward/hidden.0.weight``. Numbers that are not finite leave a gap; where `step` was
+        not called, all is one step.
+
+        Raises ValueError for what is no path, ImportError without tensorboardX (the extra ``tensorboard``), and OSError
+        where nothing can be written.
+        """
+        path = _as_path(folder, "to_tensorboard")
+        with self._lock:
+            steps = list(self._series)
+        write_tensorboard(path, self.entries(), steps, self.scalars())
+
     def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:
         entries = self.entries()
         _check_asked(path, phase, operation, (key for key, _ in entries))
@@ -216,7 +256,8 @@ class Recorder(Observer):
         return self.table()._repr_html_() if self._events else f"<code>{escape(repr(self))}</code>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_events": dict(self.entries()), "_series": self._series.copy(), "_lock": None}
+        own = {"_events": dict(self.entries()), "_series": self._series.copy(), "_scalars": self._scalars.copy()}
+        return {**vars(self), **own, "_lock": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock())

@@ -1,9 +1,10 @@
-"""Counts step by step: what was counted between one end of a step and the next, without the histograms."""
+"""Step by step: what was counted between one end of a step and the next, without the histograms, and other numbers."""
 
 from __future__ import annotations
 
+import math
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
 
 import numpy as np
@@ -44,4 +45,30 @@ class Series:
 
     def copy(self) -> Series:
         """The same series, to go on by itself."""
+        return deepcopy(self)
+
+
+class Scalars:
+    """Numbers that tell of steps, by name; NaN in steps of which none was told."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[float]] = {}
+
+    def end_step(self, step: int, values: Mapping[str, float]) -> None:
+        """Note the numbers of a step; steps come in ascending order."""
+        for name, value in values.items():
+            column = self._columns.setdefault(name, array("d"))
+            column.extend([math.nan] * (step - len(column)))
+            column.append(value)
+
+    def columns(self, steps: int) -> dict[str, NDArray[np.float64]]:
+        """Each name with its numbers (steps,)."""
+        found = {}
+        for name, column in self._columns.items():
+            found[name] = np.full(steps, math.nan)
+            found[name][: len(column)] = column
+        return found
+
+    def copy(self) -> Scalars:
+        """The same numbers, to go on by themselves."""
         return deepcopy(self)

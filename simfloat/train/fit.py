@@ -68,6 +68,8 @@ def fit(
     * stop: a function of the history, such as EarlyStop; training ends once it gives True.
     * progress: whether a bar is shown, by default on terminals; it needs rich.
 
+    The observer of the simulation, such as a Recorder, hears of each step, with its row of the history, by `step`.
+
     Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
     that do not belong together, and for a batch that is no pair; OSError where a checkpoint cannot be written. The
     model keeps what it has learned by then.

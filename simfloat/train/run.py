@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from simfloat.arithmetic import Observer
 from simfloat.nn import Module
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import Rule
@@ -83,6 +84,8 @@ class Run:
                 break
             row = self.step.take(group)
             history.add(row)
+            if isinstance(self.simulation.observer, Observer):
+                self.simulation.observer.step(**row)
             self.taken += len(group)
             self._between()
             bar.advance(history.steps, row)

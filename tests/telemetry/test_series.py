@@ -120,3 +120,25 @@ def test_nothing_counted_is_a_head_alone(tmp_path):
 def test_questions_about_steps_that_match_nothing_are_refused(recorder, ask, message):
     with pytest.raises(ValueError, match=message):
         ask(recorder)
+
+
+def test_numbers_of_steps_are_kept_by_name_and_missing_ones_are_nan():
+    recorder = sf.Recorder()
+    recorder.step(loss=2.0, skipped=False)
+    recorder.step()
+    recorder.step(loss=np.float32(0.5), skipped=True, self=sf.Tensor([3.0]))
+    scalars = recorder.scalars()
+    assert scalars["loss"][[0, 2]].tolist() == [2.0, 0.5] and np.isnan(scalars["loss"][1])
+    assert scalars["self"][2] == 3 and np.isnan(scalars["self"][:2]).all()
+    assert recorder.success_rate == pytest.approx(2 / 3)
+    twin = copy.deepcopy(recorder)
+    twin.step(loss=1.0)
+    assert (len(twin.scalars()["loss"]), len(recorder.scalars()["loss"])) == (4, 3)
+    recorder.reset()
+    assert recorder.scalars() == {} and recorder.success_rate == 1
+
+
+def test_what_is_no_number_of_a_step_is_refused_and_ends_none(recorder):
+    with pytest.raises(ValueError, match="loss must be a number, got 'low'"):
+        recorder.step(loss="low")
+    assert len(recorder.series()["total"]) == 4

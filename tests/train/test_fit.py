@@ -279,3 +279,23 @@ def test_a_bar_shows_loss_and_scale(capsys):
     assert "loss" in shown and "scale 1" in shown
     fitted()
     assert capsys.readouterr().err == ""
+
+
+def test_an_observer_hears_of_every_step_with_its_row_of_the_history():
+    recorder = sf.Recorder()
+    _, history = toy.fit("fp16-master", 6, observer=recorder, metrics={"rows": lambda output, y: len(y)})
+    scalars = recorder.scalars()
+    assert list(scalars) == list(history)
+    for name, column in scalars.items():
+        assert np.array_equal(column, np.array(history[name], np.float64), equal_nan=True)
+    assert recorder.success_rate == history.success_rate
+    updates = recorder.series("head.weight", "update", operation="update")["total"]
+    assert updates.tolist() == [0 if skipped else 10 for skipped in history["skipped"]]
+
+
+def test_an_observer_without_steps_is_left_alone():
+    class Deaf:
+        def observe(self, events, operation, path="", phase="forward"):
+            pass
+
+    toy.fit("fp16-master", 2, observer=Deaf())
