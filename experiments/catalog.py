@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
+from experiments.probabilistic_bounds import PROBABILISTIC_BOUNDS
 from experiments.tensor_core_generations import TENSOR_CORE_GENERATIONS
 from experiments.update_cancellation import UPDATE_CANCELLATION
 
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
+        BLOCK_SCALING,
+        PROBABILISTIC_BOUNDS,
         TENSOR_CORE_GENERATIONS,
         UPDATE_CANCELLATION,
     )

@@ -1,0 +1,112 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.block_scaling.rules import DATA, FORMATS
+from experiments.experiment import Result
+from experiments.measurement import over_seeds
+from experiments.statistics import final, select, spread
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, ratio_test
+
+#: As good as BF16: at most two percent more.
+CLOSE = 1.02
+
+#: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
+DEEPSEEK, NVFP4 = 1.0025, 1.015
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim that the results speak to."""
+    training, rules = select(results, kind="training"), select(results, kind="rules")
+    if given := select(training, variant="given"):
+        return [_close(training, "given", "bf16", CLOSE, f"{given[0]['label']}: a loss as low as BF16's")]
+    return [
+        _floor_saturates(rules),
+        _even_saturates_in_e4m3(rules),
+        _rounded_up_is_better(rules, "E4M3"),
+        _rounded_up_is_better(rules, "E2M1"),
+        _close(training, "fp8-delayed", "bf16", CLOSE, "FP8 with delayed scaling trains as BF16 does"),
+        _close(training, "fp8-hopper", "bf16", CLOSE, "FP8 with the sums of Hopper's tensor cores trains as BF16 does"),
+        _close(training, "fp8-deepseek", "bf16", DEEPSEEK, "FP8 by DeepSeek-V3: a loss within 0.25 % of BF16's"),
+        _close(training, "mxfp8", "bf16", CLOSE, "MXFP8 with scales rounded up trains as BF16 does"),
+        _floor_trains_worse(training),
+        _close(training, "nvfp4", "fp8-hopper", NVFP4, "NVFP4: a loss within 1.5 % of FP8's"),
+        _mxfp4_is_worse(training),
+    ]
+
+
+def _floor_saturates(results: list[Result]) -> Finding:
+    share = {name: over_seeds(results, "blocks", data="normal", format=name, rule="floor") for name in FORMATS}
+    others = [
+        value
+        for rule in ("ceil", "rceil")
+        for name in FORMATS
+        for value in over_seeds(results, "blocks", format=name, rule=rule)
+    ]
+    never = count_test(sum(value > 0 for value in others), len(others))
+    test = all_of([never, *(difference_test(values, 0, above=0) for values in share.values())])
+    return Finding(
+        "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
+        "floor: share of blocks > 0 in every format; ceil, rceil: none",
+        "floor: " + ", ".join(f"{name} {spread(100 * values, 1)} %" for name, values in share.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _even_saturates_in_e4m3(results: list[Result]) -> Finding:
+    e4m3 = over_seeds(results, "blocks", data="normal", format="E4M3", rule="even")
+    others = np.concatenate(
+        [over_seeds(results, "blocks", format=name, rule="even") for name in FORMATS if name != "E4M3"]
+    )
+    test = all_of([difference_test(e4m3, 0, above=0), count_test(int(np.sum(others > 0)), len(others))])
+    return Finding(
+        'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
+        "share of blocks > 0 in E4M3, none in other formats",
+        f"{spread(100 * e4m3, 1)} % in E4M3, at most {100 * others.max():.1f} % elsewhere",
+        test.text,
+        test.verdict,
+    )
+
+
+def _rounded_up_is_better(results: list[Result], format: str) -> Finding:
+    ratios, tests = [], []
+    for data in DATA:
+        up, down = (over_seeds(results, "error", data=data, format=format, rule=rule) for rule in ("rceil", "floor"))
+        ratios.append(f"{data} {spread(up / down, 3)}")
+        tests.append(ratio_test(up, down, below=1))
+    test = all_of(tests)
+    return Finding(
+        f"{format}: scales rounded up lose less than those rounded down",
+        "error of rceil / error of floor < 1 on both kinds of data",
+        ", ".join(ratios),
+        test.text,
+        test.verdict,
+    )
+
+
+def _close(results: list[Result], variant: str, reference: str, limit: float, claim: str) -> Finding:
+    test = ratio_test(final(results, "gpt", variant), final(results, "gpt", reference), below=limit)
+    return _judged(claim, f"loss / loss of {reference} < {limit}", _ratio(results, variant, reference), test)
+
+
+def _floor_trains_worse(results: list[Result]) -> Finding:
+    test = ratio_test(final(results, "gpt", "mxfp8-floor"), final(results, "gpt", "mxfp8"), above=1)
+    ratio = _ratio(results, "mxfp8-floor", "mxfp8")
+    return _judged("MXFP8: scales rounded down train worse than those rounded up", "ratio of losses > 1", ratio, test)
+
+
+def _mxfp4_is_worse(results: list[Result]) -> Finding:
+    test = ratio_test(final(results, "gpt", "mxfp4"), final(results, "gpt", "nvfp4"), above=1)
+    return _judged("MXFP4 trains worse than NVFP4", "ratio of losses > 1", _ratio(results, "mxfp4", "nvfp4"), test)
+
+
+def _ratio(results: list[Result], variant: str, reference: str) -> NDArray[np.float64]:
+    return final(results, "gpt", variant) / final(results, "gpt", reference)
+
+
+def _judged(claim: str, expectation: str, ratio: NDArray[np.float64], test: Outcome) -> Finding:
+    return Finding(f"GPT: {claim}", expectation, spread(ratio, 4), test.text, test.verdict)

@@ -1,0 +1,35 @@
+"""What is run: every rule on random numbers, and the GPT under every policy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.block_scaling.policies import BF16, VARIANTS
+from experiments.block_scaling.problems import PROBLEMS
+from experiments.block_scaling.rules import DATA, measure_rules
+from experiments.experiment import Job, Options, Result
+from experiments.measurement import measured_rows
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import given
+
+
+def jobs(options: Options) -> list[Job]:
+    """The rules and all policies from every seed; or a given policy beside BF16."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [BF16]), options)
+    rules: list[Job] = [
+        {"kind": "rules", "data": data, "seed": seed, "tiny": options.tiny}
+        for data in DATA
+        for seed in options.seed_numbers
+    ]
+    return [*rules, *training_jobs(PROBLEMS, VARIANTS, options)]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return {**job, "rows": measure_rules(job)} if job["kind"] == "rules" else run_training(PROBLEMS, job)
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return measured_rows(result) if result["kind"] == "rules" else training_rows(result)

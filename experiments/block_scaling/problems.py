@@ -1,0 +1,46 @@
+"""The problem: a small GPT on the letters of Python's documentation."""
+
+from __future__ import annotations
+
+from functools import cache, partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments import datasets
+from experiments.models.gpt import GPT
+from experiments.problem import Problem
+from experiments.training import Problems
+
+#: Letters that the model sees, the width of its layers, and pieces of held-out text on which it is judged.
+CONTEXT, WIDTH, HELD_OUT = 32, 32, 32
+
+
+@cache
+def letters() -> tuple[NDArray[np.int64], int]:
+    """The text as numbers, and how many different letters there are."""
+    text = "\n".join(datasets.python_topics().values())
+    known, numbers = np.unique(list(text), return_inverse=True)
+    return numbers, len(known)
+
+
+def gpt(seed: int, tiny: bool) -> Problem:
+    """Predict the next letter: one block, two heads. The last tenth of the text is held out."""
+    text, count = letters()
+    pieces = np.lib.stride_tricks.sliding_window_view(text, CONTEXT + 1)
+    train, test = pieces[: 9 * len(pieces) // 10], pieces[9 * len(pieces) // 10 + CONTEXT :]
+    test = test[:: len(test) // (4 if tiny else HELD_OUT)]
+    return Problem(
+        x=train[:, :-1],
+        y=train[:, 1:],
+        model=lambda: GPT(count, CONTEXT, WIDTH, layers=1, heads=2, seed=seed),
+        loss=lambda output, y: sf.nn.cross_entropy(output.reshape(-1, count), y.ravel()),
+        optimizer=partial(sf.optim.Adam, lr=3e-3),
+        batch=1 if tiny else 8,
+        steps=2 if tiny else 200,
+        test=(test[:, :-1], test[:, 1:]),
+    )
+
+
+PROBLEMS: Problems = {"gpt": gpt}

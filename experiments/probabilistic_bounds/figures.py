@@ -1,0 +1,61 @@
+"""The figure: errors over the length of sums, beside the bounds."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from experiments.experiment import Drawing, Options, Result
+from experiments.measurement import table_over_seeds
+from experiments.operands import TITLES
+from experiments.probabilistic_bounds.bounds import deterministic, probabilistic
+from experiments.probabilistic_bounds.findings import unit
+from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
+from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+
+BOUNDS = "bounds.png"
+
+STYLES = {"nearest": 2, "stochastic": 6}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (BOUNDS,)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    return {BOUNDS: partial(draw_bounds, results)}
+
+
+def draw_bounds(results: list[Result], path: Path) -> None:
+    """The greatest error for either format and kind of data, and both bounds."""
+    figure, axes = new_figure(rows=2, columns=2, width=FULL_WIDTH, height=4.4, legend=0.4)
+    figure.subplots_adjust(hspace=0.38)
+    for row, format in zip(axes, FORMATS, strict=True):
+        for panel, (data, title) in zip(row, TITLES.items(), strict=True):
+            curves = []
+            for rounding in ROUNDINGS:
+                n, greatest = table_over_seeds(
+                    results, "greatest", "length", format=format, data=data, rounding=rounding
+                )
+                curves.append(Curve(f"{rounding}: greatest error", n, greatest, STYLES[rounding]))
+            draw_curves(
+                panel,
+                curves,
+                xlabel="products a sum, n" if format == "bf16" else "",
+                ylabel="error / sum |a b|" if data == "uniform" else "",
+                title=f"{format.upper()}, {title}",
+                log=True,
+            )
+            lines = (
+                (deterministic(n, unit(format, "nearest")), ":", "n u / (1 - n u)"),
+                (probabilistic(n, unit(format, "nearest")), "--", "sqrt(n) u"),
+                (probabilistic(n, unit(format, "stochastic")), "-", "sqrt(n) 2 u"),
+            )
+            for values, dashes, label in lines:
+                panel.plot(n, values, color="black", linestyle=dashes, linewidth=0.8, label=label)
+            panel.set_ylim(top=2)
+            panel.set_xscale("log", base=2)
+    add_legend(figure, axes[0][0], columns=3)
+    save_figure(figure, path)

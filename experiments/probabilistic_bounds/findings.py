@@ -1,0 +1,120 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.experiment import Result
+from experiments.measurement import table_over_seeds
+from experiments.operands import DATA, TITLES
+from experiments.probabilistic_bounds.bounds import deterministic, probabilistic
+from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
+from experiments.statistics import spread
+from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
+
+#: "Grows as the root of n": the slope of the logarithms is so near a half.
+NEAR = 0.1
+
+
+def unit(format: str, rounding: str) -> float:
+    """What one rounding errs by at most: u to nearest, 2 u stochastically."""
+    return FORMATS[format].unit_roundoff * (1 if rounding == "nearest" else 2)
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim."""
+    return [
+        _never_exceeded(results),
+        _pessimistic(results),
+        *(_root_bound(results, rounding, data) for rounding in ROUNDINGS for data in DATA),
+        *(_slope(results, rounding) for rounding in ROUNDINGS),
+        _flattens(results),
+    ]
+
+
+def over_bound(results: list[Result], format: str, data: str, rounding: str) -> NDArray[np.float64]:
+    """The greatest error over the probabilistic bound (seeds, lengths)."""
+    n, greatest = table_over_seeds(results, "greatest", "length", format=format, data=data, rounding=rounding)
+    return greatest / probabilistic(n, unit(format, rounding))
+
+
+def _never_exceeded(results: list[Result]) -> Finding:
+    beyond = cases = 0
+    closest = 0.0
+    for format in FORMATS:
+        for rounding in ROUNDINGS:
+            n, greatest = table_over_seeds(results, "greatest", "length", format=format, rounding=rounding)
+            ratio = greatest / deterministic(n, unit(format, rounding))
+            beyond, cases, closest = beyond + int(np.sum(ratio > 1)), cases + ratio.size, max(closest, ratio.max())
+    test = count_test(beyond, cases)
+    return Finding(
+        "no error exceeds the deterministic bound n u / (1 - n u), 2 u for stochastic rounding",
+        "greatest error / bound <= 1 at every length, in both formats, on both kinds of data",
+        f"at most {closest:.2g}",
+        test.text,
+        test.verdict,
+    )
+
+
+def _pessimistic(results: list[Result]) -> Finding:
+    n, greatest = table_over_seeds(results, "greatest", "length", format="fp16", data="normal", rounding="nearest")
+    place = int(np.flatnonzero(n * FORMATS["fp16"].unit_roundoff < 1)[-1])
+    bound = np.full(len(greatest), deterministic(n, FORMATS["fp16"].unit_roundoff)[place])
+    test = ratio_test(bound, greatest[:, place], above=100)
+    return Finding(
+        f"the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n[place]})",
+        "bound / greatest error > 100",
+        spread(bound / greatest[:, place], 0),
+        test.text,
+        test.verdict,
+    )
+
+
+def _root_bound(results: list[Result], rounding: str, data: str) -> Finding:
+    ratios = {format: over_bound(results, format, data, rounding) for format in FORMATS}
+    test = all_of([joint_test(values, below=1.0) for values in ratios.values()])
+    u = "u" if rounding == "nearest" else "2 u"
+    return Finding(
+        f"{rounding} rounding, {TITLES[data]}: errors stay below the probabilistic bound, about sqrt(n) {u}",
+        "mean over seeds of the greatest error / bound < 1 at every length, in FP16 and BF16",
+        "at most " + ", ".join(f"{format} {values.mean(axis=0).max():.2f}" for format, values in ratios.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def slopes(results: list[Result], format: str, rounding: str, *, short: bool) -> NDArray[np.float64]:
+    """By which power of n the errors of one-signed sums grow, for each seed: where n u <= 1, or where n u >= 1."""
+    n, error = table_over_seeds(results, "error", "length", format=format, data="uniform", rounding=rounding)
+    product = n * FORMATS[format].unit_roundoff
+    chosen = product <= 1 if short else product >= 1
+    if chosen.sum() < 2:
+        return np.full(len(error), np.nan)
+    return np.array([np.polyfit(np.log(n[chosen]), np.log(row[chosen]), 1)[0] for row in error])
+
+
+def _slope(results: list[Result], rounding: str) -> Finding:
+    found = {format: slopes(results, format, rounding, short=True) for format in FORMATS}
+    test = all_of([difference_test(values, 0.5, above=-NEAR, below=NEAR) for values in found.values()])
+    return Finding(
+        f"{rounding} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= 1",
+        f"slope of the logarithms within {NEAR} of 0.5, in FP16 and BF16",
+        ", ".join(f"{format} {spread(values)}" for format, values in found.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _flattens(results: list[Result]) -> Finding:
+    short, long = (
+        {format: slopes(results, format, "stochastic", short=short) for format in FORMATS} for short in (True, False)
+    )
+    test = all_of([difference_test(long[format], short[format], below=0) for format in FORMATS])
+    return Finding(
+        f"stochastic rounding, {TITLES['uniform']}: errors grow more slowly beyond n u = 1",
+        "slope of the logarithms there - slope before < 0, in FP16 and BF16",
+        ", ".join(f"{format} {spread(short[format])} and then {spread(long[format])}" for format in FORMATS),
+        test.text,
+        test.verdict,
+    )
