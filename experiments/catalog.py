@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.probabilistic_bounds import PROBABILISTIC_BOUNDS
+from experiments.regulariser_underflow import REGULARISER_UNDERFLOW
 from experiments.tensor_core_generations import TENSOR_CORE_GENERATIONS
 from experiments.update_cancellation import UPDATE_CANCELLATION
 
@@ -13,6 +14,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         BLOCK_SCALING,
         PROBABILISTIC_BOUNDS,
+        REGULARISER_UNDERFLOW,
         TENSOR_CORE_GENERATIONS,
         UPDATE_CANCELLATION,
     )

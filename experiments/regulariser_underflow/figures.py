@@ -1,0 +1,39 @@
+"""The figure: how the weights that only the regulariser moves decay, for every lambda and place."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from experiments.curves import curves
+from experiments.experiment import Drawing, Options, Result
+from experiments.regulariser_underflow.jobs import PLACES
+from experiments.regulariser_underflow.products import LAMBDAS, text_of
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, new_figure, save_figure
+
+DECAY = "decay.png"
+
+#: Every place looks the same in all panels.
+STYLES = {place: number for number, place in enumerate(PLACES)}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (DECAY,)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    return {DECAY: partial(draw_decay, select(results, kind="decay"))}
+
+
+def draw_decay(results: list[Result], path: Path) -> None:
+    """A panel for each lambda: the norm as a share of that at the start."""
+    figure, axes = new_figure(rows=1, columns=len(LAMBDAS), width=FULL_WIDTH, height=2.7, legend=0.4)
+    for side, lam in zip(axes, LAMBDAS, strict=True):
+        lines = curves(select(results, problem=text_of(lam)), "dead", STYLES)
+        label = "" if side is not axes[0] else "norm / norm at the start"
+        draw_curves(side, lines, xlabel="step", ylabel=label, title=f"$\\lambda$ = {text_of(lam)}")
+    add_legend(figure, axes[0], columns=3)
+    save_figure(figure, path)

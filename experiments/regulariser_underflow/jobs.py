@@ -1,0 +1,85 @@
+"""What is run: the products of initial weights, and trainings with the regulariser in several places."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.measurement import measured_rows
+from experiments.mixed_precision import FP16_WEIGHTS, MIXED
+from experiments.regulariser_underflow.decay import Decay, run_decay
+from experiments.regulariser_underflow.products import LAMBDAS, products, text_of
+from experiments.scalers import Scaler, static
+from experiments.training import training_rows
+
+
+class Place(NamedTuple):
+    """Where the regulariser is computed: under which policy, in the loss or in the update, with which scale."""
+
+    policy: sf.Policy
+    label: str
+    is_in_loss: bool = False
+    scaler: Scaler | None = None
+
+
+#: A regulariser of the update meets the weights as they are stored: in FP32, where that is a master copy.
+PLACES = {
+    "fp32": Place(sf.policies["fp32"], "FP32"),
+    "master": Place(MIXED, "update of the FP32 copy"),
+    "loss": Place(MIXED, "loss in FP16, FP32 copy", is_in_loss=True),
+    "scaled-loss": Place(MIXED, "loss in FP16, scale 1024", is_in_loss=True, scaler=static(1024.0)),
+    "fp16-weights": Place(FP16_WEIGHTS, "update of FP16 weights"),
+}
+
+
+def jobs(options: Options) -> list[Job]:
+    """Every place with every lambda from every seed, and the products; or a given policy beside FP32."""
+    places = PLACES if options.policy is None else {"fp32": PLACES["fp32"], "given": given(options.policy)}
+    decays = [
+        {
+            "kind": "decay",
+            "problem": text_of(lam),
+            "lam": lam,
+            "variant": key,
+            "label": place.label,
+            "policy": place.policy.to_dict(),
+            "is_in_loss": place.is_in_loss,
+            "scaler": None if place.scaler is None else dict(place.scaler),
+            "seed": seed,
+            "tiny": options.tiny,
+        }
+        for lam in LAMBDAS
+        for key, place in places.items()
+        for seed in options.seed_numbers
+    ]
+    return decays if options.policy is not None else [*decays, *product_jobs(options)]
+
+
+def product_jobs(options: Options) -> list[Job]:
+    """The products of initial weights from every seed."""
+    return [{"kind": "products", "seed": seed} for seed in options.seed_numbers]
+
+
+def given(policy: sf.Policy) -> Place:
+    """The user's own policy, which decays its weights in the update."""
+    return Place(policy, f"{policy.name or 'given'} (given)")
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "products":
+        return {**job, **products(job["seed"])}
+    policy, decay = sf.Policy.from_dict(job["policy"]), Decay(job["lam"], job["is_in_loss"])
+    known = {key: value for key, value in job.items() if key != "policy"}
+    return {**known, **run_decay(job["seed"], job["tiny"], policy, decay, job["scaler"])}
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each record of a training, one for each layer and lambda of the products."""
+    return measured_rows(result) if result["kind"] == "products" else training_rows(result)
+
+
+def check(policy: sf.Policy) -> None:
+    """Train a little under the policy: ValueError where that cannot be done."""
+    run_decay(0, True, policy, Decay(LAMBDAS[0], is_in_loss=False), None)
