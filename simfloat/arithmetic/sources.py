@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Loop, Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
@@ -83,6 +82,11 @@ class Computed:
     carrier: FloatType = np.float64
     makes_blocks = True
 
+    @staticmethod
+    def loop(kernel: str, machine: Machine) -> Loop | None:
+        """The loop that rounds results where it makes them, for sources that have one."""
+        return None
+
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
         self.route, self.vectors, self.size = route, vectors + route.nothing, size
 
@@ -139,9 +143,13 @@ class Converted(Computed):
 
     makes_blocks = False
 
+    @staticmethod
+    def loop(kernel: str, machine: Machine) -> Loop:
+        return machine.loops.converted.converted_results[kernel]
+
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = self.block(start, stop)
-        machine_of(out).loops.converted.converted_results[self.route.kernel](a, b, c, out)
+        a, b, c = self.vectors if stop - start == self.size else self.block(start, stop)
+        self.route.loop(a, b, c, out)
 
 
 class AtOnce(Computed):
@@ -149,9 +157,13 @@ class AtOnce(Computed):
 
     makes_blocks = False
 
+    @staticmethod
+    def loop(kernel: str, machine: Machine) -> Loop:
+        return machine.loops.at_once.rounded_results[kernel]
+
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, _ = self.block(start, stop)
-        machine_of(out).loops.at_once.rounded_results[self.route.kernel](a, b, out, plan.numbers)
+        a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
+        self.route.loop(a, b, out, plan.numbers)
 
 
 class Double(_Apart):
@@ -190,7 +202,8 @@ class Route(NamedTuple):
     kernel: str  # the operation whose kernel it uses
     source: type[Computed]
     plan: Plan
-    exact: Callable[..., None]  # writes the exact results, rounded to odd
+    exact: Loop  # writes the exact results, rounded to odd
+    loop: Any  # the source's own, which rounds results where it makes them
     sign: float  # of an exact zero sum of unlike signs
     nothing: list[NDArray]  # what stands for the operands that it lacks: kernels take three
 
@@ -203,7 +216,7 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, m
     exact = machine.loops.elementwise.exact_results[kernel]
     nothing = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
     plan = plan_for(format, rounding, source.carrier, machine)
-    return Route(operation, kernel, source, plan, exact, rounding.zero_sum, nothing)
+    return Route(operation, kernel, source, plan, exact, source.loop(kernel, machine), rounding.zero_sum, nothing)
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:
