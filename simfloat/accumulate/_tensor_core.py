@@ -125,6 +125,11 @@ class TensorCore(Accumulator):
         return self.output
 
     @property
+    def reads_numbers(self) -> bool:
+        """It is enough to know their formats."""
+        return False
+
+    @property
     def chunk(self) -> int:
         """The products of an instruction's chunk."""
         return self.row.terms
@@ -179,7 +184,7 @@ class TensorCore(Accumulator):
             return Sequential(FP64).engine(problem)
         if row is GROUPED and self.scales:
             return _Groups(self.unit, *self.scales)
-        finite = problem.a.facts.finite and problem.b.facts.finite
+        finite = problem.a.look_finite() and problem.b.look_finite()
         if problem.scales:
             finite = finite and problem.scales[0].finite and problem.scales[1].finite
         engine = self._engines[finite]

@@ -11,7 +11,7 @@ from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import Problem, known_of
-from simfloat.accumulate.operand import Taken, take
+from simfloat.accumulate.operand import take
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
@@ -32,7 +32,7 @@ class Work(NamedTuple):
     draw: Draw | None
     scales: Scales | None  # those that the engine takes
     start: NDArray | None  # what the sums start from, in the shape of the result
-    finite: bool  # all operands are known to be finite
+    quiet: bool  # there is no signalling NaN among the operands for certain
     divisor: float  # by which the engine's sums are too large
 
 
@@ -50,8 +50,8 @@ def prepare(
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
     inputs, accumulator, target, *_ = options
-    has_scales = options.has_scales
     if inputs:
+        has_scales = options.has_scales
         if has_scales:
             _check_scaled(options, scales, initial)
         one, other = inputs
@@ -61,11 +61,12 @@ def prepare(
         left, right = take(a, options, 0, draw, looks), take(b, options, 1, draw, looks)
         if has_scales:
             scales = scales_of_blocks(left, right, accumulator)
+        divisor, x, y = left.divisor * right.divisor, left.known, right.known
     else:
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-        left, right = Taken(known_of(a)), Taken(known_of(b))
+        divisor, x, y = 1.0, known_of(a), known_of(b)
         accumulator = accumulator.for_inputs(None, None)
-    divisor, x, y, own = left.divisor * right.divisor, left.known, right.known, None
+    own = None
     if scales or accumulator.scales:
         divisor *= scales.divisor if scales else 1.0
         x, y, own = with_scales(x, y, scales, accumulator)
@@ -79,7 +80,7 @@ def prepare(
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    return Work(engine, x.array, y.array, draw, own, start, x.are_finite and y.are_finite, divisor)
+    return Work(engine, x.array, y.array, draw, own, start, x.are_quiet and y.are_quiet, divisor)
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:

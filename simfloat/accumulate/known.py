@@ -14,15 +14,19 @@ from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
+#: Numbers from which on it is worth a look at them to spare a loop the care for infinities and NaN.
+MANY = 256
+
 
 class Known:
-    """What is known of an operand's numbers: their facts, the format that they were rounded to, their array's type.
+    """What is known of an operand's numbers: their facts, the format that they were rounded to, their array's type, and
+    whether the array was made here, by a rounding.
 
     Facts are found in the array when they are first asked for, and only once; `find` finds those of sums of runs, which
     are known before there is an array.
     """
 
-    __slots__ = ("_facts", "_find", "array", "format", "is_float32")
+    __slots__ = ("_facts", "_find", "array", "format", "is_float32", "is_made")
 
     def __init__(
         self,
@@ -31,9 +35,10 @@ class Known:
         is_float32: bool,
         array: NDArray | None = None,
         find: Callable[[], Facts] | None = None,
+        is_made: bool = False,
     ) -> None:
         self._facts, self._find, self.array = facts, find, array
-        self.format, self.is_float32 = format, is_float32
+        self.format, self.is_float32, self.is_made = format, is_float32, is_made
 
     @property
     def facts(self) -> Facts:
@@ -48,9 +53,15 @@ class Known:
         return self._facts
 
     @property
-    def are_finite(self) -> bool:
-        """Whether there are no infinities and no NaN among them, as far as is known by now."""
-        return self._facts is not None and self._facts.finite
+    def are_quiet(self) -> bool:
+        """Whether there is no signalling NaN among them, as far as is known by now: roundings make quiet ones."""
+        return self.is_made or (self._facts is not None and self._facts.finite)
+
+    def look_finite(self) -> bool:
+        """Whether there are no infinities and no NaN among them: of a few numbers only if that is known by now."""
+        if self._facts is None and self.array is not None and self.array.size < MANY:
+            return False
+        return self.facts.finite
 
     @property
     def in_float32(self) -> bool:
@@ -63,10 +74,10 @@ class Known:
         return self.format or (FP32 if self.is_float32 else FP64)
 
 
-def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None) -> Known:
-    """What is known of an array that was rounded to the format."""
+def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None, is_made: bool = False) -> Known:
+    """What is known of an array of numbers of the format."""
     dtype = array.dtype
-    return Known(facts, format, dtype is FLOAT32 or dtype == FLOAT32, array)
+    return Known(facts, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
 
 
 #: The factors of sums without factors.

@@ -37,21 +37,21 @@ def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool
     if cast.scale is not None:
         if isinstance(cast.scale, Block):
             elements, blocks = cast.apply_in_blocks(x, DEPTHS[side], drawn, observer, name or "")
-            return Taken(known_of(elements, format), blocks.whole, blocks)
+            return Taken(known_of(elements, format, is_made=True), blocks.whole, blocks)
         rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
-        return Taken(known_of(rounded, format), scale or 1.0)
+        return Taken(known_of(rounded, format, is_made=True), scale or 1.0)
     if observer is None and (options.settled[side] or cast.takes_all(x.dtype)):
         return Taken(known_of(x, format))
     if not looks:
         rounded, _ = cast.apply(x, drawn, observer, name or "")
-        return Taken(known_of(rounded, format))
+        return Taken(known_of(rounded, format, is_made=True))
     # Operands are often in the format already, and then need not be rounded again.
     facts = facts_of(x)
     unchanged, facts_after = _after(facts, cast)
     if unchanged and observer is None:
         return Taken(known_of(x, format, facts))
     rounded, _ = cast.apply(x, drawn, observer, name or "")
-    return Taken(known_of(rounded, format, facts_after))
+    return Taken(known_of(rounded, format, facts_after, is_made=True))
 
 
 @lru_cache(maxsize=4096)

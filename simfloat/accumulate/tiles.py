@@ -25,19 +25,19 @@ OFTEN = 32
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
     """The unrounded sums of matrices of `shape` as one vector in C order, that of transposed matrices if `turned`."""
-    engine, a, b, draw, scales, start, finite, _ = work
+    engine, a, b, draw, scales, start, quiet, _ = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         work = work._replace(a=a)
         shape = (a.shape[0], b.shape[1])
+    if len(shape) == 2 and not turned and start is None and scales is None:
+        if shape[0] * shape[1] * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
+            return _sums_of_one_tile(work, *shape)
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
     swap = n < min(m, NARROW)
-    is_one = not batch and not turned and start is None and scales is None
-    if is_one and m * n * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
-        return _sums_of_one_tile(work, m, n, swap)
     rows, columns = (n, m) if swap else (m, n)
     flips = swap != turned  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
@@ -46,8 +46,8 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
         sums[:] = addend.transpose(0, 2, 1) if flips else addend
-    left = _matrices(left, batch, engine.carrier, swap, finite)
-    right = _matrices(right, batch, engine.carrier, swap, finite, reads=rows)
+    left = _matrices(left, batch, engine.carrier, swap, quiet)
+    right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
 
@@ -63,14 +63,16 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
-def _sums_of_one_tile(work: Work, m: int, n: int, swap: bool) -> NDArray:
+def _sums_of_one_tile(work: Work, m: int, n: int) -> NDArray:
     """The same for one product that one thread sums: a small one is sooner summed than cut into tiles."""
-    engine, a, b, draw, _, _, finite, _ = work
+    engine, a, b, draw, _, _, quiet, _ = work
+    carrier = engine.carrier
+    swap = n < min(m, NARROW)
     if swap:
         a, b, m, n = b.T, a.T, n, m
-    sums = _zeros((m, n), engine.carrier)
+    sums = np.zeros((m, n), carrier) if m * n < FEW else _zeros((m, n), carrier)
     region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
-    engine.run(_in_carrier(a, engine.carrier, finite), _in_carrier(b, engine.carrier, finite, m), sums, region)
+    engine.run(_in_carrier(a, carrier, quiet), _in_carrier(b, carrier, quiet, m), sums, region)
     return (sums.T if swap else sums).reshape(-1)
 
 
@@ -90,28 +92,28 @@ def _as_rows(x: NDArray) -> NDArray:
 
 
 def _matrices(
-    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, finite: bool, reads: int = 1
+    x: NDArray, batch: list[int], carrier: FloatType, transpose: bool, quiet: bool, reads: int = 1
 ) -> NDArray:
     """The matrices of an operand, one for every product or a single one for all, in the carrier's type."""
     if transpose:
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    x = _in_carrier(x, carrier, finite, reads)
+    x = _in_carrier(x, carrier, quiet, reads)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
 
 
-def _in_carrier(x: NDArray, carrier: FloatType, finite: bool, reads: int = 1) -> NDArray:
-    """The numbers in the carrier's type and in C order; `finite` if there is no NaN among them for certain.
+def _in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:
+    """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
 
     If rows are read often, from a line of the cache on.
     """
     if x.dtype == carrier:
         lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
         return x if lies_well else copy(x, carrier)
-    if finite:
+    if quiet:
         return copy(x, carrier)
-    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+    with np.errstate(invalid="ignore"):
         return copy(x, carrier)
 
 
