@@ -31,6 +31,7 @@ class Problem:
     steps: int
     test: tuple[NDArray, NDArray] | None = None
     measures: Measures = lambda model, output, y: {}
+    records: int = 40  # how often a run is looked at
 
     def batches(self, seed: int) -> Iterator[tuple[NDArray, NDArray]]:
         """The batches of a run, in order."""

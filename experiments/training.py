@@ -14,8 +14,8 @@ from experiments.variants import Variant
 from simfloat.optim import LossScale
 from simfloat.train.step import TrainingStep
 
-#: How often a run is looked at, and a tiny one.
-RECORDS, TINY_RECORDS = 40, 5
+#: How often a tiny run is looked at.
+TINY_RECORDS = 5
 
 #: What a job may have in place of its problem's.
 SIZES = ("steps", "batch")
@@ -53,7 +53,7 @@ def run_training(problems: Problems, job: Job, recorder: sf.Recorder | None = No
     problem = replace(problems[job["problem"]](job["seed"], job["tiny"]), **sizes)
     policy, scaler = sf.Policy.from_dict(job["policy"]), make_scaler(job["scaler"]) if "scaler" in job else None
     known = {key: value for key, value in job.items() if key != "policy"}
-    records = TINY_RECORDS if job["tiny"] else RECORDS
+    records = TINY_RECORDS if job["tiny"] else problem.records
     return {**known, **train(problem, policy, job["seed"], records, scaler, recorder)}
 
 

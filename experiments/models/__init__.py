@@ -4,5 +4,6 @@ from experiments.models.bert import BERTClassifier
 from experiments.models.dlrm import DLRM
 from experiments.models.gpt import GPT
 from experiments.models.sequence import SequenceClassifier
+from experiments.models.speech import SpeechClassifier
 
-__all__ = ["BERTClassifier", "DLRM", "GPT", "SequenceClassifier"]
+__all__ = ["BERTClassifier", "DLRM", "GPT", "SequenceClassifier", "SpeechClassifier"]

@@ -13,7 +13,8 @@ class BERTClassifier(nn.Module):
     """An encoder of `layers` blocks, whose first place is classified by way of a tanh layer.
 
     Token 0 is padding, which takes no part. The embedding is the normalized sum of those of tokens, places and two
-    segments; blocks normalize last, and are four times as wide inside, with GELU.
+    segments; blocks normalize last, and are four times as wide inside, with GELU. Embeddings start normal with a
+    standard deviation of 0.02, as BERT's.
     """
 
     def __init__(
@@ -32,6 +33,8 @@ class BERTClassifier(nn.Module):
         self.token = nn.Embedding(tokens, width, padding_idx=0, rng=rng)
         self.position = nn.Embedding(context, width, rng=rng)
         self.segment = nn.Embedding(2, width, rng=rng)
+        for embedding in (self.token, self.position, self.segment):
+            embedding.weight.data = 0.02 * embedding.weight.data
         self.norm, self.dropout = nn.LayerNorm(width), nn.Dropout(dropout)
         self.blocks = nn.ModuleList(
             nn.TransformerEncoderLayer(width, heads, 4 * width, dropout, "gelu", batch_first=True, rng=rng)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
+from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier, SpeechClassifier
 from tests.nn.against_torch import compare
 from tests.roles import backward_in_roles, keep_numbers
 
@@ -15,6 +15,7 @@ TOKENS = RNG.integers(1, 9, (3, 5))
 PADDED = np.where(np.arange(5) < [[5], [3], [1]], TOKENS, 0)
 DENSE = RNG.standard_normal((3, 4))
 BAGS = [RNG.integers(0, count, (3, n)) for count, n in ((6, 2), (4, 1), (9, 3))]
+FRAMES = RNG.standard_normal((3, 5, 4)) * (np.arange(5) < [[5], [3], [1]])[..., np.newaxis]
 CLASSES = np.array([0, 2, 1])
 
 
@@ -41,6 +42,10 @@ MODELS = {
         )
         for kind in ("RNN", "LSTM", "GRU")
     },
+    "speech": (
+        lambda: SpeechClassifier(4, 5, 3, "RNN"),
+        lambda model: sf.nn.cross_entropy(model(FRAMES), CLASSES),
+    ),
 }
 
 
@@ -111,6 +116,21 @@ def test_a_sequence_classifier_equals_torchs(kind):
             return self.head(torch.cat([last[-2], last[-1]], -1))
 
     compare(SequenceClassifier(9, 4, 5, 3, kind, layers=2, bidirectional=True), Classifier(), TOKENS)
+
+
+def test_a_speech_classifier_equals_torchs_on_the_mean_of_states_before_the_end():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+    class Classifier(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.recurrent, self.head = torch.nn.GRU(4, 5, batch_first=True), torch.nn.Linear(5, 3)
+
+        def forward(self, frames):
+            states = self.recurrent(frames)[0]
+            return self.head(torch.stack([states[0].mean(0), states[1, :3].mean(0), states[2, 0]]))
+
+    compare(SpeechClassifier(4, 5, 3), Classifier(), FRAMES)
 
 
 def test_a_dlrm_equals_torchs():

@@ -1,0 +1,33 @@
+"""A classifier of utterances by a recurrent layer."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+import simfloat as sf
+from simfloat import nn
+
+
+class SpeechClassifier(nn.Module):
+    """A recurrent layer over frames, and a linear layer on the mean of its states.
+
+    Frames that are all zeros are past an utterance's end, and take no part in the mean.
+    """
+
+    def __init__(
+        self, features: int, hidden: int, classes: int, kind: Literal["RNN", "LSTM", "GRU"] = "GRU", seed: int = 0
+    ) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        layer = {"RNN": nn.RNN, "LSTM": nn.LSTM, "GRU": nn.GRU}[kind]
+        self.recurrent = layer(features, hidden, batch_first=True, rng=rng)
+        self.head = nn.Linear(hidden, classes, rng=rng)
+
+    def forward(self, frames: ArrayLike) -> sf.Tensor:
+        """Frames (N, T, features) -> logits (N, classes)."""
+        spoken = np.any(np.asarray(frames) != 0, axis=2, keepdims=True)
+        states, _ = self.recurrent(frames)
+        return self.head((states * (spoken / spoken.sum(axis=1, keepdims=True))).sum(1))
