@@ -1,0 +1,65 @@
+"""The figures: which gradients a scale brings into FP16, and the course of the losses."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+import simfloat as sf
+from experiments.curves import curves
+from experiments.experiment import Drawing, Options, Result
+from experiments.loss_scaling.findings import gradients
+from experiments.loss_scaling.jobs import SCALES
+from experiments.loss_scaling.problems import PROBLEMS
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
+
+GRADIENTS, LOSSES = "gradients.png", "losses.png"
+
+TITLES = {"regression": "Autoencoder, mean squared error", "classification": "Classifier, cross-entropy"}
+
+#: Every variant looks the same in both panels.
+STYLES = {"fp32": 0, "unscaled": 2, **{f"scale-{k}": style for k, style in zip(SCALES, (1, 4, 6), strict=True)}}
+
+#: The scale that is shown beside none.
+SHOWN = 2.0**3
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (LOSSES,) if options.policy is not None else (GRADIENTS, LOSSES)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training = select(results, kind="training")
+    losses = partial(draw_losses, training)
+    if select(training, variant="given"):
+        return {LOSSES: losses}
+    return {GRADIENTS: partial(draw_gradients, training), LOSSES: losses}
+
+
+def draw_gradients(results: list[Result], path: Path) -> None:
+    """The gradients of activations in FP32, of both problems: what FP16 has of them, and what with a scale."""
+    figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.2)
+    figure.subplots_adjust(top=1 - 0.62 / 2.9)
+    for side, problem in zip(axes, PROBLEMS, strict=True):
+        total: Counter[int | str] = Counter()
+        for histogram in gradients(results, problem):
+            total.update(histogram)
+        draw_exponents(side, total, format=sf.FP16, scale=SHOWN, title=TITLES[problem], name="gradient")
+    add_legend(figure, axes[0], columns=3)
+    save_figure(figure, path)
+
+
+def draw_losses(results: list[Result], path: Path) -> None:
+    """The held-out loss of every variant, a problem beside the other."""
+    figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.4)
+    for side, problem in zip(axes, PROBLEMS, strict=True):
+        runs = select(results, problem=problem)
+        label = "" if side is axes[1] else "held-out loss"
+        lines = curves(runs, "loss", STYLES, smooth=3)
+        draw_curves(side, lines, xlabel="step", ylabel=label, title=TITLES[problem], log=True)
+    add_legend(figure, axes[0], columns=3)
+    save_figure(figure, path)

@@ -1,0 +1,84 @@
+"""What is run: both problems with several scales, the gradients of FP32 beside, and steps that overflow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.gradients import gradient_histograms
+from experiments.loss_scaling.problems import PROBLEMS
+from experiments.mixed_precision import FP32, MIXED, UNSCALED, scaled
+from experiments.problem import Problem
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import given
+
+#: The exponents of the scales: what suffices for SSD, bigLSTM's, and the largest of the paper.
+SCALES = (3, 7, 15)
+
+#: So large a scale overflows at once.
+TOO_LARGE = 2.0**24
+
+#: How many steps overflow, and how many follow with a scale that fits.
+STEPS = 5
+
+
+def jobs(options: Options) -> list[Job]:
+    """All problems with all scales from every seed, and the steps that overflow; or a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
+    return [
+        *training_jobs(["regression"], [FP32, UNSCALED, *map(scaled, SCALES)], options),
+        *training_jobs(["classification"], [FP32, UNSCALED], options),
+        *overflows,
+    ]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job; runs in FP32 tell of their gradients."""
+    if job["kind"] == "overflow":
+        problem = PROBLEMS["regression"](job["seed"], True)
+        return {**job, "damaged": damaged(problem, job["seed"]), "moved": moved(problem, job["seed"])}
+    if job["variant"] != "fp32":
+        return run_training(PROBLEMS, job)
+    recorder = sf.Recorder()
+    result = run_training(PROBLEMS, job, recorder)
+    names = {name for name, _ in PROBLEMS[job["problem"]](job["seed"], True).model().named_parameters()}
+    return {**result, "gradients": gradient_histograms(recorder, names)}
+
+
+def damaged(problem: Problem, seed: int) -> float:
+    """The share of parameters that are no numbers after steps that overflowed and nobody looked, and good ones."""
+    model = problem.model()
+    optimizer = problem.optimizer(model.parameters())
+    with sf.simulate(MIXED, seed=seed):
+        for step, (x, y) in enumerate(problem.batches(seed)):
+            scaler = sf.optim.StaticLossScale(TOO_LARGE if step < STEPS else 8.0)
+            optimizer.zero_grad()
+            scaler.scale(problem.loss(model(x), y)).backward()
+            scaler.unscale_(optimizer)
+            optimizer.step()
+    values = np.concatenate([value.ravel() for value in model.state_dict().values()])
+    return float(np.mean(~np.isfinite(values)))
+
+
+def moved(problem: Problem, seed: int) -> int:
+    """How many parameters such steps move where they are skipped."""
+    model, scaler = problem.model(), sf.optim.StaticLossScale(TOO_LARGE)
+    optimizer, before = problem.optimizer(model.parameters()), model.state_dict()
+    with sf.simulate(MIXED, seed=seed):
+        for x, y in problem.batches(seed):
+            optimizer.zero_grad()
+            scaler.scale(problem.loss(model(x), y)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+    started = {name: sf.round(value, MIXED.recipe(name).weights) for name, value in before.items()}
+    return sum(int((value != started[name]).sum()) for name, value in model.state_dict().items())
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for steps that overflow."""
+    return [result] if result["kind"] == "overflow" else training_rows(result)

@@ -1,0 +1,78 @@
+"""The problems of the experiment: a model whose gradients are small, and one whose gradients are not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.digits import digits_problem
+from experiments.problem import Problem
+from experiments.training import Problems
+from simfloat import nn
+
+#: The layers of the autoencoder.
+SIZES = (64, 32, 32, 16, 32, 32, 64)
+
+
+class Autoencoder(nn.Module):
+    """Sigmoid layers and a linear one: each makes the gradient that goes back through it about seven times smaller."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        *hidden, last = zip(SIZES, SIZES[1:], strict=False)
+        self.hidden = nn.ModuleList(nn.Linear(*sizes, rng=rng) for sizes in hidden)
+        self.head = nn.Linear(*last, rng=rng)
+
+    def forward(self, x: NDArray) -> sf.Tensor:
+        """Images (N, 64) -> images (N, 64)."""
+        for layer in self.hidden:
+            x = layer(x).sigmoid()
+        return self.head(x)
+
+
+class Convolutions(nn.Module):
+    """Two convolutions with ReLU and pooling, and a linear layer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self.first = nn.Conv2d(1, 8, 3, padding=1, rng=rng)
+        self.second = nn.Conv2d(8, 16, 3, padding=1, rng=rng)
+        self.pool, self.flatten = nn.MaxPool2d(2), nn.Flatten()
+        self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
+
+    def forward(self, x: NDArray) -> sf.Tensor:
+        """Images (N, 1, 8, 8) -> logits (N, 10)."""
+        for layer in (self.first, self.second):
+            x = self.pool(layer(x).relu())
+        return self.head(self.flatten(x))
+
+
+def regression(seed: int, tiny: bool) -> Problem:
+    """Digits through an autoencoder, trained by Adam, for which the size of gradients does not matter.
+
+    The loss is the mean over all pixels of a batch, as that of dense regression is: so are its gradients small.
+    """
+    optimizer = partial(sf.optim.Adam, lr=0.01)
+    images = digits_problem(partial(Autoencoder, seed), optimizer, batch=256, steps=5 if tiny else 400)
+    x, held_out = images.x, images.test[0] if images.test else images.x
+    return replace(images, y=x, test=(held_out, held_out), loss=sf.nn.mse_loss, measures=no_measures)
+
+
+def no_measures(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, float]:
+    """None beside the loss."""
+    return {}
+
+
+def classification(seed: int, tiny: bool) -> Problem:
+    """Digits by a convolutional network, trained by SGD with momentum."""
+    optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
+    return digits_problem(partial(Convolutions, seed), optimizer, batch=32, steps=5 if tiny else 150, shape=(1, 8, 8))
+
+
+PROBLEMS: Problems = {"regression": regression, "classification": classification}
