@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench docs release-check clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m experiments run update-cancellation
@@ -18,6 +18,19 @@ lint: .venv/test.stamp
 
 bench: .venv/test.stamp
 	$(BIN)/python -m benchmarks
+
+# The site below build/docs: every page, every docstring, and the notebooks, run.
+docs: .venv/docs.stamp
+	$(BIN)/python -m sphinx -W --keep-going -c docs . build/docs
+
+# Builds the sdist, the wheel out of it, and tries the wheel where there is nothing else.
+release-check: .venv/release.stamp
+	rm -rf dist build/release
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+	$(PYTHON) -m venv build/release
+	build/release/bin/pip install --quiet dist/*.whl
+	cd build/release && bin/simfloat info && bin/simfloat selftest --quick
 
 clean:
 	rm -rf .venv build dist results .mypy_cache .ruff_cache .pytest_cache .import_linter_cache
@@ -35,4 +48,15 @@ clean:
 	$(BIN)/pip install --quiet torch==2.13.0
 	$(BIN)/pip install --quiet --editable '.[test,oracles,lint]'
 	$(BIN)/python -m compileall -q simfloat experiments
+	touch $@
+
+.venv/docs.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet torch==2.13.0
+	$(BIN)/pip install --quiet --editable '.[docs]'
+	touch $@
+
+.venv/release.stamp: pyproject.toml
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --editable '.[release]'
 	touch $@

@@ -1,13 +1,45 @@
-"""The README's snippets run, one after the other, as a reader would type them."""
+"""The snippets of the README and of the documentation's pages run, as a reader would type them."""
 
 import re
 from pathlib import Path
 
-README = Path(__file__).parents[1] / "README.md"
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+ROOT = Path(__file__).parents[1]
+
+
+def snippets(page):
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+
+
+def recipes(page):
+    """The snippets of a page of recipes, each under the heading above it."""
+    return re.findall(r"### ([^\n]+)\n\n```python\n(.*?)```", (ROOT / page).read_text(), re.S)
+
+
+def run(snippets, namespace):
+    for snippet in snippets:
+        exec(snippet, namespace)
+    return namespace
 
 
 def test_the_snippets_run():
-    namespace = {}
-    for snippet in re.findall(r"```python\n(.*?)```", README.read_text(), re.S):
-        exec(snippet, namespace)
-    assert namespace["recorder"].counts(phase="update")["unchanged"] > 0
+    assert run(snippets("README.md"), {})["recorder"].counts(phase="update")["unchanged"] > 0
+
+
+def test_the_tutorial_runs_and_shows_what_it_says():
+    names = run(snippets("docs/tutorial.md"), {})
+    assert names["narrow"]["loss"][-1] > names["wide"]["loss"][-1]
+    assert names["updates"]["unchanged"] > names["updates"]["total"] / 4
+
+
+@pytest.mark.parametrize("snippet", [pytest.param(code, id=title) for title, code in recipes("docs/cookbook.md")])
+def test_a_recipe_runs_by_itself(snippet, tmp_path):
+    run([snippet], {"np": np, "sf": sf, "folder": tmp_path})
+
+
+def test_every_snippet_of_the_cookbook_is_a_recipe():
+    assert len(recipes("docs/cookbook.md")) == len(snippets("docs/cookbook.md"))

@@ -57,7 +57,7 @@ def exponents(
     log: bool = False,
     title: str | None = None,
 ) -> Figure:
-    """Draw which exponents the results had that a recorder counted, as one figure of a column's width.
+    """Draw which exponents the results had that a recorder counted, as one figure of a column's width::
 
         figure = sf.plots.exponents(recorder, "*.weight", format=sf.FP16, scale=2**15)
 

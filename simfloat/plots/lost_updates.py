@@ -31,7 +31,7 @@ def lost_updates(
     smooth: int = 1,
     title: str = "",
 ) -> Figure:
-    """Draw the share of updates that left their weight as it was, step by step, as one figure of a column's width.
+    """Draw the share of updates that left their weight as it was, step by step, as one figure of a column's width::
 
         sf.plots.lost_updates({"nearest": first, "Kahan": second}, "*.weight", deferred=["Kahan"])
 

@@ -39,7 +39,7 @@ def draw_number_line(
     limits: tuple[float, float] | None = None,
     title: str = "",
 ) -> None:
-    """Draw the numbers of each format as ticks in a row of its own, with its largest number beside it.
+    """Draw the numbers of each format as ticks in a row of its own, with its largest number beside it::
 
         sf.plots.draw_number_line(axes, [sf.E2M1, sf.E4M3], limits=(-8, 8))
         sf.plots.draw_number_line(axes, [sf.E2M1, sf.E4M3, sf.FP16], log=True)

@@ -1,0 +1,55 @@
+"""The site of documentation: `make docs` builds it below build/docs, from pages that stay where they are."""
+
+import re
+
+import simfloat
+
+project = "simfloat"
+author = "the simfloat authors"
+version = release = simfloat.__version__
+
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton"]
+root_doc = "docs/index"
+include_patterns = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "benchmarks/README.md",
+    "docs/**",
+    "experiments/README.md",
+    "experiments/*/README.md",
+    "notebooks/*.ipynb",
+    "tests/accumulate/recorded/README.md",
+]
+templates_path = ["_templates"]
+html_additional_pages = {"index": "index.html"}  # leads to the first page, which lies below docs/
+html_theme = "furo"
+html_title = "simfloat"
+
+default_role = "code"
+autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints = "none"
+copybutton_prompt_text = r">>> |\.\.\. "
+copybutton_prompt_is_regexp = True
+
+myst_heading_anchors = 3
+nb_execution_mode = "cache"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+
+#: What reStructuredText would read as markup in a plain sentence: |x|, a name_ and x*, but no item of a list.
+_MARKUP = re.compile(r"(\||(?<=\w)_(?!\w)|(?<!^)\*)")
+
+
+def plain_sentences(app, what, name, obj, options, lines):
+    """Take formulas in the sentences of docstrings as they are; code, in quotes or indented, stays code."""
+    for number, line in enumerate(lines):
+        if not line.startswith("    "):
+            parts = re.split(r"(`+[^`]*`+)", line)
+            lines[number] = "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
+
+
+def setup(app):
+    """Before napoleon, which takes examples out of their indentation."""
+    app.connect("autodoc-process-docstring", plain_sentences, priority=100)
