@@ -20,7 +20,7 @@ class Call:
     gradient that is. Operands are arrays, tensors and numbers.
     """
 
-    def __init__(self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: str) -> None:
+    def __init__(self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object) -> None:
         self.site, self.operands, self.dtype, self.name = site, operands, dtype, name
         self.arithmetic: Arithmetic
 
@@ -105,9 +105,9 @@ class Call:
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:
         """The result in memory that is laid out as that of the first operand of its shape."""
-        model = next((x for x in self.operands if x.shape == result.shape), result)
-        if model.is_contiguous():
-            return result
+        shape = result.shape
+        model = next((x for x in self.operands if x.shape == shape), result)
         copy = laid_out_as(result, model)
-        put_tag(copy, tag_of(result))
+        if copy is not result:
+            put_tag(copy, tag_of(result))
         return copy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,15 +18,20 @@ if TYPE_CHECKING:
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
 
+#: As what PyTorch gives several tensors.
+LISTS = (list, tuple)
 
-def floating_in(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+
+def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
     """The tensors of floating or complex numbers among arguments, in their order."""
+    found: list[torch.Tensor] = []
     for value in values:
         if isinstance(value, torch.Tensor):
             if value.is_floating_point() or value.is_complex():
-                yield value
-        elif isinstance(value, list | tuple):
-            yield from floating_in(value)
+                found.append(value)
+        elif isinstance(value, LISTS):
+            found += floating_in(value)
+    return found
 
 
 class Handler:
@@ -49,10 +54,10 @@ class Movement(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
-        operands = [] if self.makes else list(floating_in((*args, *options.values())))
+        operands = [] if self.makes else floating_in((*args, *options.values()))
         run.note(func, operands)
         result = func(*args, **options)
-        for made in floating_in(result if isinstance(result, list | tuple) else (result,)):
+        for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             if tag_of(made) is NOTHING:
                 put_tag(made, in_type(run.moved(operands), made.dtype))
         if run.gradients.is_accumulating():
@@ -81,14 +86,15 @@ class Ruled(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result by the rule; PyTorch's own where there are no floating operands, and an optimizer's counting."""
-        operands = list(floating_in((*args, *options.values())))
+        operands = floating_in((*args, *options.values()))
         site = run.site(self.operation_for(args), self.ordered(operands), into) if operands else None
         if site is None:
             return run.left_alone(func(*args, **options), operands)
-        args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
+        if isinstance(site, Backward):
+            args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
         dtype = options.pop("dtype", None) or result_type(operands)
         options.pop("memory_format", None)
-        return self.rule(Call(site, operands, dtype, str(func)), *args, **options)
+        return self.rule(Call(site, operands, dtype, func), *args, **options)
 
     def operation_for(self, args: Arguments) -> str:
         """The operation's name."""
@@ -110,7 +116,7 @@ class Composed(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The function's result, inside of a composite of the operation's name."""
-        operands = list(floating_in((*args, *options.values())))
+        operands = floating_in((*args, *options.values()))
         if not operands:
             return func(*args, **options)
         with run.inside(self.operation, operands):
@@ -177,7 +183,7 @@ class Overwritten(Handler):
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
-        into, sources = tag_of(target), list(floating_in(args[1:]))
+        into, sources = tag_of(target), floating_in(args[1:])
         run.note(func, [target, *sources])
         result = func(*args, **options)
         run.overwritten(target, into, run.moved(sources))
@@ -216,7 +222,7 @@ class Refused(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """PyTorch's own result where no floating numbers take part; else ValueError."""
-        operands = list(floating_in((*args, *options.values())))
+        operands = floating_in((*args, *options.values()))
         if not operands:
             return func(*args, **options)
         if not run.refuses:

@@ -45,5 +45,7 @@ class Renamed(Observer):
 def listening(place: Place, path: str) -> Heard | None:
     """Who hears of the gradient of the parameter at `path`, if the place's observer wants to."""
     observer = place.observer
+    if observer is None:
+        return None
     is_wanted = wants(observer, path, "backward") or wants(observer, place.path, "backward")
     return Heard(place) if is_wanted else None

@@ -21,6 +21,7 @@ class Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
-        handler = handler_of(func)
-        self._engine.met[func, handler.how, self._engine.path] += 1
-        return handler(self._engine, func, args, kwargs or {})
+        handler, engine = handler_of(func), self._engine
+        key = func, handler.how, engine.path
+        engine.met[key] = engine.met.get(key, 0) + 1
+        return handler(engine, func, args, kwargs or {})

@@ -9,7 +9,7 @@ import torch
 
 from simfloat.formats import Format
 from simfloat.simulation import Place
-from simfloat.torch.tags import stored_format, tag_of, weight_path
+from simfloat.torch.tags import FORMAT_OF, tag_of
 
 #: How many operations are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 20
@@ -24,6 +24,12 @@ class Parent(NamedTuple):
     shape: tuple[int, ...]
     path: str | None  # of the parameter whose numbers it holds
     format: Format
+
+
+def parent_of(x: torch.Tensor) -> Parent:
+    """A tensor as an operand."""
+    tag = tag_of(x)
+    return Parent(x.data_ptr(), x.shape, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype])
 
 
 class Note:
@@ -54,6 +60,7 @@ class Notes:
 
     def __init__(self) -> None:
         self._notes: dict[int, Note] = {}
+        self._found: tuple[int, Note | None] = (-1, None)  # what was asked for last; numbers are not given twice
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> Note | None:
@@ -65,8 +72,7 @@ class Notes:
         self.in_place = False
         if number in self._notes:
             return None
-        parents = tuple(Parent(x.data_ptr(), tuple(x.shape), weight_path(x), stored_format(x)) for x in operands)
-        note = self._notes[number] = Note(place, parents)
+        note = self._notes[number] = Note(place, tuple(map(parent_of, operands)))
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
@@ -75,8 +81,10 @@ class Notes:
     def of(self, node: Any) -> Note | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
-        # A node for views that are written to is numbered after the operation that wrote.
-        return self._notes.get(number - 1 if node.name() == "CopySlices" else number)
+        if number != self._found[0]:
+            # A node for views that are written to is numbered after the operation that wrote.
+            self._found = number, self._notes.get(number - 1 if node.name() == "CopySlices" else number)
+        return self._found[1]
 
 
 def essential(shape: tuple[int, ...]) -> tuple[int, ...]:

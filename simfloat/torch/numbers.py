@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from functools import reduce
+from operator import ge
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ NARROW = (torch.float16, torch.bfloat16)
 def numbers_of(x: Numbers) -> NDArray:
     """The array of an operand: float32 or float64; integers and truth values become float64."""
     if isinstance(x, torch.Tensor):
-        x = x.detach()
+        x = x.detach() if x.requires_grad else x
         if x.dtype in NARROW:
             return x.float().numpy()
         array = x.numpy()
@@ -38,13 +39,22 @@ def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
 
 def laid_out_as(tensor: torch.Tensor, model: torch.Tensor) -> torch.Tensor:
     """The tensor in memory that is laid out as that of `model`, as elementwise operations lay out their results."""
-    if model.is_contiguous() or model.shape != tensor.shape:
+    if model.is_contiguous() or model.shape != tensor.shape or is_row_major(model):
         return tensor
     return torch.empty_like(model, dtype=tensor.dtype).copy_(tensor)
 
 
-def result_type(operands: Iterable[torch.Tensor]) -> torch.dtype:
+def is_row_major(tensor: torch.Tensor) -> bool:
+    """Whether axes follow each other as in a contiguous tensor, of which it may be a part."""
+    steps = [step for step, size in zip(tensor.stride(), tensor.shape, strict=True) if size > 1]
+    return all(map(ge, steps, steps[1:]))
+
+
+def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     """The floating type that PyTorch gives the result of an operation on these tensors."""
+    first = operands[0].dtype
+    if first.is_floating_point and all(x.dtype == first for x in operands):
+        return first
     floating = [x for x in operands if x.is_floating_point()]
     counting = [x for x in floating if x.ndim] or floating
     types = {x.dtype for x in counting}

@@ -42,10 +42,6 @@ class Forward:
         place = self.simulation.place(operation, self.place.path, self.place.operations[:-1])
         return Beside(place, self.simulation, self.note, format)
 
-    def entered(self, x: torch.Tensor) -> torch.Tensor:
-        """An operand as the operation finds it."""
-        return x
-
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """The arithmetic of the result of this shape."""
         if not self.place.is_widest:

@@ -140,6 +140,17 @@ CHOSEN: dict[str, str] = {
 }  # fmt: skip
 
 
+#: What an operand of an elementwise operation may be; other arguments are options.
+NUMBERS = (torch.Tensor, int, float)
+
+
+def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
+    """The shape to which these are broadcast."""
+    if not shapes:
+        return ()
+    return shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
+
+
 class Pointwise(Ruled):
     """A row of the table on tensors, arrays and numbers, broadcast."""
 
@@ -149,8 +160,8 @@ class Pointwise(Ruled):
 
     def computed(self, call: Call, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
-        arrays = [numbers_of(x) if isinstance(x, torch.Tensor | int | float) else x for x in args]
-        call.begin(np.broadcast_shapes(*(x.shape for x in arrays if isinstance(x, np.ndarray))))
+        arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
+        call.begin(common_shape([x.shape for x in arrays if isinstance(x, np.ndarray) and x.ndim]))
         return call.laid_out(call.tensor(self.function(call, *arrays, **options)))
 
 
