@@ -141,6 +141,17 @@ class Composed(Handler):
         return call.laid_out(call.tensor(call.round(x)))
 
 
+class Expanded(Handler):
+    """An operation that PyTorch makes of others, met below autograd, as inside of a user's rule."""
+
+    how = "decomposition"
+
+    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """What PyTorch makes of it, of operations that are simulated."""
+        with run.mode:
+            return func.decompose(*args, **options)
+
+
 class InPlace(Handler):
     """`x.op_()` is `x.copy_(x.op())`."""
 

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from simfloat.torch.handlers import Composed
+from simfloat.torch.reaching import reaching
 
 Tensor = torch.Tensor
 
@@ -48,60 +49,82 @@ def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
     return total + m.reshape(total.shape)
 
 
-def times(x: Tensor, factor: float) -> Tensor:
-    """x * factor, which for a factor of 1 is not rounded."""
-    return x if factor == 1 else x * factor
+def logaddexp(x: Tensor, y: Tensor) -> Tensor:
+    """log(exp(x - m) + exp(y - m)) + m with m the larger of x and y."""
+    m = torch.maximum(x, y)
+    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
+    return ((x - m).exp() + (y - m).exp()).log() + m
 
 
-def itself(x: Tensor) -> Tensor:
-    """x, rounded as results are: data enter as they are."""
-    return x.clamp(max=torch.inf)
+def logit(x: Tensor, eps: float | None = None) -> Tensor:
+    """log(x / (1 - x)), of x between eps and 1 - eps."""
+    x = x if eps is None else x.clamp(eps, 1 - eps)
+    return (x / (1 - x)).log()
 
 
-def softplus(x: Tensor, beta: float = 1, threshold: float = 20) -> Tensor:
-    """log(exp(b * x) + 1) / b with b = beta, and x where b * x is above the threshold."""
-    z = times(x, beta)
-    return torch.where(z > threshold, itself(x), times((z.clamp(max=threshold).exp() + 1).log(), 1 / beta))
+def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
+    """g / (x * (1 - x)), and 0 where x was not between eps and 1 - eps."""
+    slope = g / (x * (1 - x))
+    return slope if eps is None else torch.where((x < eps) | (x > 1 - eps), torch.zeros_like(slope), slope)
 
 
-def softplus_backward(g: Tensor, x: Tensor, beta: float, threshold: float) -> Tensor:
-    """g * sigmoid(b * x) with b = beta, and g where b * x is above the threshold."""
-    z = times(x, beta)
-    return torch.where(z > threshold, itself(g), g * z.sigmoid())
+def hypot(x: Tensor, y: Tensor) -> Tensor:
+    """sqrt(x * x + y * y)."""
+    return (x * x + y * y).sqrt()
 
 
-def elu(x: Tensor, alpha: float = 1, scale: float = 1, input_scale: float = 1) -> Tensor:
-    """x * scale where x is positive, else (exp(x * input_scale) - 1) * (alpha * scale)."""
-    low = times(times(x.clamp(max=0), input_scale).exp() - 1, alpha * scale)
-    return torch.where(x > 0, times(itself(x), scale), low)
+def distance(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
+    """The p-norm of x - y."""
+    return torch.linalg.vector_norm(x - y, p)
 
 
-def elu_backward(g: Tensor, alpha: float, scale: float, input_scale: float, is_result: bool, x: Tensor) -> Tensor:
-    """g * scale where x is positive, else g * (alpha * scale * input_scale) * exp(x * input_scale).
+def trilinear(
+    a: Tensor, b: Tensor, c: Tensor, expand_a: list[int], expand_b: list[int], expand_c: list[int], axes: list[int],
+    unrolled: int = 1,
+) -> Tensor:  # fmt: skip
+    """The sums over axes of a * b * c, each of which first gets axes of one element."""
+    for axis in range(a.ndim + len(expand_a)):
+        a, b, c = (
+            x.unsqueeze(axis) if axis in expand else x for x, expand in ((a, expand_a), (b, expand_b), (c, expand_c))
+        )
+    return (a * b * c).sum(axes) if axes else a * b * c
 
-    x may be the result, from which the exponential follows: x + alpha * scale.
-    """
-    if is_result:
-        low = times(g, input_scale) * (x + alpha * scale)
-    else:
-        low = times(g, alpha * scale * input_scale) * times(x.clamp(max=0), input_scale).exp()
-    return torch.where(x > 0, times(itself(g), scale), low)
+
+def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
+    """The cross product of vectors along an axis, a difference of products."""
+    return x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
 
 
-def celu(x: Tensor, alpha: float = 1) -> Tensor:
-    """x where it is positive, else (exp(x / alpha) - 1) * alpha."""
-    return elu(x, alpha, 1, 1 / alpha)
+def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
+    """v * (g / |v|), |v| being the root of the sum of squares over all axes but one; and |v|."""
+    axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
+    norm = (v * v).sum(axes, keepdim=True).sqrt()
+    return v * (g / norm), norm
+
+
+def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+    """(g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t the sums of w * v."""
+    axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
+    with reaching(0):
+        total = (w * v).sum(axes, keepdim=True)
+        to_v = (g / norm) * (w - v * (total / (norm * norm)))
+    with reaching(1):
+        return to_v, total / norm
 
 
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
     "_safe_softmax": Composed("softmax", safe_softmax),
     "logsumexp": Composed("logsumexp", logsumexp),
-    "softplus": Composed("softplus", softplus),
-    "softplus_backward": Composed("softplus", softplus_backward),
-    "celu": Composed("elu", celu),
-    "elu": Composed("elu", elu),
-    "elu_backward": Composed("elu", elu_backward),
+    "logaddexp": Composed("logsumexp", logaddexp),
+    "logit": Composed("log", logit),
+    "logit_backward": Composed("log", logit_backward),
+    "hypot": Composed("sqrt", hypot),
+    "dist": Composed("sum", distance),
+    "linalg_cross": Composed("multiply", cross),
+    "_trilinear": Composed("matmul", trilinear),
+    "_weight_norm_interface": Composed("weight_norm", weight_norm),
+    "_weight_norm_interface_backward": Composed("weight_norm", weight_norm_backward),
     "_softmax": Composed("softmax", softmax),
     "_softmax_backward_data": Composed("softmax", softmax_backward),
     "_log_softmax": Composed("log_softmax", log_softmax),

@@ -44,6 +44,28 @@ def added(
     return call.tensor(call.add(result, call.times(float(beta), c)))
 
 
+def added_vector(
+    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """The same for a matrix and a vector."""
+    return added(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
+
+
+def added_batch(
+    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """The same for the sum of products of a batch of matrices: one sum through all of them, in their order."""
+    rows = a.transpose(0, 1).reshape(a.shape[1], -1)
+    return added(call, c, rows, b.reshape(-1, b.shape[-1]), beta=beta, alpha=alpha)
+
+
+def added_outer(
+    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+) -> torch.Tensor:
+    """The same for a column and a row."""
+    return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)
+
+
 class Contraction(Ruled):
     """A product whose operands are those of these numbers; with a parameter it is what a linear layer does."""
 
@@ -67,6 +89,10 @@ TABLE: dict[str, Contraction] = {
     "bmm.default": Contraction(multiplied),
     "mv": Contraction(by_vector),
     "dot": Contraction(by_vector),
+    "vdot": Contraction(by_vector),
+    "addr": Contraction(added_outer, 1),
     "addmm.default": Contraction(added, 1),
+    "addmv": Contraction(added_vector, 1),
+    "addbmm": Contraction(added_batch, 1),
     "baddbmm.default": Contraction(added, 1),
 }

@@ -3,19 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, turned
+from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rules.volumes import Volumes, backwards, convolve, correlate
 from simfloat.torch.sites import Backward
 
 Sizes = Sequence[int]
+
+
+class Steps(NamedTuple):
+    """How a convolution goes along each axis; `more` is what a transposed one adds at the end of its results."""
+
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+    more: Sizes | None
+
+    def of_depth(self) -> Steps:
+        """Along the first axis, as rows of one column."""
+        more = None if self.more is None else (self.more[0], 0)
+        return Steps((self.stride[0], 1), (self.padding[0], 0), (self.dilation[0], 1), self.groups, more)
+
+    def of_slices(self) -> Steps:
+        """Along the other axes."""
+        more = None if self.more is None else self.more[1:]
+        return Steps(self.stride[1:], self.padding[1:], self.dilation[1:], self.groups, more)
 
 
 def as_images(x: NDArray) -> NDArray:
@@ -28,19 +49,21 @@ def as_pair(sizes: Sizes, row: int) -> Pair:
     return (row, int(sizes[0])) if len(sizes) == 1 else (int(sizes[0]), int(sizes[1]))
 
 
-def geometry_for(
-    x: NDArray, w: NDArray, stride: Sizes, padding: Sizes, dilation: Sizes, groups: int, more: Sizes | None
-) -> tuple[Geometry, Pair]:
-    """The convolution's geometry and the size of its images; of a transposed one, with `more` rows, x is the result."""
-    steps, border, gaps = as_pair(stride, 1), as_pair(padding, 0), as_pair(dilation, 1)
-    if more is None:
-        return geometry_of(x, w, steps, border, gaps, groups), (x.shape[2], x.shape[3])
-    window, places, extra = (w.shape[2], w.shape[3]), (x.shape[2], x.shape[3]), as_pair(more, 0)
+def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
+    """The convolution's geometry and the size of its images or volumes; of a transposed one, x is the result."""
+    if x.ndim == 5:
+        depth, (size, _) = geometry_for(x[..., :1, 0], w[..., :1, 0], steps.of_depth())
+        slices, area = geometry_for(x[:, :, 0], w[:, :, 0], steps.of_slices())
+        return Volumes(depth, slices), (size, area)
+    stride, border, gaps = as_pair(steps.stride, 1), as_pair(steps.padding, 0), as_pair(steps.dilation, 1)
+    if steps.more is None:
+        return geometry_of(x, w, stride, border, gaps, steps.groups), (x.shape[2], x.shape[3])
+    window, places, more = (w.shape[2], w.shape[3]), (x.shape[2], x.shape[3]), as_pair(steps.more, 0)
     rows, columns = (
         (n - 1) * step - 2 * width + gap * (size - 1) + end + 1
-        for n, step, width, gap, size, end in zip(places, steps, border, gaps, window, extra, strict=True)
+        for n, step, width, gap, size, end in zip(places, stride, border, gaps, window, more, strict=True)
     )
-    return Geometry(window, steps, border, border, gaps, groups, places), (rows, columns)
+    return Geometry(window, stride, border, border, gaps, steps.groups, places), (rows, columns)
 
 
 def convolved(
@@ -49,12 +72,11 @@ def convolved(
 ) -> torch.Tensor:  # fmt: skip
     """The convolution, or the transposed one; the addition of the bias is a second rounding."""
     images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
-    geometry, size = geometry_for(
-        images, kernels, stride, padding, dilation, groups, output_padding if transposed else None
-    )
+    steps = Steps(stride, padding, dilation, groups, output_padding if transposed else None)
+    geometry, size = geometry_for(images, kernels, steps)
     if transposed:
-        kernels, geometry = turned(kernels, groups), geometry.transposed(size)
-    result = call.begin(x.shape).conv2d(images, kernels, geometry, *call.inputs(x, w))
+        kernels, geometry = backwards(kernels, groups), geometry.transposed(size)
+    result = convolve(call.begin(x.shape), images, kernels, geometry, call.inputs(x, w))
     result = result[:, :, 0] if x.ndim == 3 else result
     if bias is not None:
         call.site = call.site.beside("add", call.format)
@@ -71,41 +93,37 @@ def convolved_backward(
     if not isinstance(call.site, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
     way, (gradient, images, kernels) = call.site, (as_images(numbers_of(t)) for t in (g, x, w))
-    geometry, size = geometry_for(
-        images, kernels, stride, padding, dilation, groups, output_padding if transposed else None
-    )
+    steps = Steps(stride, padding, dilation, groups, output_padding if transposed else None)
+    geometry, size = geometry_for(images, kernels, steps)
     found: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:
         call.site = way.reaching(0)
         arithmetic, inputs = call.begin(x.shape), call.inputs(g, w)
         back = geometry if transposed else geometry.transposed(size)
-        reached = arithmetic.conv2d(gradient, kernels if transposed else turned(kernels, groups), back, *inputs)
+        reached = convolve(arithmetic, gradient, kernels if transposed else backwards(kernels, groups), back, inputs)
         found[0] = call.tensor(reached.reshape(x.shape))
     if mask[1]:
         call.site = way.reaching(1)
         arithmetic = call.begin(w.shape)
         if transposed:
-            reached = arithmetic.correlate(images, gradient, geometry, *call.inputs(x, g))
+            reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
         else:
-            reached = arithmetic.correlate(gradient, images, geometry, *call.inputs(g, x))
+            reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
         found[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
         call.site = way.of_bias()
         call.begin((g.shape[1],))
-        found[2] = call.tensor(call.sum(gradient, (0, 2, 3)))
+        found[2] = call.tensor(call.sum(gradient, (0, *range(2, gradient.ndim))))
     return tuple(found)
 
 
 class Convolution(Ruled):
-    """A convolution, or a transposed one."""
+    """A convolution, or a transposed one, of sequences, images or volumes: one operation's name for each."""
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Which of the two it is."""
-        if len(args) > 6 and isinstance(args[6], bool) and args[6]:
-            return "conv_transpose2d"
-        if any(isinstance(x, torch.Tensor) and x.ndim > 4 for x in args):
-            raise ValueError("Convolutions are simulated of sequences and images; got volumes.")
-        return "conv2d"
+        is_transposed = len(args) > 6 and isinstance(args[6], bool) and args[6]
+        return "conv_transpose2d" if is_transposed else "conv2d"
 
 
 #: By PyTorch's name.

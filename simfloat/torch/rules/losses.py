@@ -70,6 +70,58 @@ def binary_cross_entropy_with_logits(
     return gathered(losses if weight is None else losses * weight, reduction)
 
 
+def binary_cross_entropy(x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
+    """(y - 1) * log(1 - x) - y * log(x), logarithms being no less than -100."""
+    losses = (y - 1) * (1 - x).log().clamp(min=-100) - y * x.log().clamp(min=-100)
+    return gathered(losses if weight is None else losses * weight, reduction)
+
+
+def binary_cross_entropy_backward(
+    g: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """g * (x - y) / ((1 - x) * x), the divisor being no less than 1e-12."""
+    slope = shared(g, x, reduction) * (x - y) / ((1 - x) * x).clamp(min=1e-12)
+    return slope if weight is None else slope * weight
+
+
+def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
+    """log(exp(-y * x) + 1)."""
+    return gathered(((-y * x).exp() + 1).log(), reduction)
+
+
+def soft_margin_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
+    """-y * g * sigmoid(-y * x)."""
+    return -y * shared(g, x, reduction) * (-y * x).sigmoid()
+
+
+def margins(x: Tensor, target: Tensor, margin: float) -> tuple[Tensor, Tensor]:
+    """What is left of margin - x[target] + x, 0 at the target itself; and where the targets are."""
+    places = target.reshape(-1, 1) if x.ndim > 1 else target.reshape(1)
+    left = (x - x.gather(-1, places) + margin).relu()
+    return left.scatter(-1, places, 0.0), places
+
+
+def multi_margin_loss(
+    x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """The sums of margins over all classes, squared for p = 2, divided by the number of classes."""
+    left = margins(x, target, margin)[0]
+    left = left * left if p == 2 else left
+    left = left if weight is None else left * weight[target].unsqueeze(-1)
+    return gathered(left.sum(-1) / x.shape[-1], reduction)
+
+
+def multi_margin_loss_backward(
+    g: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None, reduction: int = MEAN
+) -> Tensor:
+    """g, divided as the loss was, where a margin m is left (times 2 m for p = 2); the targets get minus its sum."""
+    left, places = margins(x, target, margin)
+    share = shared(g, x[..., 0], reduction).unsqueeze(-1) / x.shape[-1]
+    share = share if weight is None else share * weight[target].unsqueeze(-1)
+    slope = torch.where(left > 0, share * (left * 2) if p == 2 else share, torch.zeros_like(left))
+    return slope.scatter(-1, places, -slope.sum(-1, keepdim=True))
+
+
 def weights_of(x: Tensor, target: Tensor, weight: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
     """The class of every example, along axis 1 as x has it, and what its loss counts for."""
     kept = target != ignore
@@ -116,6 +168,12 @@ TABLE: dict[str, Composed] = {
     "huber_loss": Composed("huber_loss", huber_loss),
     "huber_loss_backward": Composed("huber_loss", huber_loss_backward),
     "binary_cross_entropy_with_logits": Composed("binary_cross_entropy_with_logits", binary_cross_entropy_with_logits),
+    "binary_cross_entropy": Composed("binary_cross_entropy", binary_cross_entropy),
+    "binary_cross_entropy_backward": Composed("binary_cross_entropy", binary_cross_entropy_backward),
+    "soft_margin_loss": Composed("soft_margin_loss", soft_margin_loss),
+    "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
+    "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
+    "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),
     "nll_loss_forward": Composed("cross_entropy", nll_loss),
     "nll_loss_backward": Composed("cross_entropy", nll_loss_backward),
     "nll_loss2d_forward": Composed("cross_entropy", nll_loss),

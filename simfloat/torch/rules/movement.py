@@ -9,12 +9,13 @@ MOVEMENT = frozenset(
     masked_select masked_scatter where constant_pad_nd reflection_pad1d reflection_pad2d replication_pad1d
     replication_pad2d pixel_shuffle pixel_unshuffle channel_shuffle im2col select_backward slice_backward
     diagonal_backward select_scatter slice_scatter scatter.src scatter.value take narrow_copy expand_copy view_copy
-    new_empty new_zeros new_ones new_empty_strided zeros_like ones_like empty_like
+    index_fill new_empty new_zeros new_ones new_empty_strided zeros_like ones_like empty_like
     bernoulli bernoulli.p rand randn multinomial zeros ones full empty eq ne lt le gt ge isnan
     isinf isfinite isclose equal signbit logical_not logical_and logical_or argmax argmin argsort sort topk any all
     nonzero count_nonzero is_nonzero searchsorted bucketize _local_scalar_dense _assert_async upsample_nearest1d
     upsample_nearest2d upsample_nearest3d resolve_conj resolve_neg zero fill isin unique_dim _unique2 allclose
-    is_same_size
+    is_same_size diagonal_copy rot90 block_diag reflection_pad3d replication_pad3d max_unpool2d max_unpool3d
+    _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
     """.split()
 )
 

@@ -112,6 +112,7 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
     "lerp": ("fma", mixed),
     "pow": ("power", power),
+    "exp2": ("power", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("multiply", lambda u, a: u.multiply(a, a)),
     **{
         name: (name, lambda u, a, name=name: u.apply(name, a))
@@ -136,7 +137,8 @@ CHOSEN: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
     "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
-    "nan_to_num": "clip", "max.other": "maximum", "min.other": "minimum",
+    "nan_to_num": "clip", "frac": "clip", "fmod": "clip", "remainder": "clip", "copysign": "abs",
+    "max.other": "maximum", "min.other": "minimum",
 }  # fmt: skip
 
 

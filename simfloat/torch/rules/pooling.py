@@ -1,9 +1,10 @@
-"""Averages of windows of images, forward and backward: a sum through `reduce`, and a quotient."""
+"""Averages of windows of sequences, images and volumes: a sum through `reduce`, and a quotient; and their gradients."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,73 +46,91 @@ def adaptive(size: int, count: int) -> Windows:
     return Windows(np.where(pixels >= (start + counts)[:, np.newaxis], size, pixels), counts)
 
 
-def averages(call: Call, x: torch.Tensor, down: Windows, right: Windows, divisor: float | None = None) -> torch.Tensor:
+def averages(call: Call, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
     """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
-    padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - 2) + [(0, 1), (0, 1)])
-    windows = padded[..., down.pixels[:, np.newaxis, :, np.newaxis], right.pixels[np.newaxis, :, np.newaxis, :]]
-    call.begin(windows.shape[:-2])
-    total = call.sum(windows, (windows.ndim - 2, windows.ndim - 1))
-    return call.tensor(call.divide(total, shares(down, right, divisor)))
+    axes = len(sides)
+    padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
+    windows = padded[(..., *grids(sides))]
+    call.begin(windows.shape[:-axes])
+    total = call.sum(windows, tuple(range(windows.ndim - axes, windows.ndim)))
+    return call.tensor(call.divide(total, shares(sides, divisor)))
 
 
 def averages_backward(
-    call: Call, g: torch.Tensor, x: torch.Tensor, down: Windows, right: Windows, divisor: float | None = None
+    call: Call, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None
 ) -> torch.Tensor:
     """The gradient of images: each window's, divided, to all of its pixels; in the order of the windows."""
-    rows, columns = x.shape[-2:]
+    axes = len(sides)
+    sizes, places = x.shape[-axes:], g.shape[-axes:]
     call.begin(x.shape)
-    share = call.divide(numbers_of(g), shares(down, right, divisor)).reshape(-1, *g.shape[-2:]).transpose(1, 2, 0)
-    at_row, at_column = down.pixels[:, np.newaxis, :, np.newaxis], right.pixels[np.newaxis, :, np.newaxis, :]
-    there = (at_row < rows) & (at_column < columns)
-    given = np.broadcast_to(share[:, :, np.newaxis, np.newaxis], (*there.shape, share.shape[-1]))[there]
-    size = (rows * columns, math.prod(x.shape[:-2]))
-    total = added_rows(call.arithmetic, given, (at_row * columns + at_column)[there], size)
+    share = np.moveaxis(call.divide(numbers_of(g), shares(sides, divisor)).reshape(-1, *places), 0, -1)
+    at = np.broadcast_arrays(*grids(sides))
+    there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])
+    given = np.broadcast_to(share.reshape(*places, *[1] * axes, -1), (*there.shape, share.shape[-1]))[there]
+    pixels = np.ravel_multi_index([place[there] for place in at], sizes)
+    total = added_rows(call.arithmetic, given, pixels, (math.prod(sizes), share.shape[-1]))
     return call.tensor(np.ascontiguousarray(total.T).reshape(x.shape))
 
 
-def shares(down: Windows, right: Windows, divisor: float | None) -> NDArray[np.float64]:
+def grids(sides: Sequence[Windows]) -> list[NDArray[np.integer]]:
+    """The pixels of windows along each side, to be broadcast: first over the windows, then inside of each."""
+    axes, found = len(sides), []
+    for number, (pixels, _) in enumerate(sides):
+        shape = [1] * (2 * axes)
+        shape[number], shape[axes + number] = pixels.shape
+        found.append(pixels.reshape(shape))
+    return found
+
+
+def shares(sides: Sequence[Windows], divisor: float | None) -> NDArray[np.float64]:
     """What the sum of every window is divided by."""
-    return np.outer(down.counts, right.counts).astype(np.float64) if divisor is None else np.array(float(divisor))
+    if divisor is not None:
+        return np.array(float(divisor))
+    return np.asarray(reduce(np.multiply.outer, [side.counts for side in sides]), np.float64)
 
 
-def windows_of(
-    x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
-    with_padding: bool = True, divisor: int | None = None,
-) -> tuple[Windows, Windows]:  # fmt: skip
-    """The windows down and right, of an average with these options."""
-    result = torch.ops.aten.avg_pool2d(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
-    spans, steps, borders = (list(sizes) * (2 // len(sizes)) for sizes in (kernel, stride or kernel, padding))
-    sides = zip(x.shape[-2:], result.shape[-2:], spans, steps, borders, strict=True)
-    down, right = (strided(*side, with_padding=with_padding) for side in sides)
-    return down, right
+class Average:
+    """Averages along so many axes: windows a stride apart, or as many as asked for."""
 
+    def __init__(self, axes: int) -> None:
+        self.axes = axes
+        self.pool: Callable[..., torch.Tensor] = getattr(torch.ops.aten, f"avg_pool{axes}d")
 
-def avg_pool2d(call: Call, x: torch.Tensor, *options: Any) -> torch.Tensor:
-    """Averages of windows a stride apart."""
-    return averages(call, x, *windows_of(x, *options), options[5] if len(options) > 5 else None)
+    def windows(
+        self, x: torch.Tensor, kernel: Sizes, stride: Sizes = (), padding: Sizes = (0,), ceil_mode: bool = False,
+        with_padding: bool = True, divisor: int | None = None,
+    ) -> list[Windows]:  # fmt: skip
+        """The windows along each axis, of an average with these options."""
+        result = self.pool(x, kernel, stride, padding, ceil_mode, with_padding, divisor)
+        spans, steps, borders = (list(s) * (self.axes // len(s)) for s in (kernel, stride or kernel, padding))
+        sides = zip(x.shape[-self.axes :], result.shape[-self.axes :], spans, steps, borders, strict=True)
+        return [strided(*side, with_padding=with_padding) for side in sides]
 
+    def strided(self, call: Call, x: torch.Tensor, *options: Any) -> torch.Tensor:
+        """Averages of windows a stride apart."""
+        return averages(call, x, self.windows(x, *options), options[5] if len(options) > 5 else None)
 
-def avg_pool2d_backward(call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
-    """The gradient of images."""
-    return averages_backward(call, g, x, *windows_of(x, *options), options[5])
+    def strided_backward(self, call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
+        """The gradient of images."""
+        return averages_backward(call, g, x, self.windows(x, *options), options[5])
 
+    def adaptive(self, call: Call, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+        """As many averages as asked for."""
+        return averages(call, x, list(map(adaptive, x.shape[-self.axes :], sizes)))
 
-def adaptive_avg_pool2d(call: Call, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
-    """As many averages as asked for."""
-    down, right = map(adaptive, x.shape[-2:], sizes)
-    return averages(call, x, down, right)
-
-
-def adaptive_avg_pool2d_backward(call: Call, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
-    """The gradient of images."""
-    down, right = map(adaptive, x.shape[-2:], g.shape[-2:])
-    return averages_backward(call, g, x, down, right)
+    def adaptive_backward(self, call: Call, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        """The gradient of images."""
+        return averages_backward(call, g, x, list(map(adaptive, x.shape[-self.axes :], g.shape[-self.axes :])))
 
 
 #: By PyTorch's name.
 TABLE: dict[str, Ruled] = {
-    "avg_pool2d": Ruled("avg_pool2d", avg_pool2d),
-    "avg_pool2d_backward": Ruled("avg_pool2d", avg_pool2d_backward),
-    "_adaptive_avg_pool2d": Ruled("avg_pool2d", adaptive_avg_pool2d),
-    "_adaptive_avg_pool2d_backward": Ruled("avg_pool2d", adaptive_avg_pool2d_backward),
+    name: Ruled("avg_pool2d", rule)
+    for axes, pool in ((2, Average(2)), (3, Average(3)))
+    for name, rule in (
+        (f"avg_pool{axes}d", pool.strided),
+        (f"avg_pool{axes}d_backward", pool.strided_backward),
+        (f"_adaptive_avg_pool{axes}d", pool.adaptive),
+        (f"_adaptive_avg_pool{axes}d_backward", pool.adaptive_backward),
+    )
 }

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.torch.call import Call
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Composed, Handler, Ruled
 from simfloat.torch.numbers import numbers_of
 
 Axes = int | Sequence[int] | None
@@ -78,6 +78,31 @@ def _norm(call: Call, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> ND
     return call.apply("power", call.sum(call.apply("power", numbers, p), axes), 1 / p)
 
 
+def multiplied(call: Call, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+    """The product along an axis, or of all elements, from the first on: every product is rounded."""
+    axes = axes_of(x, dim)
+    shape = shape_without(x, axes, keepdim)
+    call.begin(shape)
+    rows = numbers_of(x) if dim is None or not x.ndim else np.moveaxis(numbers_of(x), dim, 0)
+    rows = rows.reshape(-1, *(rows.shape[1:] if dim is not None and x.ndim else ()))
+    return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
+
+
+def multiplied_so_far(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
+    """The products of all elements up to each along an axis."""
+    call.begin(x.shape)
+    if not x.numel() or not x.ndim:
+        return call.tensor(call.round(x))
+    return call.tensor(np.moveaxis(np.stack(_products(call, np.moveaxis(numbers_of(x), dim, 0))), 0, dim))
+
+
+def _products(call: Call, rows: NDArray) -> list[NDArray]:
+    found: list[NDArray] = []
+    for row in rows:
+        found.append(call.multiply(found[-1], row) if found else call.round(row))
+    return found
+
+
 def largest_of(function: Any) -> Any:
     """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
 
@@ -91,12 +116,34 @@ def largest_of(function: Any) -> Any:
     return rule
 
 
+def summed_but_nan(x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+    """The sum over axes, NaN taken for 0."""
+    return torch.where(x.isnan(), torch.zeros_like(x), x).sum(dim, keepdim)
+
+
+def trace(x: torch.Tensor) -> torch.Tensor:
+    """The sum of the diagonal."""
+    return x.diagonal().sum()
+
+
+def least_and_largest(
+    x: torch.Tensor, *, dim: int | None = None, keepdim: bool = False
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The smallest and the largest number, of all or along an axis."""
+    axes = [] if dim is None else [dim]
+    return x.amin(axes, keepdim), x.amax(axes, keepdim)
+
+
 _aten = torch.ops.aten
 
 #: By PyTorch's name, with the overload where there are several meanings.
-TABLE: dict[str, Ruled] = {
+TABLE: dict[str, Handler] = {
     "sum": Ruled("sum", summed),
     "cumsum": Ruled("sum", cumulated),
+    "prod": Ruled("multiply", multiplied),
+    "cumprod": Ruled("multiply", multiplied_so_far),
+    "nansum": Composed("sum", summed_but_nan),
+    "trace": Composed("sum", trace),
     "mean": Ruled("mean", averaged),
     "linalg_vector_norm": Ruled("sum", normed),
     "norm.Scalar": Ruled("sum", normed),
@@ -107,5 +154,15 @@ TABLE: dict[str, Ruled] = {
     "max.dim": Ruled("max", largest_of(_aten.max)),
     "min.default": Ruled("min", largest_of(_aten.min)),
     "min.dim": Ruled("min", largest_of(_aten.min)),
-    "max_pool2d_with_indices": Ruled("max_pool2d", largest_of(_aten.max_pool2d_with_indices)),
+    "aminmax": Composed("max", least_and_largest, 2),
+    **{name: Ruled("max", largest_of(getattr(_aten, name))) for name in ("median", "nanmedian", "kthvalue", "mode")},
+    **{
+        name: Ruled("max_pool2d", largest_of(getattr(_aten, name)))
+        for name in (
+            "max_pool2d_with_indices",
+            "max_pool3d_with_indices",
+            "adaptive_max_pool2d",
+            "adaptive_max_pool3d",
+        )
+    },
 }

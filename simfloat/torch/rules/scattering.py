@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -67,27 +67,43 @@ def index_add(
     return added_at(call, x, numbered(x).index_select(dim, index), call.times(float(alpha), source))
 
 
-def max_pool2d_backward(call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
-    """The gradient of images, from the places that were the largest of windows."""
-    places, pixels = options[-1], math.prod(x.shape[-2:])
-    image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-2], 1, 1) * pixels
-    return added_at(call, torch.zeros_like(x), places + image, numbers_of(g))
+def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
+    """A rule for the gradient of images of so many axes, from the places that were the largest of windows."""
+
+    def rule(call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
+        places, pixels = options[-1], math.prod(x.shape[-axes:])
+        image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
+        return added_at(call, torch.zeros_like(x), places + image, numbers_of(g))
+
+    return rule
 
 
-def upsample_backward(call: Call, g: torch.Tensor, output: Any, size: Sequence[int], *_: Any) -> torch.Tensor:
-    """The gradient of images whose pixels were repeated."""
-    x = torch.zeros(tuple(size), dtype=g.dtype)
-    places = _aten.upsample_nearest2d(numbered(x).double(), list(g.shape[-2:])).long()
-    return added_at(call, x, places, numbers_of(g))
+def put(call: Call, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
+    """x with source added at the elements of these numbers."""
+    return added_at(call, x, index % max(x.numel(), 1), numbers_of(source))
 
 
-class IndexPut(Handler):
-    """Numbers put at indices, or added there."""
+def scatter_reduce(
+    call: Call, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> torch.Tensor:  # fmt: skip
+    """x with src at places along an axis: added, or the largest or smallest of all."""
+    if reduce in ("amax", "amin"):
+        found = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
+        call.begin(x.shape)
+        return call.tensor(call.round(found))
+    if reduce != "sum":
+        raise ValueError(f"scatter_reduce has no rule for reduce={reduce!r}, but for 'sum', 'amax' and 'amin'.")
+    return scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
+
+
+class Put(Handler):
+    """Numbers put at places, or added there."""
 
     how = "rule"
 
-    def __init__(self) -> None:
-        self._added, self._moved = Ruled("index", index_put), Movement()
+    def __init__(self, added: Callable[..., torch.Tensor]) -> None:
+        self._added, self._moved = Ruled("index", added), Movement()
 
     def __call__(self, run: Any, func: Any, args: tuple[Any, ...], options: dict[str, Any], into: Tag = NOTHING) -> Any:
         """The first operand with the values at the indices."""
@@ -98,11 +114,16 @@ class IndexPut(Handler):
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
     "embedding_dense_backward": Ruled("embedding", embedding_backward),
-    "index_put": IndexPut(),
-    "_index_put_impl": IndexPut(),
-    "_unsafe_index_put": IndexPut(),
+    "index_put": Put(index_put),
+    "_index_put_impl": Put(index_put),
+    "_unsafe_index_put": Put(index_put),
+    "put": Put(put),
+    "scatter_reduce": Ruled("index", scatter_reduce),
     "scatter_add": Ruled("index", scatter_add),
     "index_add": Ruled("index", index_add),
-    "max_pool2d_with_indices_backward": Ruled("max_pool2d", max_pool2d_backward),
-    "upsample_nearest2d_backward": Ruled("index", upsample_backward),
+    **{
+        name: Ruled("max_pool2d", max_pool_backward(axes))
+        for axes in (2, 3)
+        for name in (f"max_pool{axes}d_with_indices_backward", f"adaptive_max_pool{axes}d_backward")
+    },
 }

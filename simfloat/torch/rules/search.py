@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 
 from simfloat.torch.handlers import (
     Composed,
+    Expanded,
     ForEach,
     Handler,
     InPlace,
@@ -19,6 +21,8 @@ from simfloat.torch.handlers import (
     Written,
 )
 from simfloat.torch.rules import (
+    activations,
+    adjoints,
     bags,
     composites,
     contractions,
@@ -28,6 +32,7 @@ from simfloat.torch.rules import (
     pointwise,
     pooling,
     reductions,
+    resampling,
     scattering,
 )
 from simfloat.torch.rules.movement import MAKING, MOVEMENT, OVERWRITING
@@ -41,6 +46,12 @@ REMEDY = (
     'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
     "operations; or write the module in other operations."
 )
+
+#: What there is to do about operations whose names have one of these words.
+REMEDIES = {
+    ("sparse", "coo"): "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False).",
+    ("fft", "complex"): "complex numbers have no rules; write the module in real numbers.",
+}
 
 #: What computes with numbers of PyTorch's own, which no policy rounds.
 PLAIN = ("_amp_update_scale_",)
@@ -61,6 +72,9 @@ RULES: dict[str, Handler] = {
     **normalization.TABLE,
     **pooling.TABLE,
     **scattering.TABLE,
+    **activations.TABLE,
+    **adjoints.TABLE,
+    **resampling.TABLE,
 }
 
 
@@ -74,8 +88,8 @@ def handler_of(func: Any) -> Handler:
         return Composed(name, USERS[f"{space}::{name}"])
     if space == "profiler" or name in PLAIN:
         return Plain()
-    found = _known(name, overload) if space == "aten" else None
-    return found or _derived(func, name, overload) or Refused(REMEDY.format(name=f"{space}::{name}"))
+    found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    return found or _derived(func, name, overload) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
 
 
 def forget() -> None:
@@ -83,10 +97,18 @@ def forget() -> None:
     handler_of.cache_clear()
 
 
-def _known(name: str, overload: str) -> Handler | None:
-    """What the tables have."""
+def remedy_for(name: str) -> str:
+    """What a user can do about an operation without a rule."""
+    for words, remedy in REMEDIES.items():
+        if any(word in name for word in words):
+            return remedy
+    return REMEDY.format(name=name)
+
+
+def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
+    """What the tables have; rules give results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
-        if key in RULES:
+        if key in RULES and (not is_mutable or name.startswith("_amp_")):
             return RULES[key]
         if key in MAKING:
             return Movement(makes=True)
@@ -94,6 +116,14 @@ def _known(name: str, overload: str) -> Handler | None:
             return Movement()
         if key in OVERWRITING:
             return Overwritten()
+    return None
+
+
+def _expanded(func: Any) -> Handler | None:
+    """The way of an operation that PyTorch itself has only made of others."""
+    with suppress(RuntimeError):  # operations of TorchScript alone never come to dispatch
+        if func.has_kernel_for_dispatch_key(torch._C.DispatchKey.CompositeImplicitAutograd):
+            return Expanded()
     return None
 
 

@@ -1,0 +1,70 @@
+"""Ways back of movements: numbers that went to several places are added up where they came from."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from simfloat.torch.call import Call
+from simfloat.torch.handlers import Ruled
+from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rules.scattering import added_at, numbered
+
+_aten = torch.ops.aten
+
+
+class Adjoint(Ruled):
+    """The way back of a movement: `moved` carries it out on given numbers, in a tensor like the one that is reached."""
+
+    def __init__(self, operation: str, moved: Callable[..., torch.Tensor], size_at: int) -> None:
+        super().__init__(operation, self.computed)
+        self.moved, self.size_at = moved, size_at  # which argument tells the size that is reached
+
+    def computed(self, call: Call, g: torch.Tensor, *options: Any) -> torch.Tensor:
+        """The numbers of g, added up where each came from."""
+        reached = options[self.size_at]
+        x = g.new_zeros(reached.shape if isinstance(reached, torch.Tensor) else tuple(reached))
+        places = self.moved(numbered(x).double(), *options).long()
+        return added_at(call, x, places, numbers_of(g))
+
+
+def padded(name: str) -> Callable[..., torch.Tensor]:
+    """A border of an image's own pixels."""
+    pad = getattr(_aten, name)
+    return lambda x, _, padding: pad(x, padding)
+
+
+def repeated(name: str) -> Callable[..., torch.Tensor]:
+    """An image whose pixels are repeated."""
+    upsample = getattr(_aten, name)
+    return lambda x, size, _, *scales: upsample(x, size, *scales)
+
+
+def folded(
+    call: Call, x: torch.Tensor, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
+    padding: Sequence[int], stride: Sequence[int],
+) -> torch.Tensor:  # fmt: skip
+    """Images of the sums of windows that overlap; what lies in the border is left out."""
+    image = torch.zeros(*x.shape[:-2], x.shape[-2] // math.prod(kernel), *size, dtype=x.dtype)
+    # Numbers from 1 on: the border, which is filled with 0, has none.
+    places = _aten.im2col((numbered(image) + 1).double(), kernel, dilation, padding, stride).long()
+    inside = places > 0
+    return added_at(call, image, places[inside] - 1, numbers_of(x)[inside.numpy()])
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Any] = {
+    "col2im": Ruled("index", folded),
+    "unfold_backward": Adjoint("index", lambda x, _, *window: x.unfold(*window), 0),
+    **{
+        f"{name}_backward": Adjoint("index", padded(name), 0)
+        for name in (f"{way}_pad{axes}d" for way in ("reflection", "replication") for axes in (1, 2, 3))
+    },
+    **{
+        f"{name}_backward": Adjoint("index", repeated(name), 1)
+        for name in (f"{way}{axes}d" for way in ("upsample_nearest", "_upsample_nearest_exact") for axes in (1, 2, 3))
+    },
+}
