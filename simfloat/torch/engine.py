@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from simfloat.simulation import Simulation, widest
 from simfloat.torch.gradients import ACCUMULATING, Gradients, current_node, is_recomputing
 from simfloat.torch.mode import Mode
-from simfloat.torch.notes import Notes
+from simfloat.torch.notes import Note, Notes
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters
 from simfloat.torch.paths import Paths
@@ -39,6 +40,14 @@ class Engine:
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self.refuses = True  # what has no rule; a dry run only lists it
         self._composites: tuple[str, ...] = ()
+        self._thread = get_ident()
+
+    def begin(self) -> None:
+        """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
+        if self._thread != get_ident():
+            self._thread = get_ident()
+            self.notes = Notes()
+            self.paths.forget()
 
     @property
     def path(self) -> str:
@@ -46,7 +55,7 @@ class Engine:
         if self.paths.running:
             return self.paths.running[-1]
         node = current_node()
-        note = None if node is None else self.notes.of(node)
+        note = None if node is None else self._note_of(node)
         return "" if note is None else note.place.path
 
     def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
@@ -58,14 +67,16 @@ class Engine:
             return None
         if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
             return self._backward(node, operation)
-        if into.is_weight and not torch.is_grad_enabled():
+        if into.is_weight:
             return self._update(str(into.owner), into)
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
             return None if owner is None else self._update(owner, into)
-        gradient = next((tag for x in operands if (tag := tag_of(x)).is_gradient), None)
-        if gradient is not None:
-            return Clipping(self.simulation.place("update", gradient.owner or ""), self.simulation)
+        gradients = [x for x in operands if tag_of(x).is_gradient]
+        if gradients and not self.paths.running and not any(x.requires_grad for x in operands):
+            return Clipping(self.simulation.place("update", tag_of(gradients[0]).owner or ""), self.simulation)
+        for x in gradients:  # data of a forward pass, such as a step towards a larger loss
+            put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self.simulation.place(operation, self.path, self._composites)
         note = self.notes.begin(place, operands)
         return Forward(place, self.simulation, note)
@@ -76,7 +87,7 @@ class Engine:
     def _backward(self, node: Any, operation: str) -> Backward | None:
         if node._sequence_nr() == ACCUMULATING:
             return Backward(self.gradients.note(node), self.simulation)
-        note = self.notes.of(node)
+        note = self._note_of(node)
         if note is None:
             raise ValueError(
                 f"The backward pass came to {node.name()}, whose forward pass ran outside of the block; run both "
@@ -88,6 +99,14 @@ class Engine:
         if self._composites and site.is_fused:
             return site.inside(operation)
         return site.of_bias() if operation == "sum" and site.has_bias() else site
+
+    def _note_of(self, node: Any) -> Note | None:
+        """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
+        note = self.notes.of(node)
+        if note is not None or not isinstance(node, torch.autograd.function.BackwardCFunction):
+            return note
+        path = self.paths.at(node._sequence_nr())
+        return None if path is None else Note(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_recorded(self) -> bool:
         """Whether autograd records the operation: going forward, or doing so again for its backward pass."""
@@ -128,6 +147,15 @@ class Engine:
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result
+
+    def known_of(self, target: torch.Tensor) -> Tag:
+        """What is known of a tensor that is written to: a copy of a parameter, as of an average, is none."""
+        tag = tag_of(target)
+        if not tag.is_weight:
+            return tag
+        own = self.parameters.by_path[str(tag.owner)]
+        is_own = own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+        return tag if is_own else Tag(tag.format)
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor) -> None:
         """Write a result to the target that the tag tells of."""

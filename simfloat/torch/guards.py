@@ -45,10 +45,20 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
     def begin(outputs: Any, gradients: Any, *args: Any, **options: Any) -> Any:
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
-                put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
+                _mark(gradient)
         return engine(outputs, gradients, *args, **options)
 
     return begin
+
+
+def _mark(gradient: torch.Tensor) -> None:
+    try:
+        put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
+    except NotImplementedError:  # a tensor without memory of its own
+        raise ValueError(
+            "Gradients by torch.func cannot be simulated: it records them, and gradients of gradients have no place in "
+            "the model. Use backward() or torch.autograd.grad."
+        ) from None
 
 
 def _method(name: str) -> Setting:

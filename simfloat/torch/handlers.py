@@ -163,7 +163,7 @@ class InPlace(Handler):
         target = args[0]
         if not target.is_floating_point():
             return func(*args, **options)
-        into = run.optimizing.moment_of(target, tag_of(target))
+        into = run.optimizing.moment_of(target, run.known_of(target))
         run.notes.in_place = True
         result = self.handler(run, self.functional, args, options, into)
         run.write(target, into, result)
@@ -179,7 +179,7 @@ class Written(Handler):
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """`out`, written to."""
         out = options.pop("out")
-        into = run.optimizing.moment_of(out, tag_of(out))
+        into = run.optimizing.moment_of(out, run.known_of(out))
         run.write(out, into, self.handler(run, self.functional, args, options, into))
         return out
 
@@ -194,7 +194,7 @@ class Overwritten(Handler):
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
-        into, sources = tag_of(target), floating_in(args[1:])
+        into, sources = run.known_of(target), floating_in(args[1:])
         run.note(func, [target, *sources])
         result = func(*args, **options)
         run.overwritten(target, into, run.moved(sources))

@@ -9,12 +9,11 @@ import torch
 
 from simfloat.formats import Format
 from simfloat.simulation import Place
+from simfloat.torch.paths import sequence_number
 from simfloat.torch.tags import FORMAT_OF, tag_of
 
 #: How many operations are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 20
-
-_sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Parent(NamedTuple):
@@ -65,7 +64,7 @@ class Notes:
 
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> Note | None:
         """Note the operation that was begun, unless the last node is that of an earlier one."""
-        number = _sequence_number() - 1
+        number = sequence_number() - 1
         # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
         if self.in_place and number in self._notes:
             number -= 1

@@ -1,12 +1,18 @@
-"""Which module of a model runs, as its hooks tell."""
+"""Which module of a model runs, as its hooks tell, and which one ran when a node of autograd was made."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import Any
 
 import torch
 
 from simfloat.simulation import Simulation
+
+#: How many changes of the module that runs are remembered; older ones are forgotten first.
+REMEMBERED = 1 << 18
+
+sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Paths:
@@ -16,9 +22,12 @@ class Paths:
         self._simulation = simulation
         self._hooks: list[Any] = []
         self.running: list[str] = []
+        self._numbers: list[int] = []  # that the next node had when
+        self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
     def begin(self, model: torch.nn.Module) -> None:
         """Listen to the modules of a model; one that occurs twice has the path that is listed first."""
+        self._log("")
         for path, module in model.named_modules():
             self._hooks += [
                 module.register_forward_pre_hook(lambda *_, path=path: self._enter(path)),
@@ -30,11 +39,33 @@ class Paths:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self.running = [], []
+        self._log(None)
+
+    def forget(self) -> None:
+        """Know nothing of nodes that were made so far."""
+        self._numbers, self._paths = [], []
+
+    def at(self, number: int) -> str | None:
+        """The path of the module that ran when the node of this number was made; None outside of the block."""
+        place = bisect_right(self._numbers, number)
+        return self._paths[place - 1] if place else None
+
+    def _log(self, path: str | None) -> None:
+        number = sequence_number()
+        if self._numbers and self._numbers[-1] == number:
+            self._paths[-1] = path
+            return
+        self._numbers.append(number)
+        self._paths.append(path)
+        if len(self._numbers) > REMEMBERED:
+            del self._numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
     def _enter(self, path: str) -> None:
         self._simulation.note_path(path)
         self.running.append(path)
+        self._log(path)
 
     def _leave(self) -> None:
         if self.running:
             self.running.pop()
+            self._log(self.running[-1] if self.running else "")

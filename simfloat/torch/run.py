@@ -48,6 +48,7 @@ class Run:
 
     def _begin(self) -> None:
         engine = self._engine
+        engine.begin()
         with ExitStack() as stack:
             stack.enter_context(self.simulation)
             stack.enter_context(unfused())

@@ -140,9 +140,10 @@ class Backward(Forward):
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """That of the gradient of the operand which it reaches."""
         number = self.way_back.reached(operands, shape) if self.reach is None else self.reach
-        path, format = None, None
         if self.way_back.parents:
             _, _, path, format = self.way_back.parents[number]
+        else:
+            path, format = None, widest(map(stored_format, operands))
         self._path = path
         if path is None:
             return self.place.to_activation(number, format)

@@ -50,7 +50,7 @@ LAYERS = {
         numbers(2, 3, 6),
         numbers(2, 4, 6),
     ),
-    "Transformer": (lambda: nn.Transformer(6, 2, 1, 1, 8, 0.0), numbers(3, 2, 6), numbers(4, 2, 6)),
+    "Transformer": (lambda: nn.Transformer(6, 2, 1, 1, 8, 0.0, batch_first=True), numbers(2, 3, 6), numbers(2, 4, 6)),
     "BatchNorm3d": (lambda: nn.BatchNorm3d(2), VOLUMES),
     "InstanceNorm2d": (lambda: nn.InstanceNorm2d(4, affine=True, track_running_stats=True), IMAGES),
     "LocalResponseNorm": (lambda: nn.LocalResponseNorm(2), IMAGES),
