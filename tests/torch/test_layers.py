@@ -97,7 +97,9 @@ LAYERS = {
     "trace": of(lambda x: x[:, :4].trace() + x.diag().sum()),
     "median": of(lambda x: x.median(1)[0] + x.kthvalue(2)[0] + x.aminmax(dim=1)[1]),
     "take": of(lambda x: x.take(torch.tensor([0, 1, 1, -1])) + x.unfold(1, 3, 2)[0, 0, 0]),
-    "scatter_reduce": of(lambda x: x.scatter_reduce(0, torch.tensor([[0], [0], [1], [3]]).expand(4, 6), x, "sum", include_self=False)),
+    "scatter_reduce": of(
+        lambda x: x.scatter_reduce(0, torch.tensor([[0], [0], [1], [3]]).expand(4, 6), x, "sum", include_self=False)
+    ),
     "index_add": of(lambda x: x.index_add(0, torch.tensor([0, 1, 1, 3]), x, alpha=0.5)),
     "block_diag": of(lambda x: torch.block_diag(x, x.rot90())),
     "bce": of(lambda x: F.binary_cross_entropy(x.sigmoid(), X.sigmoid().to(x.dtype), X.abs().to(x.dtype))),
