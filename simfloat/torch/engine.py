@@ -102,11 +102,11 @@ class Engine:
 
     def _note_of(self, node: Any) -> Note | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
-        note = self.notes.of(node)
-        if note is not None or not isinstance(node, torch.autograd.function.BackwardCFunction):
+        note, is_a_users = self.notes.of(node), isinstance(node, torch.autograd.function.BackwardCFunction)
+        path = self.paths.at(node._sequence_nr()) if note is None and is_a_users else None
+        if path is None:
             return note
-        path = self.paths.at(node._sequence_nr())
-        return None if path is None else Note(self.simulation.place(node.name().removesuffix("Backward"), path), ())
+        return Note(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_recorded(self) -> bool:
         """Whether autograd records the operation: going forward, or doing so again for its backward pass."""

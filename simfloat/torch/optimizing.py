@@ -70,7 +70,7 @@ class Optimizing:
         if path is None:
             raise ValueError(
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "
-                "model did not have when the block began; simulate a torch.nn.ModuleList of all models that are trained."
+                "model did not have when the block began; simulate a torch.nn.ModuleList of all that are trained."
             )
         if parameter.grad is not None:
             put_tag(parameter.grad, tag_of(parameter.grad)._replace(is_gradient=True, owner=path))

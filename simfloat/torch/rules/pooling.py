@@ -50,7 +50,7 @@ def averages(call: Call, x: torch.Tensor, sides: Sequence[Windows], divisor: flo
     """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
     axes = len(sides)
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
-    windows = padded[(..., *grids(sides))]
+    windows: NDArray = padded[(Ellipsis, *grids(sides))]  # type: ignore[arg-type]
     call.begin(windows.shape[:-axes])
     total = call.sum(windows, tuple(range(windows.ndim - axes, windows.ndim)))
     return call.tensor(call.divide(total, shares(sides, divisor)))

@@ -118,7 +118,7 @@ def largest_of(function: Any) -> Any:
 
 def summed_but_nan(x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over axes, NaN taken for 0."""
-    return torch.where(x.isnan(), torch.zeros_like(x), x).sum(dim, keepdim)
+    return torch.where(x.isnan(), torch.zeros_like(x), x).sum(axes_of(x, dim), keepdim)
 
 
 def trace(x: torch.Tensor) -> torch.Tensor:

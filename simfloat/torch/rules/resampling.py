@@ -26,10 +26,10 @@ class Taps(NamedTuple):
     """Which of the old pixels along an axis make each new one, and by which weights: both (new pixels, taps)."""
 
     places: NDArray[np.integer]
-    weights: NDArray[np.float64]
+    weights: NDArray[np.floating]
 
 
-def sources(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.float64]:
+def sources(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.floating]:
     """Where `count` new pixels lie among `size` old ones; at the same corners, or within the same border."""
     if corners:
         return np.arange(count) * ((size - 1) / (count - 1) if count > 1 else 0.0)
@@ -61,7 +61,7 @@ Kernel = Callable[[int, int, bool, float | None], Taps]
 def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Sequence[float | None]) -> list[Taps]:
     """The taps along every axis of images."""
     factors = [*scales, *[None] * (len(new) - len(scales))]
-    return [kernel(*sides, corners, scale) for *sides, scale in zip(old[2:], new, factors, strict=True)]
+    return [kernel(size, count, corners, scale) for size, count, scale in zip(old[2:], new, factors, strict=True)]
 
 
 def resampled(
