@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.loss_scaling import LOSS_SCALING
+from experiments.operation_lists import OPERATION_LISTS
 from experiments.probabilistic_bounds import PROBABILISTIC_BOUNDS
 from experiments.regulariser_underflow import REGULARISER_UNDERFLOW
 from experiments.tensor_core_generations import TENSOR_CORE_GENERATIONS
@@ -15,6 +16,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         BLOCK_SCALING,
         LOSS_SCALING,
+        OPERATION_LISTS,
         PROBABILISTIC_BOUNDS,
         REGULARISER_UNDERFLOW,
         TENSOR_CORE_GENERATIONS,

@@ -1,0 +1,74 @@
+"""The figures: what each list costs a gradient, and which operations that is due to."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+from experiments.curves import draw_losses
+from experiments.experiment import Drawing, Options, Result
+from experiments.operation_lists.findings import errors
+from experiments.operation_lists.policies import ALONE, EVERYTHING, INFER_NARROW, MIXED
+from experiments.operation_lists.problems import PROBLEMS
+from experiments.points import draw_points
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, new_figure, save_figure
+
+GRADIENTS, ATTRIBUTION, TRAINING = "gradient-errors.png", "attribution.png", "operation-lists.png"
+
+#: What the layers of the convolutional model are.
+LAYERS = {
+    "0": "convolution 1", "1": "batch norm 1", "2": "ReLU 1", "3": "convolution 2", "4": "batch norm 2", "5": "ReLU 2",
+    "6": "flatten", "7": "linear", "(model)": "loss",
+}  # fmt: skip
+
+#: Policies of the first figure, from top to bottom.
+ROWS = [*ALONE, MIXED, INFER_NARROW, EVERYTHING]
+
+TITLES = {
+    "convolutional": ("Convolutions and batch norm", "held-out cross-entropy"),
+    "transformer": ("Transformer", "held-out cross-entropy"),
+    "regression": ("Regression, large labels", "mean squared error"),
+}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (TRAINING,) if options.policy is not None else (TRAINING, GRADIENTS, ATTRIBUTION)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training, gradients = select(results, kind="training"), select(results, kind="gradients")
+    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
+    if gradients:
+        drawn |= {GRADIENTS: partial(draw_gradients, gradients), ATTRIBUTION: partial(draw_attribution, gradients)}
+    return drawn
+
+
+def draw_gradients(results: list[Result], path: Path) -> None:
+    """The error of the gradient under each policy, of a new model and of one half trained."""
+    figure, axes = new_figure(1, 2, FULL_WIDTH, 2.9, legend=0.25)
+    figure.subplots_adjust(left=0.2, wspace=0.06)
+    for place, (stage, title) in enumerate((("start", "new model"), ("middle", "half trained"))):
+        groups = {name: [errors(results, name, row.key, stage) for row in ROWS] for name in PROBLEMS}
+        draw_points(
+            axes[place], [row.label for row in ROWS], groups, xlabel="relative error of the gradient", title=title
+        )
+    axes[1].set_yticklabels([])
+    add_legend(figure, axes[0], columns=3)
+    save_figure(figure, path)
+
+
+def draw_attribution(results: list[Result], path: Path) -> None:
+    """The error that each operation in each layer makes by itself, under AMP and with everything in FP16."""
+    run = next(run for run in results if run["attribution"])
+    figure, axes = new_figure(2, 1, FULL_WIDTH, 5.2)
+    figure.subplots_adjust(hspace=0.55, left=0.13, right=0.93, bottom=0.12)
+    for place, variant in enumerate((EVERYTHING, MIXED)):
+        grid = run["attribution"][variant.key]
+        rows = [LAYERS.get(row, row) for row in grid["rows"]]
+        draw_heat_map(
+            axes[place], rows, grid["columns"], grid["values"], title=variant.label, label="error of the gradient"
+        )
+    save_figure(figure, path)

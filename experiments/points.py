@@ -1,0 +1,52 @@
+"""A figure's rows of points: a row for each policy, a marker for each problem, over a logarithmic axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.plots.curves import STYLES, plain
+from simfloat.plots.figure import SMALL, label_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_points(
+    axes: Axes,
+    rows: Sequence[str],
+    groups: Mapping[str, Sequence[NDArray]],
+    *,
+    xlabel: str = "",
+    title: str = "",
+    log: bool = True,
+) -> None:
+    """Draw for each row and group the mean of its values (seeds,), and a line from the least to the greatest.
+
+    rows are labels from top to bottom, groups have an array for each row. On a logarithmic axis the mean is a geometric
+    one, and values that are not positive leave a gap.
+    """
+    for number, (label, values) in enumerate(groups.items()):
+        style = STYLES[(number + 1) % len(STYLES)]
+        places = np.arange(len(rows)) + 0.22 * (number - (len(groups) - 1) / 2)
+        means, below, above = np.array([_extent(each, log) for each in values]).T
+        axes.errorbar(
+            means, places, xerr=(means - below, above - means), label=plain(label), color=style.color, linestyle="none",
+            marker=style.marker, markersize=4, markerfacecolor="white", elinewidth=1,
+        )  # fmt: skip
+    axes.set_yticks(range(len(rows)), map(plain, rows))
+    axes.set_ylim(len(rows) - 0.5, -0.5)
+    if log:
+        axes.set_xscale("log")
+    label_axes(axes, xlabel=xlabel, ylabel="", title=title)
+    axes.tick_params(axis="y", labelsize=SMALL)
+
+
+def _extent(values: NDArray, log: bool) -> tuple[float, float, float]:
+    """The mean of the values, their least and their greatest; NaN if one is not to be drawn."""
+    usable = np.where(np.isfinite(values) & ((values > 0) | (not log)), values, np.nan)
+    mean = np.exp(np.mean(np.log(usable))) if log else np.mean(usable)
+    return float(mean), float(np.min(usable)), float(np.max(usable))
