@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.loss_scaling import LOSS_SCALING
+from experiments.master_weights import MASTER_WEIGHTS
 from experiments.operation_lists import OPERATION_LISTS
 from experiments.probabilistic_bounds import PROBABILISTIC_BOUNDS
 from experiments.regulariser_underflow import REGULARISER_UNDERFLOW
@@ -16,6 +17,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         BLOCK_SCALING,
         LOSS_SCALING,
+        MASTER_WEIGHTS,
         OPERATION_LISTS,
         PROBABILISTIC_BOUNDS,
         REGULARISER_UNDERFLOW,

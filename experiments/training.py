@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
+
 import simfloat as sf
 from experiments.experiment import Job, Options, Result
 from experiments.problem import Problem
@@ -21,7 +23,7 @@ TINY_RECORDS = 5
 SIZES = ("steps", "batch")
 
 #: What is kept of every step where the loss is scaled.
-TRACED = ("loss", "scale", "skipped", "norm")
+TRACED = ("loss", "scale", "skipped", "norm", "largest")
 
 #: Problems by name: each is made from a seed, and whether it is to be tiny.
 Problems = Mapping[str, Callable[[int, bool], Problem]]
@@ -70,7 +72,7 @@ def train(
     "unchanged" counts, since the record before, the weights that an update other than zero left as they were. "start"
     holds the measures before the first step. With a loss scale, "scale" is that of the last step, "skipped" the share
     of steps that were skipped since the record before, and "trace" has a list of each with a value for every step,
-    beside those of the loss and of the gradients' norm, unscaled.
+    beside those of the loss and, of the unscaled gradients, of the norm and the largest magnitude.
 
     A recorder may be given to be read afterwards; it must count the updates of weights.
     """
@@ -82,7 +84,7 @@ def train(
     start, seen = problem.evaluate(model), {"unchanged": 0, "total": 0}
     with sf.simulate(policy, seed=seed, observer=recorder):
         for iteration, batch in enumerate(problem.batches(seed), 1):
-            history.append(step.take([batch]))
+            history.append(step.take([batch]) | ({"largest": _largest(model)} if scaler else {}))
             if iteration % every == 0:
                 before, seen = seen, recorder.counts("*weight", "update")
                 share = (seen["unchanged"] - before["unchanged"]) / max(1, seen["total"] - before["total"])
@@ -96,6 +98,11 @@ def training_step(problem: Problem, model: sf.nn.Module, scaler: LossScale | Non
     """What takes a batch of the problem and makes a step of the model with it."""
     optimizer = problem.optimizer(model.parameters())
     return TrainingStep(model, problem.loss, optimizer, scaler=scaler, clip=None, accumulation=1, metrics={})
+
+
+def _largest(model: sf.nn.Module) -> float:
+    """The largest magnitude in the gradients of all parameters."""
+    return max(float(np.abs(p.grad).max()) for p in model.parameters() if p.grad is not None)
 
 
 def _scaling(steps: list[dict[str, Any]]) -> dict[str, float]:

@@ -1,0 +1,51 @@
+"""What is run: FP16 training with a master copy of the weights and without, FP32, and sums of weights and updates."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.gradients import gradient_histograms
+from experiments.master_weights.problems import PROBLEMS
+from experiments.master_weights.ratios import ratios
+from experiments.mixed_precision import FP16_WEIGHTS, FP32, MIXED
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import Variant, given
+
+VARIANTS = (
+    FP32,
+    Variant("master", MIXED, "FP16, FP32 master copy"),
+    Variant("fp16-weights", FP16_WEIGHTS, "FP16, FP16 weights"),
+)
+
+WEIGHTS = ("hidden.0.weight", "head.weight")
+
+
+def jobs(options: Options) -> list[Job]:
+    """A run of every variant from every seed, and the sums; or a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    sums = [{"kind": "ratios", "seed": seed} for seed in options.seed_numbers]
+    return [*training_jobs(PROBLEMS, VARIANTS, options), *sums]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job; runs in FP32 tell of their gradients, and those with FP16 weights what vanished in updates."""
+    if job["kind"] == "ratios":
+        return {**job, **ratios(job["seed"])}
+    if job["variant"] == "fp32":
+        recorder = sf.Recorder()
+        result = run_training(PROBLEMS, job, recorder)
+        return {**result, "gradients": gradient_histograms(recorder, WEIGHTS)["parameters"]}
+    if job["variant"] == "fp16-weights":
+        recorder = sf.Recorder(phase="update")
+        result = run_training(PROBLEMS, job, recorder)
+        vanished = recorder.counts("*weight.update", "update")["underflow"]
+        return {**result, "vanished": vanished / recorder.counts("*weight", "update")["total"]}
+    return run_training(PROBLEMS, job)
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for each job of sums."""
+    return [result] if result["kind"] == "ratios" else training_rows(result)
