@@ -63,7 +63,7 @@ def round_vector(
     if plan is None:
         carrier: FloatType = x.dtype.type
         plan = plan_for(target.format, target.rounding, carrier, machine_of(x))
-    out = empty(shape, target.dtype)
+    out = empty(shape, target.dtype, plan.machine)
     if draw is None and target.observer is None and x.size <= BLOCK and plan.has_nan:
         plan.loop(x, NO_WORDS, out.reshape(-1), plan.numbers)
     else:

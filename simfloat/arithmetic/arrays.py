@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu
 from simfloat.arithmetic.operands import FloatType
 
 #: Bytes of a line of the cache.
@@ -22,21 +23,25 @@ LINE = 64
 FEW = 1 << 14
 
 
-def empty(shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
+def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An uninitialised array in C order."""
+    if machine is not CPU:
+        return machine.arrays.empty(shape, dtype)
     array = np.empty(shape, dtype)
     return array if array.size < FEW else _from_a_line_on(np.empty(array.size + LINE, dtype), shape, array.size)
 
 
-def zeros(shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
+def zeros(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An array of zeros in C order."""
+    if machine is not CPU:
+        return machine.arrays.zeros(shape, dtype)
     size = math.prod(shape)
     return np.zeros(shape, dtype) if size < FEW else _from_a_line_on(np.zeros(size + LINE, dtype), shape, size)
 
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """The numbers in another type and in C order."""
-    if x.size < FEW:
+    if x.size < FEW or is_on_gpu(x):
         return x.astype(dtype, "C")
     out = empty(x.shape, dtype)
     out[...] = x

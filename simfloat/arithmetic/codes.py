@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.hexadecimal import codes_of, texts_of
+from simfloat.arithmetic.machines import Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import as_operand, check_not_masked
 from simfloat.formats import Format, FormatLike, as_format
 
@@ -73,7 +74,7 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     """
     format = as_format(format)
     check_not_masked(codes, "codes")
-    array = np.asarray(codes)
+    array: NDArray = codes if is_on_gpu(codes) else np.asarray(codes)  # type: ignore[assignment]
     codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
@@ -83,13 +84,13 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
             f"Code {codes.reshape(-1)[place]} is not one of {format}, whose codes have {format.bits} bits."
         )
     flat = codes.reshape(-1)
-    numbers = _table(format)[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
+    numbers = _table(format, machine_of(codes))[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
     return numbers.reshape(codes.shape)
 
 
 @lru_cache(maxsize=64)
-def _table(format: Format) -> NDArray[np.floating]:
-    return _decode(np.arange(1 << format.bits, dtype=np.uint64), format)
+def _table(format: Format, machine: Machine) -> NDArray[np.floating]:
+    return _decode(machine.arrays.arange(1 << format.bits, dtype=np.uint64), format)
 
 
 def _decode(codes: NDArray[np.uint64], format: Format) -> NDArray[np.floating]:

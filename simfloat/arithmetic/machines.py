@@ -16,13 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 from typing import Any, Protocol, cast
 
-import numpy as np
 from numpy import ndarray
 
-from simfloat import kernels
+from simfloat import cuda, kernels
 
 Loop = Callable[..., Any]
 
@@ -125,6 +125,12 @@ class Bins(Protocol):
     odd_totals: Loop  # (bins, out)
 
 
+class Target(Protocol):
+    """What the machine rounds itself."""
+
+    CONVERTS_FP16: bool  # float32 to FP16
+
+
 class Loops(Protocol):
     """All loops that are reached from outside of `kernels`, by the module that they stand in there."""
 
@@ -142,32 +148,61 @@ class Loops(Protocol):
     fused: Fused
     matrix_units: MatrixUnits
     bins: Bins
+    target: Target
 
 
 @dataclass(frozen=True, eq=False)
 class Machine:
     """The module of a machine's arrays, and the loops that take them. There is one of each, a key of what is kept."""
 
-    arrays: ModuleType
+    module: str  # of its arrays
     loops: Loops
+    in_pieces: bool  # whether work is cut into blocks that stay in a cache, and pieces for several threads
+
+    @property
+    def arrays(self) -> ModuleType:
+        """The module of its arrays."""
+        return import_module(self.module)
 
 
 #: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.
-CPU = Machine(np, cast(Loops, kernels))
+CPU = Machine("numpy", cast(Loops, kernels), in_pieces=True)
+
+#: CuPy's arrays and the same loops as CUDA grids.
+GPU = Machine("cupy", cast(Loops, cuda), in_pieces=False)
 
 
 def machine_of(array: Any, *others: Any) -> Machine:
-    """The machine that arrays lie on; ValueError for those on a GPU."""
-    if type(array) is not ndarray:
-        check_reachable(array)
-    for other in others:
-        if type(other) is not ndarray:
-            check_reachable(other)
-    return CPU
+    """The machine that arrays lie on: the GPU if one of them does.
+
+    Raises ValueError for arrays of another library's on a GPU, and for more than one number in NumPy's beside a GPU's.
+    """
+    if type(array) is ndarray:
+        for other in others:
+            if type(other) is not ndarray:
+                break
+        else:
+            return CPU
+    arrays = (array, *others)
+    for one in arrays:
+        check_reachable(one)
+    if not any(map(is_on_gpu, arrays)):
+        return CPU
+    for one in arrays:
+        if not is_on_gpu(one) and one.size != 1:
+            raise ValueError(
+                f"One operand is on a GPU, another, of shape {one.shape}, is not; pass cupy.asarray of it, too."
+            )
+    return GPU
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether an array is one of CuPy's."""
+    return type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "__cuda_array_interface__")
 
 
 def check_reachable(array: Any, name: str = "an operand") -> None:
-    """Raise ValueError for an array on a machine that there are no loops for, calling it by its name."""
-    if hasattr(array, "__cuda_array_interface__"):
+    """Raise ValueError for an array on a GPU that is not CuPy's, calling it by its name."""
+    if type(array) is not ndarray and hasattr(array, "__cuda_array_interface__") and not is_on_gpu(array):
         call = name if name.isidentifier() else "x"
-        raise ValueError(f"{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy({call}).")
+        raise ValueError(f"{name} is an array on a GPU; pass one of CuPy's, cupy.asarray({call}), or of NumPy's.")

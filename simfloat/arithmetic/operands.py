@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import check_reachable
+from simfloat.arithmetic.machines import check_reachable, is_on_gpu
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -22,8 +22,9 @@ INTEGERS = 2.0**53
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     """`x` as a float32 array if it is one, else as float64; memory as it is.
 
-    Numbers, sequences, NumPy arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU are read
-    exactly. Raises ValueError for what float64 cannot hold exactly, and for masked arrays.
+    Numbers, sequences, NumPy's and CuPy's arrays of real dtypes and those of ml_dtypes, and PyTorch tensors on the CPU
+    are read exactly; CuPy's arrays stay on the GPU. Raises ValueError for what float64 cannot hold exactly, and for
+    masked arrays.
     """
     if type(x) is np.ndarray:
         dtype = x.dtype
@@ -31,7 +32,10 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
             return x
     if type(x) is float:
         return np.array(x)
-    array = _as_array(x, name)
+    on_gpu, given = is_on_gpu(x), cast(Any, x)
+    if on_gpu and given.dtype in (FLOAT32, FLOAT64):
+        return given
+    array = given if on_gpu else _as_array(x, name)
     if array.dtype.kind == "f" and array.dtype.itemsize == 4:
         return array.astype(np.float32)  # the machine's byte order
     if array.dtype.kind == "O":
@@ -43,6 +47,8 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     # What has a dtype holds numbers of one kind, and no integers among its floats.
     large = not hasattr(x, "dtype") or array.dtype.kind in "iu"
     if large and wide.size and not (np.abs(wide) < INTEGERS).all():
+        if on_gpu:
+            array, wide = given.get(), cast(Any, wide).get()
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
         _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)
     return wide
@@ -134,9 +140,9 @@ def flat(array: NDArray) -> NDArray:
     """The elements in C order as one aligned, writeable vector, the form that kernels are compiled for."""
     # Contiguity first: asking a broadcast array whether it is writeable raises a warning.
     flags = array.flags
-    if flags.c_contiguous and flags.carray:
+    if flags.c_contiguous and (not isinstance(array, np.ndarray) or flags.carray):
         return array if array.ndim == 1 else array.reshape(-1)
-    return np.array(array, order="C").reshape(-1)
+    return np.array(array, order="C", like=array).reshape(-1)
 
 
 def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
@@ -155,7 +161,7 @@ def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
     if len(shapes) == 1:  # a scalar beside an array is what comes most
         return shapes.pop()
     try:
-        return np.broadcast(*operands).shape
+        return np.broadcast_shapes(*(operand.shape for operand in operands))
     except ValueError:
         given = [str(operand.shape) for operand in operands]
         raise ValueError(f"Shapes {' and '.join(given)} do not broadcast.") from None
@@ -165,6 +171,6 @@ def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The elements of an operand broadcast to the shape; one element stays one."""
     if operand.shape == shape or operand.size == 1:
         return flat(operand)
-    repeated = np.empty(shape, operand.dtype)
+    repeated = np.empty(shape, operand.dtype, like=operand)
     repeated[...] = operand
     return repeated.reshape(-1)

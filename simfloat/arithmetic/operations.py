@@ -59,7 +59,7 @@ def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDAr
     """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
     route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
     shape, vectors = aligned(arrays)
-    out = empty(shape, target.dtype)
+    out = empty(shape, target.dtype, route.plan.machine)
     route.source(route, vectors, out.size).round_block(route.plan, 0, out.size, NO_WORDS, out.reshape(-1))
     return out
 
@@ -68,7 +68,7 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
     """The exact results rounded to odd in float64, by this thread alone."""
     route = route_of(operation, FP64, nearest_even, False, machine_of(*arrays))
     shape, vectors = aligned(arrays)
-    out = np.empty(shape)
+    out = empty(shape, np.float64, route.plan.machine)
     route.exact(*vectors, *route.nothing, route.sign, out.reshape(-1))
     return out
 
@@ -76,7 +76,7 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
     shape, vectors = aligned(arrays)
-    out = empty(shape, target.dtype)
+    out = empty(shape, target.dtype, route.plan.machine)
     source = route.source(route, vectors, out.size)
     round_planned(source, route.plan, out, target, draw)
     return out

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
@@ -31,7 +31,7 @@ GRAIN = 1 << 12
 COUNTING, DRAWING = 0.5, 0.6
 
 #: (start, stop) -> the random words of those elements, or their bytes.
-Words = Callable[[int, int], NDArray[np.uint32 | np.uint8]]
+Words = Callable[[int, int], NDArray[np.unsignedinteger]]
 
 
 class Plan(NamedTuple):
@@ -43,6 +43,7 @@ class Plan(NamedTuple):
     largest: float
     has_nan: bool
     is_copy: bool  # all the carrier's numbers are the format's
+    machine: Machine
 
 
 @cache
@@ -53,7 +54,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     identity = format == FP64 or (format == FP32 and carrier is np.float32)
     if identity and not rounding.saturates:
         loop = loops.rounding.copy
-    elif rounding == nearest_even and format == FP16 and kernels.target.CONVERTS_FP16:
+    elif rounding == nearest_even and format == FP16 and loops.target.CONVERTS_FP16:
         loop = loops.rounding.round_half
     elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
         loop = loops.rounding.round_image
@@ -67,7 +68,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     is_copy = loop is loops.rounding.copy
-    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy)
+    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy, machine)
 
 
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
@@ -76,7 +77,7 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
     size = results.size
-    if draw is None and size <= BLOCK:
+    if draw is None and (size <= BLOCK or not plan.machine.in_pieces):
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
@@ -84,23 +85,23 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
             _round_and_count(source, plan, 0, NO_WORDS, results, events)
             observer.observe(events, target.operation)
     else:
-        words = _words_of(draw, size, target.rounding)
+        words = _words_of(draw, size, target.rounding, plan.machine)
         work = partial(_round_piece, source, results, plan, words, observer is not None)
         cost = source.cost + (COUNTING if observer is not None else 0) + (DRAWING if words else 0)
-        parts = run_all(work, pieces(size, cost))
+        parts = run_all(work, pieces(size, cost) if plan.machine.in_pieces else [(0, size)])
         if observer is not None:
             observer.observe(sum(parts[1:], start=parts[0]), target.operation)
     if not plan.has_nan:
         check_no_nan(out, target.format)
 
 
-def _words_of(draw: Draw | None, size: int, rounding: Rounding) -> Words | None:
+def _words_of(draw: Draw | None, size: int, rounding: Rounding, machine: Machine) -> Words | None:
     """A function that finds the words of a block of elements, None if there are no draws."""
     if draw is None:
         return None
     if draw.given is None:
-        return partial(random_words, draw, bits=rounding.bits)
-    given = draw.given.take_words(size, rounding.bits)
+        return partial(random_words, draw, bits=rounding.bits, machine=machine)
+    given = machine.arrays.asarray(draw.given.take_words(size, rounding.bits))
     return lambda start, stop: given[start:stop]
 
 
@@ -110,7 +111,8 @@ def _round_piece(
     """Round the elements of a piece; returns its events if they are observed."""
     events = no_events()
     # Without random words and intermediate results there is nothing to keep in the cache.
-    block = BLOCK if words_of or observed or source.makes_blocks else max(piece[1] - piece[0], 1)
+    in_blocks = plan.machine.in_pieces and (words_of or observed or source.makes_blocks)
+    block = BLOCK if in_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
         stop = min(start + block, piece[1])
         words = words_of(start, stop) if words_of else NO_WORDS
@@ -128,11 +130,12 @@ def _round_and_count(
     """Round a block and add to its events; the exact results are computed once."""
     exact = source.exact(start, start + out.size)
     source.round_exact(plan, exact, start, words, out)
-    if machine_of(out).loops.counting.count_events(exact, out, plan.numbers, events):
+    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events):
         # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
-        chosen = scratch("chosen", out.size, np.float64)
+        chosen = scratch("chosen", out.size, np.float64, plan.machine)
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
-        events[OVERFLOW] += np.count_nonzero((np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out))
+        beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
+        events[OVERFLOW] += int(np.count_nonzero(beyond))
     events[UNCHANGED] += source.unchanged(start, start + out.size, out)
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
-from simfloat.arithmetic.machines import Loop, Machine, machine_of
+from simfloat.arithmetic.machines import Loop, Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
@@ -103,7 +103,7 @@ class Computed:
 
     def exact(self, start: int, stop: int) -> NDArray:
         size, route = stop - start, self.route
-        exact = scratch("exact", size, np.float64)
+        exact = scratch("exact", size, np.float64, route.plan.machine)
         # All of them at once is what small arrays do, where every call counts.
         a, b, c = self.vectors if size == self.size else self.block(start, stop)
         route.exact(a, b, c, route.sign, exact)
@@ -120,7 +120,7 @@ class Computed:
             return 0
         a, b, _ = self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
-        return int(machine_of(out).loops.counting.count_unchanged(a, b, out, sign, either))
+        return int(self.route.plan.machine.loops.counting.count_unchanged(a, b, out, sign, either))
 
 
 class _Apart(Computed):
@@ -134,7 +134,7 @@ class Paired(_Apart):
     """The same, rounded from more bits than float64 holds."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        loop = machine_of(out).loops.elementwise.paired_results[self.route.kernel]
+        loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
@@ -170,8 +170,8 @@ class Double(_Apart):
     """The same, rounded to FP64 by a kernel."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        result = scratch("native", stop - start, self.carrier)
-        loop = machine_of(out).loops.elementwise.double_results[self.route.kernel]
+        result = scratch("native", stop - start, self.carrier, plan.machine)
+        loop = plan.machine.loops.elementwise.double_results[self.route.kernel]
         loop(*self.block(start, stop), self.route.sign, result)
         plan.loop(result, words, out, plan.numbers)
 
@@ -182,9 +182,9 @@ class Native(_Apart):
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         # Results that go to an array of another type are made in their own first.
         own = out.dtype == self.carrier
-        result = out if own else scratch("native", stop - start, self.carrier)
+        result = out if own else scratch("native", stop - start, self.carrier, plan.machine)
         a, b, c = self.block(start, stop)
-        machine_of(out).loops.elementwise.native_results[self.route.kernel](a, b, c, result)
+        plan.machine.loops.elementwise.native_results[self.route.kernel](a, b, c, result)
         if not (own and plan.is_copy):
             plan.loop(result, words, out, plan.numbers)
 
@@ -227,7 +227,7 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
         return NativeSingle
     if not odd_suffices(format, rounding):
         return Paired
-    if rounding == nearest_even and format == FP16 and single and kernels.target.CONVERTS_FP16:
+    if rounding == nearest_even and format == FP16 and single and machine.loops.target.CONVERTS_FP16:
         return Converted if kernel in machine.loops.converted.converted_results else Computed
     if rounding.mode == "nearest_even" and single and kernels.grid.plain(format, rounding):
         return AtOnce if kernel in machine.loops.at_once.rounded_results else Computed

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import check_not_masked
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import Rounding
@@ -160,13 +160,21 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
     return Draw(0, 0, given=stream)
 
 
-def random_words(draw: Draw, start: int, stop: int, bits: int = 32) -> NDArray[np.uint32 | np.uint8]:
-    """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16."""
+def random_words(
+    draw: Draw, start: int, stop: int, bits: int = 32, machine: Machine = CPU
+) -> NDArray[np.unsignedinteger]:
+    """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16.
+
+    Where loops take all elements at once, they make the words themselves, from the place that is handed to them: see
+    `cuda/random.py`.
+    """
+    if not machine.in_pieces:
+        return np.array([draw.call, draw.stage, draw.seed, bits <= SHORT], np.uint64)
     share = 4 if bits <= SHORT else 1
     # Words come in fours; a short last block leaves some of them unused.
     count = -(-(stop - start) // (4 * share)) * 4
     words = scratch("words", count, np.uint32)
-    machine_of(words).loops.random.fill_words(words, start // share, draw.call, draw.stage, np.uint64(draw.seed))
+    machine.loops.random.fill_words(words, start // share, draw.call, draw.stage, np.uint64(draw.seed))
     return (words.view(np.uint8) if share == 4 else words)[: stop - start]
 
 

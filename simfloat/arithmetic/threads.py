@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.machines import CPU, Machine
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -79,11 +80,13 @@ def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
     return [*(future.result() for future in begun), last]
 
 
-def scratch(name: str, size: int, dtype: type) -> NDArray:
+def scratch(name: str, size: int, dtype: type, machine: Machine = CPU) -> NDArray:
     """An uninitialised array of this thread's, kept from call to call: fresh pages cost more than the arithmetic.
 
-    A small one is sooner made than found.
+    A small one is sooner made than found, and CuPy keeps arrays itself.
     """
+    if machine is not CPU:
+        return machine.arrays.empty(size, dtype)
     if size <= SMALL:
         return np.empty(size, dtype)
     buffers: dict[Any, NDArray] = _scratch.__dict__

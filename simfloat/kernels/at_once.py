@@ -53,10 +53,8 @@ def rounded_loop(function):
     return loop
 
 
+#: name -> the exact result of two numbers, rounded to odd.
+FUNCTIONS = {"add": add, "subtract": subtract, "multiply": multiply, "divide": divide_odd}
+
 #: name -> the loop (a, b, out, numbers) of the operation.
-rounded_results = {
-    "add": rounded_loop(add),
-    "subtract": rounded_loop(subtract),
-    "multiply": rounded_loop(multiply),
-    "divide": rounded_loop(divide_odd),
-}
+rounded_results = {name: rounded_loop(function) for name, function in FUNCTIONS.items()}

@@ -12,7 +12,7 @@ from simfloat.kernels.elementwise import BLOCK, part, repeated
 from simfloat.kernels.exact import divide_odd, multiply_odd, odd_sum
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.machine import fma, odd, root
 
 ONE = np.float32(1.0)
 
@@ -51,7 +51,7 @@ def reciprocal(x, y, z):
 @scalar
 def sqrt(x, y, z):
     """The square root of x, NaN if it is negative."""
-    s = np.sqrt(x)
+    s = root(x)
     return half(odd(s, fma(-s, s, x)))
 
 
@@ -78,13 +78,16 @@ def converted_loop(function):
     return loop
 
 
-#: name -> the loop (a, b, c, out) of the operation.
-converted_results = {
-    "add": converted_loop(add),
-    "subtract": converted_loop(subtract),
-    "multiply": converted_loop(multiply),
-    "divide": converted_loop(divide),
-    "fma": converted_loop(multiply_and_add),
-    "sqrt": converted_loop(sqrt),
-    "reciprocal": converted_loop(reciprocal),
+#: name -> the result of three float32 numbers, rounded to FP16.
+FUNCTIONS = {
+    "add": add,
+    "subtract": subtract,
+    "multiply": multiply,
+    "divide": divide,
+    "fma": multiply_and_add,
+    "sqrt": sqrt,
+    "reciprocal": reciprocal,
 }
+
+#: name -> the loop (a, b, c, out) of the operation.
+converted_results = {name: converted_loop(function) for name, function in FUNCTIONS.items()}

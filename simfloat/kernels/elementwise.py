@@ -25,11 +25,14 @@ from simfloat.kernels.functions import (
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, is_extreme
+from simfloat.kernels.machine import fma, is_extreme, root
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.random import as_word
 
 BLOCK = 2048
+
+#: In float32, so that it takes any type that it meets.
+ONE = np.float32(1.0)
 
 
 @scalar
@@ -184,14 +187,14 @@ paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.item
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 
 #: name -> the hardware's own operation.
-_NATIVE = {
+NATIVE = {
     "add": _of_two(operator.add),
     "subtract": _of_two(operator.sub),
     "multiply": _of_two(operator.mul),
     "divide": _of_two(operator.truediv),
     "fma": _of_three(fma),
-    "sqrt": _of_one(np.sqrt),
-    "reciprocal": _of_one(np.reciprocal),
+    "sqrt": _of_one(root),
+    "reciprocal": _of_one(scalar(lambda x: ONE / x)),
 }
 
-native_results = {name: native_loop(function) for name, function in _NATIVE.items()}
+native_results = {name: native_loop(function) for name, function in NATIVE.items()}

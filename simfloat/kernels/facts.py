@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.jit import kernel
+from simfloat.kernels.jit import kernel, scalar
+
+#: What is found of no numbers: below the lowest exponent field and above the highest.
+NO_FIRST, NO_LAST = 4095, -1
 
 
 @kernel
@@ -12,15 +15,26 @@ def bit_facts(x):
     """(precision, low, least, high, finite) of a vector: the fields of accumulate.Facts, of its finite nonzero elements
     as float64; those of the number one if there are none.
     """
-    fractions, first, last, finite = np.uint64(0), np.int64(4095), np.int64(-1), True
+    fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
     for i in range(x.size):
-        image = np.float64(x[i]).view(np.uint64)
-        field = np.int64((image >> np.uint64(52)) & np.uint64(0x7FF))
-        finite &= field < 2047
+        field, fraction = fields_of(x[i])
         counts = (field < 2047) & (x[i] != 0.0)
-        fractions |= (image & np.uint64(0xFFFFFFFFFFFFF)) if counts else np.uint64(0)
-        first = min(first, field if counts else np.int64(4095))
-        last = max(last, field if counts else np.int64(-1))
+        finite &= field < 2047
+        fractions |= fraction if counts else np.uint64(0)
+        first = min(first, field if counts else np.int64(NO_FIRST))
+        last = max(last, field if counts else np.int64(NO_LAST))
+    return _facts_from(fractions, first, last, finite)
+
+
+@scalar
+def fields_of(x):
+    """The biased exponent and the fraction in a number's image as float64."""
+    image = np.float64(x).view(np.uint64)
+    return np.int64((image >> np.uint64(52)) & np.uint64(0x7FF)), image & np.uint64(0xFFFFFFFFFFFFF)
+
+
+def facts_from(fractions, first, last, finite):
+    """The facts of numbers whose fractions use these bits together, and whose fields lie from `first` to `last`."""
     # Without compilation, when the loops are debugged, these are NumPy's numbers so far.
     low, high, finite = int(first) - 1023, int(last) - 1022, bool(finite)
     if last < 0:
@@ -34,3 +48,6 @@ def bit_facts(x):
         fractions >>= np.uint64(1)
         used -= 1
     return used + 1, low - used, low, high, finite
+
+
+_facts_from = scalar(facts_from)

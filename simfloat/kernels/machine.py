@@ -55,7 +55,7 @@ def odd(s, e):
     wide = not isinstance(s, np.float32)
     image = int(np.float64(s).view(np.int64) if wide else s.view(np.int32))
     if image % 2 == 0:
-        image += 1 if (e > 0) == (s > 0) else -1
+        image += 1 if (e > 0) == (math.copysign(1.0, s) > 0) else -1
     return np.int64(image).view(np.float64) if wide else np.int32(image).view(np.float32)
 
 
@@ -67,6 +67,11 @@ def truncate(x):
 def floor(x):
     """The integer at or below x."""
     return np.floor(x)
+
+
+def root(x):
+    """The square root rounded to nearest even, NaN of negative numbers."""
+    return np.sqrt(x)
 
 
 def left(x, count):
@@ -129,7 +134,7 @@ def _llvm_unary(name):
     return function
 
 
-_llvm_trunc, _llvm_floor = _llvm_unary("trunc"), _llvm_unary("floor")
+_llvm_trunc, _llvm_floor, _llvm_sqrt = _llvm_unary("trunc"), _llvm_unary("floor"), _llvm_unary("sqrt")
 
 
 @overload(truncate, jit_options={"forceinline": True})
@@ -140,6 +145,11 @@ def _truncate(x):
 @overload(floor, jit_options={"forceinline": True})
 def _floor(x):
     return lambda x: _llvm_floor(x)
+
+
+@overload(root, jit_options={"forceinline": True})
+def _root(x):
+    return lambda x: _llvm_sqrt(x)
 
 
 @overload(left, jit_options={"forceinline": True})

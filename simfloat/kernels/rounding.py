@@ -12,7 +12,7 @@ from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
-from simfloat.kernels.jit import kernel
+from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.plain import directed, nearest, one_nan, to_odd
 from simfloat.kernels.random import as_word
 
@@ -46,8 +46,16 @@ def round_half(x, words, out, numbers):
         out[i] = one_nan(half(x[i]))
 
 
-@kernel
-def round_image(x, words, out, numbers):
+@scalar
+def image_of_cut(grid):
+    """(bits that are dropped, one less than half of the lowest bit that is kept, bits that are kept) of an image."""
+    u = np.uint32
+    drop = u(23.0 - grid.mantissa_bits)
+    return drop, u((u(1) << u(drop - u(1))) - u(1)), u(~u((u(1) << drop) - u(1)))
+
+
+@scalar
+def nearest_in_image(x, drop, half, kept):
     """Round float32 to nearest even where only its fraction gets shorter, in its integer image.
 
     Adding just under half of what is cut off, and the last bit that is kept, carries into the kept bits when it
@@ -55,14 +63,18 @@ def round_image(x, words, out, numbers):
     many operations as `nearest`, which makes it as quick as a copy.
     """
     u = np.uint32
-    drop = u(23.0 - unpack(numbers).mantissa_bits)
-    half = u((u(1) << u(drop - u(1))) - u(1))
-    kept = u(~u((u(1) << drop) - u(1)))
+    image = np.float32(x).view(u)
+    # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
+    rounded = u(u(image + u(half + u(u(image >> drop) & u(1)))) & kept)
+    return rounded.view(np.float32) if x == x else np.float32(np.nan)
+
+
+@kernel
+def round_image(x, words, out, numbers):
+    """Round float32 to nearest even to formats that are float32 with a shorter fraction."""
+    drop, half, kept = image_of_cut(unpack(numbers))
     for i in range(x.size):
-        image = np.float32(x[i]).view(u)
-        # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
-        rounded = u(u(image + u(half + u(u(image >> drop) & u(1)))) & kept)
-        out[i] = rounded.view(np.float32) if x[i] == x[i] else np.float32(np.nan)
+        out[i] = nearest_in_image(x[i], drop, half, kept)
 
 
 @kernel

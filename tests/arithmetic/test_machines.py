@@ -9,7 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import machines
-from simfloat.arithmetic.machines import CPU, Loops, machine_of
+from simfloat.arithmetic.machines import CPU, GPU, Loops, machine_of
 
 ROOT = pathlib.Path(sf.__file__).parent
 
@@ -54,7 +54,7 @@ def reached(tree):
 def modules():
     """All modules but the kernels' own, and the commands that compile and count them."""
     for path in sorted(ROOT.rglob("*.py")):
-        if not {ROOT / "kernels", ROOT / "commands"} & set(path.parents):
+        if not {ROOT / "kernels", ROOT / "cuda", ROOT / "commands"} & set(path.parents):
             yield path, ast.parse(path.read_text())
 
 
@@ -88,13 +88,20 @@ sums = machine.loops.fused
 def test_the_cpu_provides_every_declared_loop(name):
     room, loop = name.split(".")
     value = getattr(getattr(CPU.loops, room), loop)
-    assert all(map(callable, value.values() if isinstance(value, dict) else [value]))
+    assert isinstance(value, bool) or all(map(callable, value.values() if isinstance(value, dict) else [value]))
 
 
 class OnGPU:
-    """An array of CuPy, as far as can be seen from outside."""
+    """An array on a GPU, as far as can be seen from outside; of a library that is not CuPy."""
 
     __cuda_array_interface__ = {"shape": (2,), "typestr": "<f4", "data": (0, False), "version": 3}
+    shape, size = (2,), 2
+
+
+class OfCuPy(OnGPU):
+    """The same of CuPy's."""
+
+    __module__ = "cupy"
 
 
 def test_arrays_decide_on_the_machine():
@@ -103,9 +110,20 @@ def test_arrays_decide_on_the_machine():
     assert CPU.arrays is np
 
 
+def test_a_single_number_goes_to_where_the_other_operands_are():
+    assert machine_of(OfCuPy()) is machine_of(np.ones(()), OfCuPy()) is machine_of(OfCuPy(), np.ones((1, 1))) is GPU
+
+
+@pytest.mark.parametrize("arrays", [(np.ones(2), OfCuPy()), (OfCuPy(), np.ones(2))])
+def test_operands_on_two_machines_are_refused(arrays):
+    message = "One operand is on a GPU, another, of shape .2,., is not; pass cupy.asarray of it, too"
+    with pytest.raises(ValueError, match=message):
+        machine_of(*arrays)
+
+
 @pytest.mark.parametrize("arrays", [(OnGPU(),), (np.ones(2), OnGPU()), (OnGPU(), np.ones(2))])
-def test_an_array_on_a_gpu_has_no_machine_yet(arrays):
-    with pytest.raises(ValueError, match="an array on a GPU; pass a NumPy array, for example cupy.asnumpy"):
+def test_an_array_on_a_gpu_that_is_not_cupys_is_refused(arrays):
+    with pytest.raises(ValueError, match="an operand is an array on a GPU; pass one of CuPy's, cupy.asarray"):
         machine_of(*arrays)
 
 
@@ -119,7 +137,7 @@ def test_an_array_on_a_gpu_has_no_machine_yet(arrays):
     ],
 )
 def test_an_operand_on_a_gpu_is_refused_by_its_name(call, name):
-    message = f"^{name} is an array on a GPU; pass a NumPy array, for example cupy.asnumpy.{name}.[.]$"
+    message = f"^{name} is an array on a GPU; pass one of CuPy's, cupy.asarray.{name}., or of NumPy's.$"
     with pytest.raises(ValueError, match=message):
         call(OnGPU())
 
@@ -141,7 +159,7 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
         def __getattr__(self, name):
             return Room(name)
 
-    watched = machines.Machine(np, Watching())
+    watched = machines.Machine("numpy", Watching(), in_pieces=True)
     want = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
     monkeypatch.setattr(machines, "CPU", watched)
     got = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]

@@ -1,0 +1,107 @@
+"""Thread loops compiled to PTX, on any machine: by numba-cuda and NVIDIA's NVVM, which ask for no GPU.
+
+NVVM contracts a * b + c to one rounding unless it is told not to, which no option of numba-cuda's decorators does; so
+its intermediate code is handed to NVVM here. With ``fma=0`` every sum and product is written with a rounding of its
+own (``add.rn``), which the driver's assembler keeps; subnormal numbers are kept, divisions and roots are rounded.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from importlib.metadata import version
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+from numba import cuda
+
+from simfloat.kernels import cache
+
+#: What NVVM is asked for beside the architecture.
+OPTIONS = {"opt": 3, "fma": 0, "ftz": 0, "prec-div": 1, "prec-sqrt": 1}
+
+#: The oldest generation that code is made for: Ampere.
+OLDEST = (8, 0)
+
+SOURCES = cache.sources(resources.files(__package__))
+
+
+class Compiled(NamedTuple):
+    """A kernel's name and its PTX."""
+
+    entry: str
+    ptx: bytes
+
+
+def kernel_of(body: Any) -> Any:
+    """The kernel of a loop's body in Python: what is compiled, and what a simulator runs."""
+
+    def kernel(count, *arguments):
+        i = cuda.grid(1)
+        if i < count:
+            body(i, *arguments)
+
+    kernel.__name__ = kernel.__qualname__ = f"kernel_of({body.__name__})"
+    return kernel
+
+
+def compiled(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> Compiled:
+    """The kernel of a body for arguments of these types of Numba's, kept on disk beside the CPU's."""
+    name = file_name(body, types, capability)
+    for place in cache.places():
+        content = cache.read(place / name)
+        if content is not None:
+            entry, _, ptx = content.partition(b"\n")
+            return Compiled(entry.decode(), ptx)
+    result = compile_to_ptx(body, types, capability)
+    any(cache.write(place / name, result.entry.encode() + b"\n" + result.ptx) for place in cache.places())
+    return result
+
+
+def file_name(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> str:
+    """The name of a version's file: the body's, the digest of the kernels' sources, and that of the rest."""
+    parts = (*cache.versions(), version("numba-cuda"), SOURCES, body.__module__, body.__name__, types, capability)
+    digest = hashlib.sha256("\n".join(map(str, (*parts, sorted(OPTIONS.items())))).encode()).hexdigest()
+    return f"{body.__name__.partition('(')[0]}-{cache.SOURCES}-{digest[:32]}.ptx{cache.SUFFIX}"
+
+
+def compile_to_ptx(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> Compiled:
+    """The kernel of a body for arguments of these types, and for GPUs of this compute capability."""
+    from numba.cuda import compiler
+    from numba.cuda.types import Tuple, int64, void
+
+    with _for_capability(capability):
+        arguments = int64, Tuple(types)
+        result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=capability, nvvm_options=OPTIONS)
+    library, entry = result.library, result.fndesc.llvm_func_name
+    compiler.kernel_fixup(library.get_function(entry), False)
+    return Compiled(entry, _assembled(library.llvm_strs, capability))
+
+
+@contextmanager
+def _for_capability(capability: tuple[int, int]) -> Iterator[None]:
+    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it hears the one we want."""
+    from numba.cuda import dispatcher
+
+    asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=capability)
+    dispatcher.get_current_device = lambda: device
+    try:
+        yield
+    finally:
+        dispatcher.get_current_device = asked
+
+
+def _assembled(modules: list[str], capability: tuple[int, int]) -> bytes:
+    """The PTX of modules of LLVM's intermediate code, with NVIDIA's library of functions at hand."""
+    from cuda.pathfinder import find_bitcode_lib
+    from numba.cuda.cudadrv import nvvm
+
+    unit = nvvm.CompilationUnit({"arch": f"compute_{capability[0]}{capability[1]}", **OPTIONS})
+    for module in modules:
+        unit.add_module(nvvm.llvm_replace(module).encode())
+    unit.verify()
+    unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())
+    return unit.compile().rstrip(b"\0 \n") + b"\n"

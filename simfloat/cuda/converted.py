@@ -1,0 +1,23 @@
+"""Operations whose results the hardware rounds to FP16: see `kernels/converted.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.cuda.elementwise import at
+from simfloat.cuda.loop import threads_over
+from simfloat.kernels.converted import FUNCTIONS
+from simfloat.kernels.plain import one_nan
+
+
+def converted_loop(function):
+    """The operation on vectors, or on numbers by value."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, out):
+        out[i] = one_nan(function(np.float32(at(a, i)), np.float32(at(b, i)), np.float32(at(c, i))))
+
+    return loop
+
+
+converted_results = {name: converted_loop(function) for name, function in FUNCTIONS.items()}

@@ -1,0 +1,58 @@
+"""Counting what roundings did: see `kernels/counting.py`. To read the counts is to wait for the GPU."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.cuda.elementwise import at
+from simfloat.cuda.loop import threads_over
+from simfloat.cuda.shared import add_at
+from simfloat.kernels.events import EVENTS, EXPONENTS, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.exact import split
+from simfloat.kernels.grid import unpack
+
+#: The counter of results whose rounding without a largest number is to be looked at, behind those of the events.
+UNDECIDED = EVENTS
+
+
+@threads_over("out")
+def _count(i, exact, out, numbers, counters):
+    grid, before, after = unpack(numbers), np.float64(exact[i]), np.float64(out[i])
+    finite, infinite = abs(before) < np.inf, abs(after) == np.inf
+    if finite and abs(before) > grid.max and not infinite:
+        add_at(counters, UNDECIDED, 1)
+    if after != after:
+        add_at(counters, NAN, 1)
+    elif infinite:
+        add_at(counters, OVERFLOW, np.int64(finite))
+    elif after == 0.0:
+        add_at(counters, ZERO, 1)
+        add_at(counters, UNDERFLOW, np.int64(before != 0.0))
+    else:
+        add_at(counters, EXPONENTS + split(after)[1], 1)
+        add_at(counters, SUBNORMAL, np.int64(abs(after) < grid.min_normal))
+
+
+def count_events(exact, out, numbers, events):
+    """Add to the NumPy vector `events` what the rounding of the exact results to `out` did; returns the undecided."""
+    counters = np.zeros(EVENTS + 1, np.int64, like=out)
+    _count(exact, out, numbers, counters)
+    counts = counters.get()
+    events += counts[:EVENTS]
+    events[TOTAL] += out.size
+    return counts[UNDECIDED]
+
+
+@threads_over("out")
+def _count_lost(i, a, b, out, sign, either, counters):
+    x, y, after = np.float64(at(a, i)), sign * np.float64(at(b, i)), np.float64(out[i])
+    lost = (y != 0.0 and after == x) or (either != 0 and x != 0.0 and after == y)
+    if lost and abs(after) < np.inf:
+        add_at(counters, 0, 1)
+
+
+def count_unchanged(a, b, out, sign, either):
+    """How many finite sums of a and sign * b lost an addend that is not zero: b, or with `either` one of them."""
+    counters = np.zeros(1, np.int64, like=out)
+    _count_lost(a, b, out, sign, either, counters)
+    return counters.get()[0]

@@ -1,0 +1,79 @@
+"""Exact results of operations: see `kernels/elementwise.py`. An operand is a vector, or numbers by value: one."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.cuda.loop import threads_over
+from simfloat.cuda.random import FOUR, four_words
+from simfloat.kernels.elementwise import NATIVE, OPERATIONS
+from simfloat.kernels.exact import double_of, odd_of
+from simfloat.kernels.general import round_pair
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import is_extreme
+from simfloat.kernels.plain import one_nan
+
+
+@scalar
+def at(operand, i):
+    """The element of an operand, or its only one."""
+    return operand[i if len(operand) > 1 else 0]
+
+
+def exact_loop(quick, wide):
+    """Round-to-odd of the exact result for each element."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, sign, out):
+        x, y, z = np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i))
+        value = quick(x, y, z, sign)
+        if is_extreme(x) or is_extreme(y) or is_extreme(z) or value != value:
+            high, low, exponent = wide(x, y, z, sign)
+            value = odd_of(high, low, exponent)
+        out[i] = value
+
+    return loop
+
+
+def paired_loop(wide):
+    """Each exact result rounded once from more bits than float64 shows."""
+
+    @threads_over("out", each=FOUR)
+    def loop(j, a, b, c, sign, words, out, numbers):
+        grid, four = unpack(numbers), four_words(words, j)
+        for k in range(FOUR):
+            i = FOUR * j + k
+            if i < out.size:
+                high, low, exponent = wide(np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i)), sign)
+                out[i] = one_nan(round_pair(high, low, exponent, np.uint32(four[k]), grid))
+
+    return loop
+
+
+def double_loop(wide):
+    """Each exact result rounded to nearest even in float64."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, sign, out):
+        high, low, exponent = wide(np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i)), sign)
+        out[i] = double_of(high, low, exponent)
+
+    return loop
+
+
+def native_loop(function):
+    """What the hardware rounds to nearest even itself, in the type of `out`."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, out):
+        x, y, z = out.dtype.type(at(a, i)), out.dtype.type(at(b, i)), out.dtype.type(at(c, i))
+        out[i] = one_nan(function(x, y, z, 1.0))
+
+    return loop
+
+
+exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
+paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+native_results = {name: native_loop(function) for name, function in NATIVE.items()}

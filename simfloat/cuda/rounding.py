@@ -1,0 +1,63 @@
+"""Rounding: see `kernels/rounding.py`. Loops that may draw have a thread for every four elements."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.cuda.loop import threads_over
+from simfloat.cuda.random import FOUR, four_words
+from simfloat.kernels.drawn import stochastic
+from simfloat.kernels.general import general
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.halves import half
+from simfloat.kernels.plain import directed, nearest, one_nan, to_odd
+from simfloat.kernels.rounding import image_of_cut, nearest_in_image
+
+
+@threads_over("out")
+def copy(i, x, words, out, numbers):
+    """Every element as it is."""
+    out[i] = one_nan(x[i])
+
+
+def rounding(round_one):
+    """The loop of a deterministic mode, for plain grids."""
+
+    @threads_over("out")
+    def loop(i, x, words, out, numbers):
+        out[i] = one_nan(round_one(np.float64(x[i]), unpack(numbers)))
+
+    return loop
+
+
+round_nearest, round_directed, round_to_odd = rounding(nearest), rounding(directed), rounding(to_odd)
+
+
+@threads_over("out")
+def round_half(i, x, words, out, numbers):
+    """Round to nearest even to FP16, as one instruction."""
+    out[i] = one_nan(half(x[i]))
+
+
+@threads_over("out")
+def round_image(i, x, words, out, numbers):
+    """Round float32 to nearest even to formats that are float32 with a shorter fraction."""
+    drop, below, kept = image_of_cut(unpack(numbers))
+    out[i] = nearest_in_image(x[i], drop, below, kept)
+
+
+def rounding_four(round_one):
+    """The loop of a rounding that takes a word."""
+
+    @threads_over("out", each=FOUR)
+    def loop(j, x, words, out, numbers):
+        grid, four = unpack(numbers), four_words(words, j)
+        for k in range(FOUR):
+            i = FOUR * j + k
+            if i < out.size:
+                out[i] = one_nan(round_one(np.float64(x[i]), np.uint32(four[k]), grid))
+
+    return loop
+
+
+round_stochastic, round_general = rounding_four(stochastic), rounding_four(general)

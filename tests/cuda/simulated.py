@@ -1,0 +1,44 @@
+"""Thread loops without a GPU, in plain Python: under numba-cuda's simulator, or one thread after the other.
+
+Needs a process with NUMBA_DISABLE_JIT=1, and with NUMBA_ENABLE_CUDASIM=1 for the simulator.
+"""
+
+import random
+
+import numpy as np
+
+from simfloat.cuda import launching
+from tests.cuda.standin import ndarray
+
+#: Threads of a block: few enough that a loop has several blocks.
+BLOCK = 32
+
+
+def simulated(body, count, arguments):
+    """The loop on the simulator's grid."""
+    from numba import cuda
+
+    from simfloat.cuda.compiling import kernel_of
+
+    with np.errstate(all="ignore"):
+        cuda.jit(kernel_of(body))[-(-count // BLOCK), BLOCK](np.int64(count), *map(received, arguments))
+
+
+def in_a_row(body, count, arguments):
+    """The loop's threads one after the other, in an order of chance."""
+    arguments, numbers = tuple(map(received, arguments)), list(range(count))
+    random.Random(count).shuffle(numbers)
+    with np.errstate(all="ignore"):
+        for i in numbers:
+            body(np.int64(i), *arguments)
+
+
+def received(argument):
+    """An argument as a kernel receives it."""
+    if isinstance(argument, ndarray):
+        assert argument.flags.c_contiguous
+        return argument._host
+    kind, dtype, _ = launching.kind_of(argument)
+    if kind == "numbers":
+        return tuple(argument.reshape(-1))
+    return dtype.type(argument)

@@ -1,0 +1,155 @@
+"""What stands in for CuPy where there is no GPU: arrays that keep themselves to themselves, as CuPy's do.
+
+Numbers lie in a NumPy array that nothing outside of this file and of `simulated.py` reads. Like CuPy's, an array is
+never converted to NumPy's but by `get`, computes with no NumPy array beside it, gives arrays without axes where NumPy
+gives numbers, and has no function that CuPy 14 lacks. `install` puts it in the place of the module `cupy`.
+"""
+
+import sys
+import types
+
+import numpy as np
+
+#: NumPy's functions that CuPy has not.
+LACKING = {"block", "insert", "spacing", "geomspace", "nanpercentile", "nanquantile", "vecdot", "matvec", "vecmat"}
+
+#: Ufuncs that have these methods in CuPy.
+METHODS = {
+    "__call__": None,
+    "reduce": {"add", "multiply"},
+    "accumulate": {"add", "multiply"},
+    "reduceat": {"add"},
+    "at": {"add", "subtract", "maximum", "minimum", "bitwise_and", "bitwise_or", "bitwise_xor"},
+}
+
+
+class Flags:
+    def __init__(self, flags):
+        self.c_contiguous, self.f_contiguous, self.owndata = flags.c_contiguous, flags.f_contiguous, flags.owndata
+
+
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
+    __module__ = "cupy"
+
+    def __init__(self, host):
+        self._host = host
+
+    shape = property(lambda self: self._host.shape)
+    dtype = property(lambda self: self._host.dtype)
+    size = property(lambda self: self._host.size)
+    ndim = property(lambda self: self._host.ndim)
+    itemsize = property(lambda self: self._host.itemsize)
+    nbytes = property(lambda self: self._host.nbytes)
+    strides = property(lambda self: self._host.strides)
+    flags = property(lambda self: Flags(self._host.flags))
+    T = property(lambda self: ndarray(self._host.T))
+    __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
+
+    def __array__(self, *args, **kwargs):
+        raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`.")
+
+    def get(self):
+        return self._host.copy()
+
+    def item(self):
+        return self._host.item()
+
+    def tolist(self):
+        return self._host.tolist()
+
+    def __len__(self):
+        return len(self._host)
+
+    def __bool__(self):
+        return bool(self._host)
+
+    def __int__(self):
+        return int(self._host)
+
+    def __float__(self):
+        return float(self._host)
+
+    def __index__(self):
+        return self._host.__index__()
+
+    def __iter__(self):
+        return (self[i] for i in range(len(self)))
+
+    def __getitem__(self, place):
+        return wrapped(self._host[unwrapped(place)])
+
+    def __setitem__(self, place, value):
+        self._host[unwrapped(place)] = unwrapped(value)
+
+    def __array_ufunc__(self, ufunc, method, *inputs, **options):
+        allowed = METHODS.get(method, set())
+        if allowed is not None and ufunc.__name__ not in allowed:
+            raise TypeError(f"CuPy has no {ufunc.__name__}.{method}")
+        return wrapped(getattr(ufunc, method)(*unwrapped(inputs), **unwrapped(options)))
+
+    def __array_function__(self, function, kinds, inputs, options):
+        if function.__name__ in LACKING or not function.__module__ == "numpy":
+            raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
+        return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
+
+
+def _method(name):
+    def method(self, *inputs, **options):
+        return wrapped(getattr(self._host, name)(*unwrapped(inputs), **unwrapped(options)))
+
+    return method
+
+
+for _name in (
+    *("all any argmax argmin astype clip copy cumsum diagonal dot fill flatten max mean min nonzero prod".split()),
+    *("ravel repeat reshape round sort squeeze std sum swapaxes take trace transpose var view".split()),
+):
+    setattr(ndarray, _name, _method(_name))
+
+
+def wrapped(value):
+    """What NumPy computed, as CuPy would return it."""
+    if isinstance(value, tuple | list):
+        return type(value)(map(wrapped, value))
+    if isinstance(value, np.ndarray | np.generic):
+        return ndarray(np.asarray(value))
+    return value
+
+
+def unwrapped(value):
+    """What NumPy computes with; TypeError for what CuPy does not take."""
+    if isinstance(value, ndarray):
+        return value._host
+    if isinstance(value, np.ndarray):
+        raise TypeError("Unsupported type <class 'numpy.ndarray'>")
+    if isinstance(value, tuple | list):
+        return type(value)(map(unwrapped, value))
+    if isinstance(value, dict):
+        return {name: unwrapped(one) for name, one in value.items() if name != "like"}
+    return value
+
+
+class Module(types.ModuleType):
+    def __getattr__(self, name):
+        if name.startswith("__") or name in LACKING:
+            raise AttributeError(name)
+        function = getattr(np, name)
+        if not callable(function) or isinstance(function, type):
+            return function
+        return lambda *inputs, **options: wrapped(function(*unwrapped(inputs), **unwrapped(options)))
+
+
+def install():
+    """Make it the module `cupy`, and return that."""
+    module = sys.modules["cupy"] = Module("cupy")
+    module.ndarray = ndarray
+    module.asarray = module.array = lambda x, *args, **kwargs: (
+        x if isinstance(x, ndarray) else moved(x, *args, **kwargs)
+    )
+    module.asnumpy = lambda x: x.get() if isinstance(x, ndarray) else np.asarray(x)
+    return module
+
+
+def moved(x, dtype=None, **_):
+    """Something of NumPy's or Python's on the GPU."""
+    return ndarray(np.array(x, dtype))

@@ -1,0 +1,65 @@
+"""How loops are started: what a kernel receives, as CuPy hands it over."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from simfloat.cuda import launching
+from simfloat.cuda.loop import threads_over
+from tests.cuda import standin
+
+
+@threads_over("out", each=4)
+def loop(j, x, number, out):
+    pass
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """A module of arrays, a GPU of capability 9.0, and a record of what is started."""
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    module = standin.install()
+    started = []
+
+    class Module:
+        def load(self, code):
+            self.code = code
+
+        def get_function(self, name):
+            return lambda blocks, threads, numbers: started.append((self.code, name, blocks, threads, numbers))
+
+    device = types.SimpleNamespace(id=0, compute_capability="90")
+    module.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
+    module.started = started
+    launching._loaded.cache_clear()
+    yield module
+    launching._loaded.cache_clear()
+
+
+def compiled(body, kinds, capability):
+    return types.SimpleNamespace(entry="kernel", ptx=f"{kinds} {capability}".encode())
+
+
+def test_arrays_come_as_numbas_structures_and_small_ones_by_value(cupy, monkeypatch):
+    pytest.importorskip("numba_cuda", reason="needs numba-cuda for its types")
+    from simfloat.cuda import compiling
+
+    monkeypatch.setattr(compiling, "compiled", compiled)
+    standin.ndarray.data = types.SimpleNamespace(ptr=4096)
+    try:
+        out = cupy.asarray(np.zeros((300, 7), np.float32))
+        loop(np.array([1.5, 2.5]), True, out)
+    finally:
+        del standin.ndarray.data
+    ((code, name, blocks, threads, numbers),) = cupy.started
+    assert (name, blocks, threads) == ("kernel", (3,), (256,))  # 2100 elements, four a thread
+    assert numbers == [525, 1.5, 2.5, 1, 0, 0, 2100, 4, 4096, 300, 7, 28, 4]
+    assert {type(number) for number in numbers} == {np.int64, np.float64}
+    assert code == b"(UniTuple(float64, 2), int64, Array(float32, 2, 'C', False, aligned=True)) (9, 0)\0"
+
+
+def test_nothing_is_started_for_no_elements(cupy):
+    loop(np.zeros(1), 1, cupy.asarray(np.zeros(0, np.float32)))
+    assert cupy.started == []

@@ -1,0 +1,84 @@
+"""What is compiled for GPUs: it can be seen without one."""
+
+import re
+
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+
+from numba.cuda import types  # noqa: E402
+
+from simfloat.cuda import at_once, compiling, counting, elementwise, facts, rounding  # noqa: E402
+from simfloat.cuda.loop import threads_over  # noqa: E402
+from simfloat.kernels.grid import Grid  # noqa: E402
+
+GRID = types.UniTuple(types.float64, len(Grid._fields))
+NO_WORDS, PLACE, ONE = (
+    types.UniTuple(types.uint32, 1),
+    types.UniTuple(types.uint64, 4),
+    types.UniTuple(types.float64, 1),
+)
+SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.float32, types.float64, types.int64))
+
+#: (loop, types, how many fused multiply-adds its functions ask for at most)
+KERNELS = {
+    "round_nearest": (rounding.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
+    "round_image": (rounding.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_half": (rounding.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_stochastic": (rounding.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
+    "add, exact": (elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
+    "sqrt, FP32": (elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
+    "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
+    "multiply, rounded": (at_once.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
+    "count": (counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
+    "facts": (facts._look, (SINGLE, types.int64, COUNTERS), 0),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nvvm():
+    from cuda import pathfinder
+
+    try:
+        pathfinder.load_nvidia_dynamic_lib("nvvm")
+    except pathfinder.DynamicLibNotFoundError:
+        pytest.skip("needs NVIDIA's NVVM (nvidia-nvvm)")
+
+
+def arithmetic(ptx):
+    """The floating-point instructions of a kernel, as they stand there."""
+    return re.findall(r"\b(?:fma|mad|add|sub|mul|div|sqrt|rcp)\.[\w.]*f(?:16|32|64)\b", ptx)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_nothing_is_contracted_or_approximated(name):
+    loop, kinds, fused = KERNELS[name]
+    found = arithmetic(compiling.compile_to_ptx(loop.body, kinds, (9, 0)).ptx.decode())
+    assert sum(one.startswith(("fma", "mad")) for one in found) <= fused
+    # Without a rounding of its own an instruction may be contracted by the driver's assembler.
+    assert [one for one in found if ".rn" not in one] == []
+
+
+@threads_over("out")
+def unfused(i, x, y, out):
+    out[i] = x[i] * y[i] + out[i]
+
+
+def test_the_count_sees_a_contraction(monkeypatch):
+    kinds = (SINGLE, SINGLE, SINGLE)
+    assert arithmetic(compiling.compile_to_ptx(unfused.body, kinds, (9, 0)).ptx.decode()) == [
+        "mul.rn.f32",
+        "add.rn.f32",
+    ]
+    monkeypatch.setitem(compiling.OPTIONS, "fma", 1)
+    assert arithmetic(compiling.compile_to_ptx(unfused.body, kinds, (9, 0)).ptx.decode()) == ["fma.rn.f32"]
+
+
+def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
+    from simfloat.kernels import cache
+
+    monkeypatch.setattr(cache, "places", lambda: [tmp_path])
+    first = compiling.compiled(unfused.body, (SINGLE, SINGLE, SINGLE), (8, 0))
+    monkeypatch.delattr(compiling, "compile_to_ptx")
+    assert compiling.compiled(unfused.body, (SINGLE, SINGLE, SINGLE), (8, 0)) == first
+    assert b".target sm_80" in first.ptx and first.entry in first.ptx.decode()
