@@ -7,6 +7,7 @@ from experiments.experiment import Experiment
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.master_weights import MASTER_WEIGHTS
 from experiments.operation_lists import OPERATION_LISTS
+from experiments.optimizer_state import OPTIMIZER_STATE
 from experiments.probabilistic_bounds import PROBABILISTIC_BOUNDS
 from experiments.regulariser_underflow import REGULARISER_UNDERFLOW
 from experiments.tensor_core_generations import TENSOR_CORE_GENERATIONS
@@ -19,6 +20,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         LOSS_SCALING,
         MASTER_WEIGHTS,
         OPERATION_LISTS,
+        OPTIMIZER_STATE,
         PROBABILISTIC_BOUNDS,
         REGULARISER_UNDERFLOW,
         TENSOR_CORE_GENERATIONS,

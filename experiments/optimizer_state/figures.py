@@ -1,0 +1,96 @@
+"""The figures: the second moment beside the exact average, how much of it stalls, and losses."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.experiment import Drawing, Options, Result
+from experiments.optimizer_state.policies import VARIANTS
+from experiments.optimizer_state.stall import DEFAULT
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
+
+MOMENT, TRAINING = "second-moment.png", "training.png"
+
+#: Losses that are so many percent above are no curve.
+FAR = 100
+
+STYLES = {variant.key: number for number, variant in zip((0, 2, 6, 4, 3, 5), VARIANTS, strict=True)} | {"given": 1}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (TRAINING,) if options.policy is not None else (MOMENT, TRAINING)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    moments, training = select(results, kind="moment", beta2=DEFAULT), select(results, kind="training")
+    drawn: dict[str, Drawing] = {MOMENT: partial(draw_moment, moments)} if moments else {}
+    return drawn | {TRAINING: partial(draw_training, training)}
+
+
+def draw_moment(results: list[Result], path: Path) -> None:
+    """The mean second moment on the left, the share of its elements that stall on the right."""
+    figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.45)
+    draw_curves(left, moment_curves(results, "moment"), xlabel="step", ylabel="mean second moment", log=True)
+    draw_curves(right, moment_curves(results, "stalled"), xlabel="step", ylabel="share of elements that stall")
+    rows = results[0]["rows"]
+    for axes in (left, right):
+        axes.axvline(rows[len(rows) // 3 - 1]["step"], color="black", linestyle=":", linewidth=1)
+    right.set_ylim(-0.03, 1.03)
+    add_legend(figure, left, columns=3)
+    save_figure(figure, path)
+
+
+def moment_curves(results: list[Result], key: str) -> list[Curve]:
+    """A curve for each format."""
+    curves = []
+    for variant in dict.fromkeys(result["variant"] for result in results):
+        runs = select(results, variant=variant)
+        steps = np.array([row["step"] for row in runs[0]["rows"]])
+        values = np.array([[row[key] for row in run["rows"]] for run in runs])
+        curves.append(Curve(runs[0]["label"], steps, values, STYLES[variant]))
+    return curves
+
+
+def draw_training(results: list[Result], path: Path) -> None:
+    """How far the loss is above that with FP32 moments, for both memories; what is lost altogether is named."""
+    titles = {"long-memory": "beta2 = 0.999", "short-memory": "beta2 = 0.95"}
+    figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.5, legend=0.25)
+    for axes, (problem, title) in zip(columns, titles.items(), strict=True):
+        curves, lost = excess_curves(select(results, problem=problem))
+        ylabel = "loss over that with FP32 (%)" if axes is columns[0] else ""
+        draw_curves(axes, curves, xlabel="step", ylabel=ylabel, title=title)
+        axes.axhline(0, color="black", linewidth=0.8)
+        if lost:
+            text = f"diverge: {'; '.join(lost)}"
+            axes.text(0.03, 0.95, text, transform=axes.transAxes, fontsize=SMALL, va="top")
+    columns[1].set_ylim(columns[0].get_ylim())
+    add_legend(figure, columns[0], columns=3)
+    save_figure(figure, path)
+
+
+def excess_curves(results: list[Result]) -> tuple[list[Curve], list[str]]:
+    """A curve for each format beside FP32, and the names of those whose losses are no longer of its order."""
+    losses = {variant: loss_of(results, variant) for variant in dict.fromkeys(result["variant"] for result in results)}
+    fp32 = losses.pop("fp32")
+    curves, lost = [], []
+    for variant, values in losses.items():
+        run = select(results, variant=variant)[0]
+        excess = 100 * (values / fp32 - 1)
+        if not np.mean(excess) < FAR:
+            lost.append(run["label"])
+            continue
+        curves.append(Curve(run["label"], np.array(run["iteration"]), excess, STYLES[variant], 5))
+    return curves, lost
+
+
+def loss_of(results: list[Result], variant: str) -> NDArray[np.float64]:
+    """The loss curves of a format (seeds, records)."""
+    runs = sorted(select(results, variant=variant), key=lambda run: run["seed"])
+    return np.array([run["loss"] for run in runs], np.float64)

@@ -1,0 +1,134 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.experiment import Result
+from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
+from experiments.statistics import final, select, spread
+from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+
+#: Following the exact average: within a tenth. Training as FP32 does: the loss within a hundredth.
+TENTH, HUNDREDTH = 1.1, 1.01
+
+#: Betas, and how many of BF16's 128 significands their product rounds back to.
+HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim that the results speak to."""
+    training, moments = select(results, kind="training"), select(results, kind="moment")
+    if given := select(training, variant="given"):
+        return [_trains(training, problem, "given", given[0]["label"]) for problem in ("long-memory", "short-memory")]
+    return [
+        _held(),
+        _stalls(moments),
+        _follows(moments, "bf16-stochastic", DEFAULT, "BF16 with stochastic rounding"),
+        _follows(moments, "bf16", NEXT_TO_ONE, "BF16 with beta2 = 1 - 2^-8"),
+        _follows(moments, "fp16", DEFAULT, "FP16, with three more bits,"),
+        _too_low(moments),
+        _follows(moments, "e5m2-stochastic", DEFAULT, "E5M2 with stochastic rounding"),
+        _trains(training, "short-memory", "bf16", "BF16 moments, beta2 = 0.95"),
+        _trains(training, "long-memory", "bf16", "BF16 moments, beta2 = 0.999"),
+        _trains(training, "long-memory", "bf16-stochastic", "BF16 moments, beta2 = 0.999, stochastic rounding"),
+        _unscaled(training),
+    ]
+
+
+def _held() -> Finding:
+    found = {beta2: held_significands(beta2, sf.BF16) for beta2 in HELD}
+    test = count_test(sum(found[beta2] != HELD[beta2] for beta2 in HELD), len(HELD))
+    return Finding(
+        "BF16: no number decays by a factor of 0.999, some do not by 0.997, all do by 1 - 2^-8",
+        "significands x with round(beta2 x) = x: 128, 38 and 0 of 128",
+        ", ".join(f"{beta2:g}: {number}" for beta2, number in found.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def last(results: list[Result], key: str, variant: str, beta2: float = DEFAULT) -> NDArray[np.float64]:
+    """The measurement at the end of the runs, one for each seed in order."""
+    runs = sorted(select(results, variant=variant, beta2=beta2), key=lambda run: run["seed"])
+    return np.array([run["rows"][-1][key] for run in runs], np.float64)
+
+
+def _stalls(results: list[Result]) -> Finding:
+    ratio = last(results, "moment", "bf16") / last(results, "exact", "bf16")
+    stalled = last(results, "stalled", "bf16")
+    test = all_of(
+        [
+            ratio_test(last(results, "moment", "bf16"), last(results, "exact", "bf16"), above=10),
+            difference_test(stalled, 0.9, above=0),
+        ]
+    )
+    return Finding(
+        "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
+        "moment / exact average > 10; more than 90 % of the elements stall",
+        f"{spread(ratio, 1)} times the exact one; {spread(100 * stalled, 1)} % stall",
+        test.text,
+        test.verdict,
+    )
+
+
+def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Finding:
+    found, exact = (last(results, key, variant, beta2) for key in ("moment", "exact"))
+    test = ratio_test(found, exact, above=1 / TENTH, below=TENTH)
+    return Finding(
+        f"a second moment in {what} follows the exact average",
+        f"moment / exact average within a factor of {TENTH}, when gradients have become ten times smaller",
+        spread(found / exact, 3),
+        test.text,
+        test.verdict,
+    )
+
+
+def _too_low(results: list[Result]) -> Finding:
+    ratio = risen(results, "e5m2", "moment") / risen(results, "e5m2", "exact")
+    test = ratio_test(risen(results, "e5m2", "moment"), risen(results, "e5m2", "exact"), below=0.5)
+    return Finding(
+        "beta2 = 0.999: a second moment in E5M2 stalls on its way up, far below the exact average",
+        "moment / exact average < 0.5 before gradients become smaller",
+        spread(ratio, 3),
+        test.text,
+        test.verdict,
+    )
+
+
+def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
+    """The measurement at the end of the first third, where gradients have been large all the time."""
+    runs = sorted(select(results, variant=variant, beta2=DEFAULT), key=lambda run: run["seed"])
+    return np.array([run["rows"][len(run["rows"]) // 3 - 1][key] for run in runs], np.float64)
+
+
+def _trains(results: list[Result], problem: str, variant: str, what: str) -> Finding:
+    found, fp32 = final(results, problem, variant), final(results, problem, "fp32")
+    test = ratio_test(found, fp32, above=1 / HUNDREDTH, below=HUNDREDTH)
+    return Finding(
+        f"digits: {what}: training as with FP32 moments",
+        f"loss / loss with FP32 moments within a factor of {HUNDREDTH}",
+        spread(found / fp32, 4),
+        test.text,
+        test.verdict,
+    )
+
+
+def _unscaled(results: list[Result]) -> Finding:
+    fp32 = final(results, "long-memory", "fp32")
+    lost = {variant: final(results, "long-memory", variant) for variant in ("fp16", "e5m2", "e5m2-stochastic")}
+    test = all_of([ratio_test(values, fp32, above=10) for values in lost.values()])
+    return Finding(
+        "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
+        "loss / loss with FP32 moments > 10, stochastic rounding or not",
+        ", ".join(f"{variant} {_times(values / fp32)}" for variant, values in lost.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _times(ratios: NDArray[np.float64]) -> str:
+    """The geometric mean."""
+    return f"{np.exp(np.mean(np.log(ratios))):.1e}" if np.isfinite(ratios).all() else "diverges"

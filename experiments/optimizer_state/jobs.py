@@ -1,0 +1,54 @@
+"""What is run: the second moment under every format, and trainings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.experiment import Job, Options, Result
+from experiments.measurement import measured_rows
+from experiments.optimizer_state.policies import VARIANTS
+from experiments.optimizer_state.problems import PROBLEMS
+from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, follow_moment
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import Variant, given
+
+#: Which formats a memory of 1000 steps is tried with, and a shorter one.
+LONG, SHORT = tuple(variant.key for variant in VARIANTS), ("fp32", "bf16")
+
+
+def jobs(options: Options) -> list[Job]:
+    """The moment by itself and all trainings from every seed; or trainings under a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, VARIANTS[:1]), options)
+    return [
+        *(_moment(variant, DEFAULT, seed, options.tiny) for variant in chosen(LONG) for seed in options.seed_numbers),
+        *(
+            _moment(variant, NEXT_TO_ONE, seed, options.tiny)
+            for variant in chosen(SHORT)
+            for seed in options.seed_numbers
+        ),
+        *training_jobs(["long-memory"], chosen(LONG), options),
+        *training_jobs(["short-memory"], chosen(SHORT), options),
+    ]
+
+
+def chosen(keys: tuple[str, ...]) -> list[Variant]:
+    """The variants of these keys."""
+    return [variant for variant in VARIANTS if variant.key in keys]
+
+
+def _moment(variant: Variant, beta2: float, seed: int, tiny: bool) -> Job:
+    known = {"variant": variant.key, "label": variant.label, "policy": variant.policy.to_dict()}
+    return {"kind": "moment", "problem": f"beta2 {beta2}", **known, "beta2": beta2, "seed": seed, "tiny": tiny}
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "training":
+        return run_training(PROBLEMS, job)
+    return {**{key: value for key, value in job.items() if key != "policy"}, "rows": follow_moment(job)}
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each recorded step."""
+    return measured_rows(result) if result["kind"] == "moment" else training_rows(result)
