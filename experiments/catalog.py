@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
+from experiments.lognormal_scaling import LOGNORMAL_SCALING
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.master_weights import MASTER_WEIGHTS
 from experiments.operation_lists import OPERATION_LISTS
@@ -17,6 +18,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         BLOCK_SCALING,
+        LOGNORMAL_SCALING,
         LOSS_SCALING,
         MASTER_WEIGHTS,
         OPERATION_LISTS,

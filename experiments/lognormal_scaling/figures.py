@@ -1,0 +1,76 @@
+"""The figure: the scale of every step under each rule, and the largest scale that would have fitted."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+import simfloat as sf
+from experiments.curves import curves
+from experiments.experiment import Drawing, Options, Result
+from experiments.lognormal_scaling.jobs import VARIANTS
+from experiments.statistics import select
+from simfloat.plots import (
+    FULL_WIDTH,
+    SMALL,
+    add_legend,
+    draw_curves,
+    draw_loss_scale,
+    new_figure,
+    save_figure,
+)
+
+SCALES, LOSSES = "scales.png", "losses.png"
+
+#: The rules, each beside the other.
+RULES = {variant.key: variant.label for variant in VARIANTS if variant.scaler is not None}
+
+#: Every variant looks the same.
+STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (LOSSES,) if options.policy is not None else (LOSSES, SCALES)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training = select(results, kind="training")
+    losses = partial(draw_losses, training)
+    if select(training, variant="given"):
+        return {LOSSES: losses}
+    return {LOSSES: losses, SCALES: partial(draw_scales, training)}
+
+
+def draw_losses(results: list[Result], path: Path) -> None:
+    """The held-out loss under every rule."""
+    figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH / 2, height=2.6, legend=0.4)
+    draw_curves(
+        axes, curves(results, "loss", STYLES, smooth=3), xlabel="step", ylabel="held-out cross-entropy", log=True
+    )
+    add_legend(figure, axes, columns=2)
+    save_figure(figure, path)
+
+
+def draw_scales(results: list[Result], path: Path) -> None:
+    """The scale of every step of the first seed, and below what limit it had to stay."""
+    figure, axes = new_figure(rows=1, columns=len(RULES), width=FULL_WIDTH, height=2.6, legend=0.2)
+    for side, (key, label) in zip(axes, RULES.items(), strict=True):
+        trace = select(results, variant=key)[0]["trace"]
+        largest = np.array(trace["largest"], np.float64)
+        with np.errstate(divide="ignore"):
+            fits = np.where(np.isfinite(largest) & (largest > 0), sf.FP16.max / largest, np.nan)
+        side.plot(fits, color="#999999", linewidth=0.4, label="the largest that fits")
+        draw_loss_scale(side, trace["scale"], trace["skipped"], title=label)
+        side.set_ylim(0.5, 2.0**26)
+        side.set_ylabel("loss scale" if side is axes[0] else "")
+        side.locator_params(axis="x", nbins=4)
+        skipped = int(np.sum(trace["skipped"]))
+        side.text(0.97, 0.05, f"{skipped} skipped", transform=side.transAxes, ha="right", fontsize=SMALL)
+        if skipped:
+            side.lines[-1].set_label("skipped step")  # how many there are stands in each panel
+    add_legend(figure, axes[0], columns=3)
+    save_figure(figure, path)

@@ -1,0 +1,71 @@
+"""What is run: mixed precision training under both rules, and what one overflow does to the rule of statistics."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from experiments.experiment import Job, Options, Result
+from experiments.lognormal_scaling.problems import PROBLEMS
+from experiments.mixed_precision import FP32, with_scaler
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import Variant, given
+from simfloat.optim import LogNormalLossScale
+
+#: So many steps without an overflow let Backoff grow: a twentieth of the default, as runs are short here.
+WINDOW = 100
+
+#: Above every scale that fits.
+LARGEST = 2.0**24
+
+VARIANTS: tuple[Variant, ...] = (
+    FP32,
+    with_scaler(
+        "backoff",
+        {"kind": "dynamic", "init_scale": LARGEST, "max_scale": LARGEST, "min_scale": 1.0, "growth_interval": WINDOW},
+        "Backoff",
+    ),
+    with_scaler("log-normal", {"kind": "log-normal", "max_scale": LARGEST}, "LogNormal, up to 2^24"),
+    with_scaler("default", {"kind": "log-normal"}, "LogNormal, as it comes"),
+)
+
+#: What an overflow counts as: the logarithm that it should, and the number that stands in the code.
+COUNTED = {"logarithm": 16.0, "number": 2.0**16}
+
+#: Steps before the one overflow, and the most that are waited for the scale to leave 1.
+BEFORE, MOST = 1000, 20_000
+
+
+def jobs(options: Options) -> list[Job]:
+    """Training under every rule from every seed, and single overflows; or a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    overflows = [{"kind": "overflow", "seed": seed} for seed in options.seed_numbers]
+    return [*training_jobs(PROBLEMS, VARIANTS, options), *overflows]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "overflow":
+        return {**job, **{name: steps_at_one(job["seed"], counted) for name, counted in COUNTED.items()}}
+    return run_training(PROBLEMS, job)
+
+
+def steps_at_one(seed: int, counted: float) -> int:
+    """For how many steps one overflow holds the scale at 1, where the largest gradient is about 2^5."""
+    rng = np.random.default_rng(seed)
+    scaler = LogNormalLossScale(overflow=counted)
+    for _ in range(BEFORE):
+        scaler.adapt(True, 2.0 ** rng.normal(5, 1))
+    scaler.adapt(False, np.inf)
+    for step in range(MOST):
+        if scaler.get_scale() > 1:
+            return step
+        scaler.adapt(True, 2.0 ** rng.normal(5, 1))
+    return MOST
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for an overflow."""
+    return [result] if result["kind"] == "overflow" else training_rows(result)
