@@ -45,7 +45,8 @@ def operate(
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """An operation on float arrays; nothing is checked but the shapes. The observer is told of the operation."""
-    target = target if target.observer is None else target._replace(operation=operation)
+    if target.observer is not None and target.operation != operation:
+        target = target._replace(operation=operation)
     return compute_drawn(operation, arrays, target, take_draw(target.stream, target.rounding))
 
 

@@ -136,7 +136,9 @@ def _round_and_count(
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
         beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
         events[OVERFLOW] += int(np.count_nonzero(beyond))
-    events[UNCHANGED] += source.unchanged(start, start + out.size, out)
+    unchanged = source.unchanged(start, start + out.size, out)
+    if unchanged:
+        events[UNCHANGED] += unchanged
 
 
 def check_no_nan(out: NDArray, format: Format) -> None:

@@ -21,37 +21,10 @@ def count_events(exact, out, numbers, events):
     """Add to the vector `events` what the rounding of the exact results to `out` did.
 
     Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
-    or were rounded back to it, only their rounding without a largest number can tell.
+    or were rounded back to it, only their rounding without a largest number can tell. The exact results are read only
+    where exponents of `out` show zeros, or numbers as large as the largest: most arrays hold neither.
     """
     grid = unpack(numbers)
-    zeros, underflow, beyond = np.int64(0), np.int64(0), np.int64(0)
-    for i in range(out.size):
-        zero = out[i] == 0.0
-        zeros += zero
-        underflow += zero & (exact[i] != 0.0)
-        beyond += abs(np.float64(exact[i])) > grid.max
-    events[TOTAL] += out.size
-    events[ZERO] += zeros
-    events[UNDERFLOW] += underflow
-    special = _count_exponents(out, zeros, grid, events)
-    if beyond == 0 and special == 0:
-        return beyond
-    overflow, undecided = np.int64(0), np.int64(0)
-    for i in range(out.size):
-        before, after = np.float64(exact[i]), out[i]
-        finite, infinite = abs(before) < np.inf, abs(after) == np.inf
-        overflow += finite & infinite
-        undecided += finite & (abs(before) > grid.max) & (not infinite)
-        events[NAN] += after != after
-    events[OVERFLOW] += overflow
-    return undecided
-
-
-@scalar
-def _count_exponents(out, zeros, grid, events):
-    """Count the exponents of results, of which `zeros` are zero, and the subnormal ones; returns how many have none,
-    being infinite or NaN.
-    """
     one = out.dtype.type(1)
     bias, last = exponent_field(one), exponent_field(one / out.dtype.type(0))
     counts = np.zeros(last + 1, np.int64)
@@ -59,11 +32,41 @@ def _count_exponents(out, zeros, grid, events):
         _count_fields(out, 1, counts)
     else:
         _count_fields(out, LANES, counts)
+    events[TOTAL] += out.size
     events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
     events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
-    if counts[0] > zeros:
+    if counts[0] > 0 and counts[0] > _count_zeros(exact, out, events):
         _count_small(out, grid.min_normal, events)
-    return counts[last]
+    if counts[last] == 0 and counts[exponent_field(out.dtype.type(grid.max))] == 0:
+        return np.int64(0)
+    return _count_beyond(exact, out, grid, events)
+
+
+@scalar
+def _count_zeros(exact, out, events):
+    """Count results that are zero, and those that were not before; returns how many are."""
+    zeros, underflow = np.int64(0), np.int64(0)
+    for i in range(out.size):
+        zero = out[i] == 0.0
+        zeros += zero
+        underflow += zero & (exact[i] != 0.0)
+    events[ZERO] += zeros
+    events[UNDERFLOW] += underflow
+    return zeros
+
+
+@scalar
+def _count_beyond(exact, out, grid, events):
+    """Count results that became infinite or are NaN; returns how many are neither, though too large before."""
+    overflow, undecided, nan = np.int64(0), np.int64(0), np.int64(0)
+    for i in range(out.size):
+        before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
+        overflow += (before < np.inf) & (after == np.inf)
+        undecided += (before < np.inf) & (before > grid.max) & (after != np.inf)
+        nan += after != after
+    events[OVERFLOW] += overflow
+    events[NAN] += nan
+    return undecided
 
 
 @scalar
@@ -96,7 +99,7 @@ def count_unchanged(a, b, out, sign, either):
     a_step, b_step = np.int64(a.size == out.size), np.int64(b.size == out.size)
     count = np.int64(0)
     for i in range(out.size):
-        x, y, after = np.float64(a[i * a_step]), sign * np.float64(b[i * b_step]), np.float64(out[i])
+        x, y, after = a[i * a_step], b[i * b_step] * b.dtype.type(sign), out[i]
         lost = ((y != 0.0) & (after == x)) | (either & (x != 0.0) & (after == y))
         count += lost & (abs(after) < np.inf)
     return count
