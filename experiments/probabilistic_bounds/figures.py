@@ -8,10 +8,18 @@ from pathlib import Path
 from experiments.experiment import Drawing, Options, Result
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
-from experiments.probabilistic_bounds.bounds import deterministic, probabilistic
 from experiments.probabilistic_bounds.findings import unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
-from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.plots import (
+    FULL_WIDTH,
+    Curve,
+    add_legend,
+    deterministic_bound,
+    draw_curves,
+    new_figure,
+    probabilistic_bound,
+    save_figure,
+)
 
 BOUNDS = "bounds.png"
 
@@ -49,9 +57,9 @@ def draw_bounds(results: list[Result], path: Path) -> None:
                 log=True,
             )
             lines = (
-                (deterministic(n, unit(format, "nearest")), ":", "n u / (1 - n u)"),
-                (probabilistic(n, unit(format, "nearest")), "--", "sqrt(n) u"),
-                (probabilistic(n, unit(format, "stochastic")), "-", "sqrt(n) 2 u"),
+                (deterministic_bound(n, unit(format, "nearest")), ":", "n u / (1 - n u)"),
+                (probabilistic_bound(n, unit(format, "nearest")), "--", "sqrt(n) u"),
+                (probabilistic_bound(n, unit(format, "stochastic")), "-", "sqrt(n) 2 u"),
             )
             for values, dashes, label in lines:
                 panel.plot(n, values, color="black", linestyle=dashes, linewidth=0.8, label=label)

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 from experiments.experiment import Result
 from experiments.measurement import table_over_seeds
 from experiments.operands import DATA, TITLES
-from experiments.probabilistic_bounds.bounds import deterministic, probabilistic
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from experiments.statistics import spread
 from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
+from simfloat.plots import deterministic_bound, probabilistic_bound
 
 #: "Grows as the root of n": the slope of the logarithms is so near a half.
 NEAR = 0.1
@@ -36,7 +36,7 @@ def findings(results: list[Result]) -> list[Finding]:
 def over_bound(results: list[Result], format: str, data: str, rounding: str) -> NDArray[np.float64]:
     """The greatest error over the probabilistic bound (seeds, lengths)."""
     n, greatest = table_over_seeds(results, "greatest", "length", format=format, data=data, rounding=rounding)
-    return greatest / probabilistic(n, unit(format, rounding))
+    return greatest / probabilistic_bound(n, unit(format, rounding))
 
 
 def _never_exceeded(results: list[Result]) -> Finding:
@@ -45,7 +45,7 @@ def _never_exceeded(results: list[Result]) -> Finding:
     for format in FORMATS:
         for rounding in ROUNDINGS:
             n, greatest = table_over_seeds(results, "greatest", "length", format=format, rounding=rounding)
-            ratio = greatest / deterministic(n, unit(format, rounding))
+            ratio = greatest / deterministic_bound(n, unit(format, rounding))
             beyond, cases, closest = beyond + int(np.sum(ratio > 1)), cases + ratio.size, max(closest, ratio.max())
     test = count_test(beyond, cases)
     return Finding(
@@ -60,7 +60,7 @@ def _never_exceeded(results: list[Result]) -> Finding:
 def _pessimistic(results: list[Result]) -> Finding:
     n, greatest = table_over_seeds(results, "greatest", "length", format="fp16", data="normal", rounding="nearest")
     place = int(np.flatnonzero(n * FORMATS["fp16"].unit_roundoff < 1)[-1])
-    bound = np.full(len(greatest), deterministic(n, FORMATS["fp16"].unit_roundoff)[place])
+    bound = np.full(len(greatest), deterministic_bound(n, FORMATS["fp16"].unit_roundoff)[place])
     test = ratio_test(bound, greatest[:, place], above=100)
     return Finding(
         f"the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n[place]})",

@@ -1,23 +1,12 @@
 """Bounds on errors of sums, and the claims about them on made-up results."""
 
-import math
-
-import numpy as np
-
-from experiments.probabilistic_bounds.bounds import deterministic, probabilistic
 from experiments.probabilistic_bounds.findings import findings, unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS, errors
 from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+from simfloat.plots import deterministic_bound
 
 
-def test_the_bounds_are_those_of_the_papers():
-    assert deterministic(np.array([1, 512, 1024, 2048]), 2.0**-11).tolist() == [
-        2**-11 / (1 - 2**-11),
-        1 / 3,
-        1,
-        math.inf,
-    ]
-    np.testing.assert_allclose(probabilistic(np.array([400]), 2.0**-11, 3.0), 3 * 20 * 2.0**-11, rtol=0.02)
+def test_stochastic_rounding_counts_the_unit_roundoff_twice():
     assert unit("bf16", "nearest") == 2.0**-8 and unit("fp16", "stochastic") == 2.0**-10
 
 
@@ -26,7 +15,7 @@ def test_errors_of_a_job_are_within_the_deterministic_bound_and_depend_on_its_se
     rows = errors(job, 64)
     assert rows == errors(job, 64) and [row["rounding"] for row in rows] == list(ROUNDINGS)
     for row in rows:
-        assert 0 < row["error"] <= row["greatest"] < deterministic(np.array([64]), unit("bf16", row["rounding"]))
+        assert 0 < row["error"] <= row["greatest"] < deterministic_bound(64, unit("bf16", row["rounding"]))
 
 
 def made_up(power):

@@ -1,0 +1,73 @@
+"""The figure: bias, errors of sums and losses over the number of random bits."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from experiments.experiment import Drawing, Options, Result
+from experiments.few_bit_stochastic.bias import VARIANTS
+from experiments.few_bit_stochastic.jobs import TRAINED
+from experiments.measurement import measured_rows, over_seeds, table_over_seeds
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
+
+FEW_BITS = "few-bits.png"
+
+STYLES = {"A": 2, "B": 4, "C": 6}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (FEW_BITS,)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    return {FEW_BITS: partial(draw_few_bits, results)}
+
+
+def draw_few_bits(results: list[Result], path: Path) -> None:
+    """A panel each for the bias of one rounding, the errors of sums, and the loss of trainings."""
+    figure, (left, middle, right) = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.6, legend=0.25)
+    label = "random bits"
+    draw_curves(left, bias_curves(results), xlabel=label, title="mean bias / spacing")
+    sums = select(results, kind="sums")
+    errors = [Curve(f"variant {v}", *positions(sums, "error", v), STYLES[v]) for v in VARIANTS]
+    draw_curves(middle, errors, xlabel=label, title="sums: relative error", log=True)
+    training = select(results, kind="training")
+    losses = [Curve(f"variant {v}", *positions(training, "loss", v), STYLES[v]) for v in TRAINED]
+    draw_curves(right, losses, xlabel=label, title="digits: held-out loss")
+    nearest = over_seeds(training, "loss", variant="nearest").mean()
+    right.axhline(nearest, color="black", linestyle=":", linewidth=1)
+    right.text(
+        0.97, nearest, "to nearest", transform=right.get_yaxis_transform(), fontsize=SMALL, ha="right", va="bottom"
+    )
+    for axes, chosen in ((middle, sums), (right, training)):
+        bits = bits_of(chosen)
+        axes.set_xticks(range(len(bits)), bits)
+    add_legend(figure, left, columns=3)
+    save_figure(figure, path)
+
+
+def bias_curves(results: list[Result]) -> list[Curve]:
+    """The mean bias for numbers with as many more bits as were tried."""
+    bias = select(results, kind="bias")
+    most = max(row["extra"] for result in bias for row in measured_rows(result))
+    return [
+        Curve(f"variant {v}", *table_over_seeds(bias, "bias", "bits", variant=v, extra=most), STYLES[v])
+        for v in VARIANTS
+    ]
+
+
+def bits_of(results: list[Result]) -> list[int]:
+    """The numbers of bits that were tried, each drawn at the next place."""
+    return sorted({row["bits"] for result in results for row in measured_rows(result) if row.get("bits")})
+
+
+def positions(results: list[Result], key: str, variant: str) -> tuple[np.ndarray, np.ndarray]:
+    """Places of the bits, and the measurement at each of them for every seed."""
+    values = [over_seeds(results, key, variant=variant, bits=bits) for bits in bits_of(results)]
+    return np.arange(len(values)), np.array(values).T

@@ -1,0 +1,41 @@
+"""What is computed: every draw of every fraction, long sums, and trainings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.experiment import Job, Options, Result
+from experiments.few_bit_stochastic.bias import measure_bias
+from experiments.few_bit_stochastic.sums import measure_sums
+from experiments.few_bit_stochastic.updates import BITS, TINY_BITS, measure_training
+
+#: Trained: the variant that hardware has for its simplicity, and the one without bias.
+TRAINED = ("A", "C")
+
+
+def jobs(options: Options) -> list[Job]:
+    """The bias once, sums and trainings from every seed."""
+    seeds, tiny = options.seed_numbers, options.tiny
+    return [
+        {"kind": "bias", "seed": seeds[0], "tiny": tiny},
+        *({"kind": "sums", "seed": seed, "tiny": tiny} for seed in seeds),
+        *({"kind": "training", "variant": "nearest", "bits": 0, "seed": seed, "tiny": tiny} for seed in seeds),
+        *(
+            {"kind": "training", "variant": variant, "bits": bits, "seed": seed, "tiny": tiny}
+            for variant in TRAINED
+            for bits in (TINY_BITS if tiny else BITS)
+            for seed in seeds
+        ),
+    ]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return {**job, "rows": ROWS[job["kind"]](job)}
+
+
+def _training(job: Job) -> list[dict[str, Any]]:
+    return [measure_training(job)]
+
+
+ROWS = {"bias": lambda job: measure_bias(job["tiny"]), "sums": measure_sums, "training": _training}
