@@ -12,8 +12,12 @@ from numpy.typing import NDArray
 class Observer(ABC):
     """Receives the events of every rounding it is passed to; anything with its method `observe` serves.
 
-    Events come as a vector of counts, laid out as `simfloat.kernels.events` says.
+    Events come as a vector of counts, laid out as `simfloat.kernels.events` says; behind them, for an observer whose
+    `more` is true, as `simfloat.arithmetic.more_events` says.
     """
+
+    #: Whether saturated and inexact results are to be counted too.
+    more: bool = False
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are of use; the roundings of others then run at full speed."""

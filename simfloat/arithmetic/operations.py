@@ -12,6 +12,7 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.more_events import check_inexact, wants_more
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
@@ -79,6 +80,8 @@ def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | 
     shape, vectors = aligned(arrays)
     out = empty(shape, target.dtype, route.plan.machine)
     source = route.source(route, vectors, out.size)
+    if target.observer is not None and wants_more(target.observer):
+        check_inexact(target.format, route.operation)
     round_planned(source, route.plan, out, target, draw)
     return out
 

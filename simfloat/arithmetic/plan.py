@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.more_events import count_more, events_for
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
-from simfloat.kernels.events import OVERFLOW, UNCHANGED, no_events
+from simfloat.kernels.events import EVENTS, OVERFLOW, UNCHANGED
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
@@ -81,12 +82,12 @@ def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw
         if observer is None:
             source.round_block(plan, 0, size, NO_WORDS, results)
         else:
-            events = no_events()
+            events = events_for(observer)
             _round_and_count(source, plan, 0, NO_WORDS, results, events)
             observer.observe(events, target.operation)
     else:
         words = _words_of(draw, size, target.rounding, plan.machine)
-        work = partial(_round_piece, source, results, plan, words, observer is not None)
+        work = partial(_round_piece, source, results, plan, words, observer)
         cost = source.cost + (COUNTING if observer is not None else 0) + (DRAWING if words else 0)
         parts = run_all(work, pieces(size, cost) if plan.machine.in_pieces else [(0, size)])
         if observer is not None:
@@ -106,18 +107,18 @@ def _words_of(draw: Draw | None, size: int, rounding: Rounding, machine: Machine
 
 
 def _round_piece(
-    source: Source, results: NDArray, plan: Plan, words_of: Words | None, observed: bool, piece: tuple[int, int]
+    source: Source, results: NDArray, plan: Plan, words_of: Words | None, observer: Any, piece: tuple[int, int]
 ) -> NDArray[np.int64]:
     """Round the elements of a piece; returns its events if they are observed."""
-    events = no_events()
+    events = events_for(observer)
     # Without random words and intermediate results there is nothing to keep in the cache.
-    in_blocks = plan.machine.in_pieces and (words_of or observed or source.makes_blocks)
+    in_blocks = plan.machine.in_pieces and (words_of or observer is not None or source.makes_blocks)
     block = BLOCK if in_blocks else max(piece[1] - piece[0], 1)
     for start in range(*piece, block):
         stop = min(start + block, piece[1])
         words = words_of(start, stop) if words_of else NO_WORDS
         out = results[start:stop]
-        if observed:
+        if observer is not None:
             _round_and_count(source, plan, start, words, out, events)
         else:
             source.round_block(plan, start, stop, words, out)
@@ -130,7 +131,8 @@ def _round_and_count(
     """Round a block and add to its events; the exact results are computed once."""
     exact = source.exact(start, start + out.size)
     source.round_exact(plan, exact, start, words, out)
-    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events):
+    chosen, has_more = None, events.size > EVENTS
+    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events[:EVENTS] if has_more else events):
         # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
         chosen = scratch("chosen", out.size, np.float64, plan.machine)
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
@@ -139,6 +141,8 @@ def _round_and_count(
     unchanged = source.unchanged(start, start + out.size, out)
     if unchanged:
         events[UNCHANGED] += unchanged
+    if has_more:
+        count_more(exact, out, chosen, plan.largest, events)
 
 
 def check_no_nan(out: NDArray, format: Format) -> None:

@@ -54,9 +54,10 @@ class Primitive:
         self, arithmetic: Arithmetic, inputs: Inputs, arrays: list[NDArray], options: dict[str, Any]
     ) -> NDArray:
         """The result as the user computes it; an observer hears of the last rounding by the operation's name."""
-        observer, heard = arithmetic.target.observer, Collected()
+        observer = arithmetic.target.observer
         if observer is None:
             return self._forward(OwnArithmetic(arithmetic, inputs), *arrays, **options)
+        heard = Collected(observer)
         result = self._forward(OwnArithmetic(arithmetic.heard_by(heard), inputs), *arrays, **options)
         for number, (events, step) in enumerate(heard.heard, 1):
             observer.observe(events, self._row.name if number == len(heard.heard) else step)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.parts import Gathered
 from simfloat.autodiff.variable import Node, Part, Variable
@@ -80,7 +81,7 @@ def _contribution(
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete, gathered)
-    collected = Collected()
+    collected = Collected(place.observer)
     gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, gathered)
     collected.tell(place, path if complete and parent.node is None else place.path)
     return gradient
@@ -109,8 +110,9 @@ def _gradient(
 class Collected(Observer):
     """An observer that keeps what it hears, to be passed on later."""
 
-    def __init__(self) -> None:
+    def __init__(self, observer: Observer | None) -> None:
         self.heard: list[tuple[NDArray[np.int64], str]] = []
+        self.more = wants_more(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.kernels.events import UNCHANGED, no_events
+from simfloat.arithmetic.more_events import events_for, wants_more
+from simfloat.kernels.events import UNCHANGED
 from simfloat.simulation import Arithmetic
 
 
@@ -34,7 +35,7 @@ def add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, average: Averag
 
     These count as unchanged: whether the decay was rounded away, the new addend, or one made up for the other.
     """
-    heard = _Heard()
+    heard = _Heard(arithmetic.target.observer)
     after = arithmetic.heard_by(heard).add(a, b)
     heard.events[UNCHANGED] = average.stalled(after)
     if arithmetic.target.observer is not None:
@@ -45,8 +46,8 @@ def add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, average: Averag
 class _Heard(Observer):
     """An observer that adds up what it hears."""
 
-    def __init__(self) -> None:
-        self.events = no_events()
+    def __init__(self, observer: Observer | None) -> None:
+        self.events, self.more = events_for(observer), wants_more(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""

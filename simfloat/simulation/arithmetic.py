@@ -148,6 +148,7 @@ class Located(Observer):
     observer: Observer
     layer: str
     stage: str
+    more: bool = False
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on with the layer's path and the phase."""

@@ -10,6 +10,7 @@ from simfloat.arithmetic import Cast, Observer, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.hadamard import Hadamard
+from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
@@ -170,7 +171,9 @@ class Place:
         chosen = getattr(recipe, role)
         target_format = format if chosen == WIDEST and format is not None else chosen
         rounding = recipe.rounding if rounding is None else rounding
-        heard = Located(observer, path, phase) if observer is not None and wants(observer, path, phase) else None
+        heard = None
+        if observer is not None and wants(observer, path, phase):
+            heard = Located(observer, path, phase, wants_more(observer))
         streams = self._in_force.streams
         stream = streams.at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.more_events import events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 
 
@@ -23,7 +22,7 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
         full[places] = rows
         return u.round(full)
     observer = u.target.observer
-    heard = _Together()
+    heard = _Together(observer)
     told = u.heard_by(heard) if observer is not None else u
     order, times = np.argsort(places, kind="stable"), uses[places]
     full[places[times == 1]] = rows[times == 1]
@@ -41,8 +40,9 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
 class _Together(Observer):
     """An observer that adds up what it hears: several roundings that are those of one result."""
 
-    events: Any = 0
+    def __init__(self, observer: Observer | None) -> None:
+        self.events, self.more = events_for(observer), wants_more(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call."""
-        self.events = self.events + events
+        self.events += events

@@ -7,7 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import COUNTS, LOWEST_EXPONENT
+from simfloat.arithmetic.more_events import MORE
+from simfloat.kernels.events import COUNTS, EVENTS, LOWEST_EXPONENT
 
 #: What `counts` tells; how many results are zero stands in the histogram.
 COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
@@ -26,9 +27,21 @@ def counted(events: NDArray[np.int64]) -> dict[str, int]:
     return {kind: int(events[COUNTS.index(kind)]) for kind in COUNTED}
 
 
+def counted_more(events: NDArray[np.int64]) -> dict[str, int]:
+    """The counts that stand behind the entries of an event vector, if there are any."""
+    return dict(zip(MORE, events[EVENTS:].tolist(), strict=False))
+
+
+def resized(events: NDArray[np.int64], size: int) -> NDArray[np.int64]:
+    """A copy of an event vector with as many entries behind; those that it lacks are zero."""
+    copy = np.zeros(size, np.int64)
+    copy[: events.size] = events[:size]
+    return copy
+
+
 def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
     """The histogram in an event vector: how many results have which exponent."""
-    occurrences = events[len(COUNTS) :]
+    occurrences = events[len(COUNTS) : EVENTS]
     return {int(place) + LOWEST_EXPONENT: int(occurrences[place]) for place in np.flatnonzero(occurrences)}
 
 

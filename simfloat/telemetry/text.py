@@ -13,24 +13,34 @@ from numpy.typing import NDArray
 
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.telemetry.entries import COUNTED, Key, counted, exponents, zeros
+from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, zeros
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 
 def table(entries: Entries) -> Table:
     """A head and a line for each entry; names stand on the left of their columns, counts on the right."""
-    rows = [(*Key._fields, *COUNTED)]
+    kinds = _kinds(entries)
+    rows = [(*Key._fields, *kinds)]
     for key, events in entries:
-        rows.append((key.path or "-", key.operation, key.phase, *(str(count) for count in counted(events).values())))
-    return aligned(rows, numbers=len(COUNTED))
+        rows.append((key.path or "-", key.operation, key.phase, *(str(count) for count in _all(events).values())))
+    return aligned(rows, numbers=len(kinds))
+
+
+def _all(events: NDArray[np.int64]) -> dict[str, int]:
+    return counted(events) | counted_more(events)
+
+
+def _kinds(entries: Entries) -> tuple[str, ...]:
+    """What is counted, as the first entry tells."""
+    return tuple(_all(entries[0][1])) if entries else COUNTED
 
 
 def json_lines(entries: Entries) -> str:
     """One JSON object a line for each entry: its names, its counts, and its histogram by exponent."""
     lines = []
     for key, events in entries:
-        entry = {**key._asdict(), **counted(events), "zero": zeros(events), "histogram": exponents(events)}
+        entry = {**key._asdict(), **_all(events), "zero": zeros(events), "histogram": exponents(events)}
         lines.append(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n")
     return "".join(lines)
 
@@ -40,8 +50,8 @@ def comma_separated(entries: Entries, steps: Entries | None = None) -> str:
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     if steps is None:
-        writer.writerow((*Key._fields, *COUNTED, "zero"))
-        writer.writerows((*key, *counted(events).values(), zeros(events)) for key, events in entries)
+        writer.writerow((*Key._fields, *_kinds(entries), "zero"))
+        writer.writerows((*key, *_all(events).values(), zeros(events)) for key, events in entries)
         return lines.getvalue()
     writer.writerow(("step", *Key._fields, *COUNTED))
     rows = ((step, key, counts[step]) for key, counts in steps for step in np.flatnonzero(counts.any(axis=1)).tolist())

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.simulation import Place
 
@@ -16,6 +17,7 @@ class Heard(Observer):
     def __init__(self, place: Place) -> None:
         self._place = place
         self._events: list[tuple[NDArray[np.int64], str]] = []
+        self.more = wants_more(place.observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""
@@ -36,6 +38,7 @@ class Renamed(Observer):
 
     def __init__(self, observer: Observer, name: str) -> None:
         self._observer, self._name = observer, name
+        self.more = wants_more(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on."""
