@@ -5,6 +5,7 @@ from __future__ import annotations
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
+from experiments.fp8_hybrid import FP8_HYBRID
 from experiments.lognormal_scaling import LOGNORMAL_SCALING
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.master_weights import MASTER_WEIGHTS
@@ -19,8 +20,9 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         BLOCK_SCALING,
-        LOGNORMAL_SCALING,
         FEW_BIT_STOCHASTIC,
+        FP8_HYBRID,
+        LOGNORMAL_SCALING,
         LOSS_SCALING,
         MASTER_WEIGHTS,
         OPERATION_LISTS,

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-
-import numpy as np
-from numpy.typing import NDArray
-
 import simfloat as sf
 from experiments.experiment import FIRST_SEED, Result
+from experiments.gradient_errors import Batch, gradient, random_batch, relative_error, train_half
 from experiments.operation_lists.policies import EVERYTHING, MEASURED, MIXED
 from experiments.operation_lists.problems import PROBLEMS
 from experiments.problem import Problem
@@ -20,8 +16,6 @@ BATCH, TINY_BATCH = 64, 8
 #: Whose gradients are attributed to operations, and of which model; for the first seed.
 ATTRIBUTED, WHERE = (MIXED, EVERYTHING), "convolutional"
 
-Batch = tuple[NDArray, NDArray]
-
 
 def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
     """The gradient of a new model, and of one that made half its steps in FP32, under every policy beside FP64.
@@ -30,8 +24,7 @@ def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
     counts of "overflow" and "underflow"; "attribution" the error that each operation in each layer makes by itself.
     """
     problem = PROBLEMS[name](seed, tiny)
-    rows = np.random.default_rng([seed, 2]).integers(0, len(problem.x), TINY_BATCH if tiny else BATCH)
-    batch = problem.x[rows], problem.y[rows]
+    batch = random_batch(problem, seed, TINY_BATCH if tiny else BATCH)
     model = problem.model()
     stages = {"start": errors(model, problem, batch)}
     train_half(model, problem, seed)
@@ -40,33 +33,16 @@ def measure_gradients(name: str, seed: int, tiny: bool) -> Result:
     return {"stages": stages, "attribution": {v.key: attributed(model, problem, batch, v.policy) for v in chosen}}
 
 
-def train_half(model: nn.Module, problem: Problem, seed: int) -> None:
-    """Make half the problem's steps, in FP32."""
-    optimizer = problem.optimizer(model.parameters())
-    with sf.simulate("fp32", seed=seed):
-        sf.train.fit(model, problem.loss, problem.batches(seed), optimizer, steps=problem.steps // 2, progress=False)
-    model.zero_grad()
-
-
 def errors(model: nn.Module, problem: Problem, batch: Batch) -> dict[str, dict[str, float]]:
     """What every policy does to the gradient, by the variant's key."""
     exact, _ = gradient(model, problem, batch, sf.policies["fp64"])
     found = {}
     for variant in MEASURED:
-        rounded, counts = gradient(model, problem, batch, variant.policy)
-        error = float(np.linalg.norm(rounded - exact) / np.linalg.norm(exact)) if np.isfinite(rounded).all() else np.inf
+        rounded, recorder = gradient(model, problem, batch, variant.policy)
+        counts = recorder.counts()
+        error = relative_error(rounded, exact)
         found[variant.key] = {"error": error, "overflow": counts["overflow"], "underflow": counts["underflow"]}
     return found
-
-
-def gradient(
-    model: nn.Module, problem: Problem, batch: Batch, policy: sf.Policy
-) -> tuple[NDArray[np.float64], dict[str, int]]:
-    """The gradients of all parameters in one vector, and what was counted on the way."""
-    model, recorder = copy.deepcopy(model), sf.Recorder()
-    with sf.simulate(policy, observer=recorder):
-        problem.loss(model(batch[0]), batch[1]).backward()
-    return np.concatenate([np.asarray(p.grad, np.float64).ravel() for p in model.parameters()]), recorder.counts()
 
 
 def attributed(model: nn.Module, problem: Problem, batch: Batch, policy: sf.Policy) -> dict[str, list]:
