@@ -182,7 +182,7 @@ class Runs(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         count, columns = -(-b.shape[0] // self.size), b.shape[1]
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
-        ones = np.ones((1, count), self.outer.carrier)
+        ones = np.ones((1, count), self.outer.carrier, like=b)
         rows = max(1, KEPT // max(count * columns, 1))
         for top in range(0, len(a), rows):
             within = slice(top, min(top + rows, len(a)))
@@ -191,7 +191,7 @@ class Runs(NamedTuple):
             sums = self._sums_of_runs(a[within], b, count, region._replace(first=first, scales=scales))
             for row, part in self._parts(sums):
                 place = slice(top + row, top + row + part.shape[1])
-                totals = np.array(out[place], self.outer.carrier, order="C").reshape(1, -1)
+                totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
                 # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
                 at = region._replace(first=first + row * region.row_step, swapped=True, scales=None)
                 self.outer.run(ones, part.reshape(count, totals.size), totals, at)
@@ -201,7 +201,7 @@ class Runs(NamedTuple):
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""
         if self.freeing:
             return self._freed_sums(a, b, count, region)
-        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier)
+        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier, like=b)
         for run in range(count):
             self._sum_run(a, b, run, sums[run], region)
         self._check_no_nan(sums)
@@ -210,9 +210,9 @@ class Runs(NamedTuple):
     def _freed_sums(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
         """The same of runs that are scaled blocks."""
         assert self.freeing and region.scales
-        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier)
+        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier, like=b)
         for run in range(count):
-            sums = np.zeros(freed.shape[1:], self.inner.carrier)
+            sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
             self._sum_run(a, b, run, sums, region._replace(scales=None))
             freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
         self._check_no_nan(freed)
@@ -228,11 +228,15 @@ class Runs(NamedTuple):
         at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
         if region.scales:
             blocks = slice(run * self.blocks, (run + 1) * self.blocks)
-            at = at._replace(scales=(np.ascontiguousarray(region.scales[0][:, blocks]), region.scales[1][blocks]))
-        self.inner.run(np.ascontiguousarray(a[:, within]), b[within], out, at)
+            at = at._replace(scales=(_contiguous(region.scales[0][:, blocks]), region.scales[1][blocks]))
+        self.inner.run(_contiguous(a[:, within]), b[within], out, at)
 
     def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
         """(first row, results) of what the outer accumulator takes at once."""
         if not self.draws:
             return [(0, sums)]
-        return [(i, np.ascontiguousarray(sums[:, i : i + 1])) for i in range(sums.shape[1])]
+        return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
+
+
+def _contiguous(x: NDArray) -> NDArray:
+    return np.ascontiguousarray(x, like=x)

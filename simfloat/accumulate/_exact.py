@@ -15,8 +15,9 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.machines import machine_of, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP64, Format, Rounding
 
@@ -91,14 +92,16 @@ class _Bins(NamedTuple):
     cost: float = 2.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        bins = np.empty((self.anchors.size, *out.shape))
-        loops = machine_of(out).loops
+        machine = machine_of(out)
+        bins, loops = empty((self.anchors.size, *out.shape), np.float64, machine), machine.loops
         loops.bins.bin_sums(a, b, out, bins, self.anchors, self.exact_products)
         loops.bins.carry(bins, self.anchors)
         loops.bins.odd_totals(bins, out)
         if self.to_nearest:
-            finite = np.isfinite(bins[0])
-            out[finite] = [math.fsum(pieces) for pieces in bins[:, finite].T]
+            totals, kept = on_cpu(out), on_cpu(bins)
+            finite = np.isfinite(kept[0])
+            totals[finite] = [math.fsum(pieces) for pieces in kept[:, finite].T]
+            put_back(totals, out)
 
 
 class Fractions(NamedTuple):
@@ -111,14 +114,16 @@ class Fractions(NamedTuple):
     cost: float = 2000.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        scales = region.scales
+        scales = region.scales and (on_cpu(region.scales[0]), on_cpu(region.scales[1]))
+        a, b, totals = on_cpu(a), on_cpu(b), on_cpu(out)
         with np.errstate(invalid="ignore", over="ignore"):
-            for i, j in np.ndindex(*out.shape):
+            for i, j in np.ndindex(*totals.shape):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
-                start = float(out[i, j])
+                start = float(totals[i, j])
                 special = _special(a[i], b[:, j], start)
                 divisors = scales[0][i] * scales[1][:, j] if scales else ()
-                out[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
+                totals[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
+        put_back(totals, out)
 
     def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], start: float) -> float:
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]

@@ -253,7 +253,7 @@ class _Interleaved(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         a, b = padded(a, b, TWO_STEPS.terms)
-        k = np.arange(TWO_STEPS.terms)
+        k = np.arange(TWO_STEPS.terms, like=a)
         order = np.concatenate([k[k % 4 < 2], k[k % 4 >= 2]])
-        order = (np.arange(0, a.shape[1], k.size)[:, np.newaxis] + order).ravel()
-        self.runs.run(np.ascontiguousarray(a[:, order]), b[order], out, region)
+        order = (np.arange(0, a.shape[1], k.size, like=a)[:, np.newaxis] + order).ravel()
+        self.runs.run(np.ascontiguousarray(a[:, order], like=a), b[order], out, region)

@@ -18,6 +18,7 @@ from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.stream import Draw, take_draw
@@ -49,6 +50,9 @@ def prepare(
 
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
+    machine = machine_of(a, b)
+    if machine is not CPU:  # a single number goes to where the other operand is
+        a, b = machine.arrays.asarray(a), machine.arrays.asarray(b)
     inputs, accumulator, target, *_ = options
     if inputs:
         has_scales = options.has_scales
@@ -72,7 +76,7 @@ def prepare(
         x, y, own = with_scales(x, y, scales, accumulator)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    start = None if initial is None else start_for(accumulator, initial, shape)
+    start = None if initial is None else machine.arrays.asarray(start_for(accumulator, initial, shape))
     factors = (facts_of(own.a), facts_of(own.b)) if own and accumulator.scales else None
     addend = None if start is None else facts_of(start)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)

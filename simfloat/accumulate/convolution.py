@@ -14,7 +14,8 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.options import Inputs, Options, options_of
 from simfloat.accumulate.tiles import NARROW
-from simfloat.accumulate.unfolded import convolve_unfolded
+from simfloat.accumulate.unfolded import convolve_unfolded, sums_of_images, unfolded_images
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Draw, Stream
@@ -84,6 +85,9 @@ def convolve(
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine, x, w, draw, _, start, _, _ = work
+    if is_on_gpu(x):
+        patches, kernels = unfolded_images(x, w, geometry)
+        return sums_of_images(work._replace(a=patches, b=kernels), geometry)
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.

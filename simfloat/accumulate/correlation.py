@@ -12,8 +12,9 @@ from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.options import Options
-from simfloat.accumulate.tiles import NARROW
-from simfloat.accumulate.unfolded import correlate_unfolded
+from simfloat.accumulate.tiles import NARROW, sums_of_matrices
+from simfloat.accumulate.unfolded import correlate_unfolded, unfolded
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 
@@ -38,6 +39,9 @@ def correlate(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> N
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine, g, x = work.engine, work.a, work.b
+    if is_on_gpu(x):
+        left, right = unfolded(g, x, geometry)
+        return sums_of_matrices((*left.shape[:2], right.shape[-1]), work._replace(a=left, b=right))
     groups, places = geometry.groups, math.prod(geometry.window)
     outputs, channels = g.shape[1] // groups, x.shape[1] // groups
     depth = len(x) * geometry.pixels

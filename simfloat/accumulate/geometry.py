@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats.integers import is_integer
 
@@ -51,14 +52,15 @@ class Geometry(NamedTuple):
             sizes.append(total)
             inside.append(slice(start, start + count * step, step))
             kept.append(slice(cut, cut + count))
-        out = np.full((*x.shape[:2], *sizes), border, dtype) if border else np.zeros((*x.shape[:2], *sizes), dtype)
+        shape = (*x.shape[:2], *sizes)
+        out = np.full(shape, border, dtype, like=x) if border else np.zeros(shape, dtype, like=x)
         out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
         return out
 
     def windows(self, x: NDArray) -> NDArray:
         """A view (image, channel, kernel row, kernel column, row, column) of padded images: what each place meets."""
         image, channel, row, column = x.strides
-        return np.lib.stride_tricks.as_strided(
+        return machine_of(x).arrays.lib.stride_tricks.as_strided(
             x,
             (*x.shape[:2], *self.window, *self.result),
             (

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.facts import ONES, Facts, facts_of
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -115,6 +116,11 @@ class Problem:
         return self.a.is_float32 and self.b.is_float32
 
     @property
+    def machine(self) -> Machine:
+        """Where the operands are, as far as there are arrays of them."""
+        return CPU if self.a.array is None else machine_of(self.a.array)
+
+    @property
     def products(self) -> Facts:
         """What is known of the products, with their scales."""
         if self._products is None:
@@ -127,7 +133,7 @@ class Problem:
 
 def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:
     """The index of the first element that is no number of the format; None if there is none. -0 passes for 0."""
-    strange = np.isnan(array) if not format.has_nan else np.zeros(array.shape, bool)
+    strange = np.isnan(array) & (not format.has_nan)
     if not strange.any():
         rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
         strange = (rounded != array) & ~(np.isnan(array) & np.isnan(rounded))

@@ -57,7 +57,7 @@ def partial_sums(
 def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
     """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
     engine = work.engine
-    row, column = (np.array(x, engine.carrier, order="C") for x in (work.a, work.b))
+    row, column = (np.array(x, engine.carrier, order="C", like=x) for x in (work.a, work.b))
     sums = np.zeros(-(-terms // chunk), engine.carrier)
     running = np.zeros((1, 1), engine.carrier)
     for i in range(sums.size):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
+from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
@@ -31,18 +32,19 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         work = work._replace(a=a)
         shape = (a.shape[0], b.shape[1])
-    if len(shape) == 2 and not turned and start is None and scales is None:
+    machine = machine_of(a)
+    if machine is CPU and len(shape) == 2 and not turned and start is None and scales is None:
         if shape[0] * shape[1] * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
             return _sums_of_one_tile(work, *shape)
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
-    swap = n < min(m, NARROW)
+    swap = machine is CPU and n < min(m, NARROW)
     rows, columns = (n, m) if swap else (m, n)
     flips = swap != turned  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = _zeros((count, rows, columns), engine.carrier)
+    sums = _zeros((count, rows, columns), engine.carrier, machine)
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
         sums[:] = addend.transpose(0, 2, 1) if flips else addend
@@ -59,7 +61,11 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
         region = Region(i * m * n + first * row_step, row_step, column_step, draw, swap, scales=factors)
         engine.run(left[i % len(left), first:last], right[i % len(right)], sums[i, first:last], region)
 
-    run_all(compute, _tiles(count, rows, columns * a.shape[-1] * engine.cost))
+    if machine is CPU:
+        run_all(compute, _tiles(count, rows, columns * a.shape[-1] * engine.cost))
+    else:
+        for i in range(count):
+            compute((i, 0, rows))
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
@@ -76,11 +82,11 @@ def _sums_of_one_tile(work: Work, m: int, n: int) -> NDArray:
     return (sums.T if swap else sums).reshape(-1)
 
 
-def _zeros(shape: tuple[int, ...], carrier: FloatType) -> NDArray:
+def _zeros(shape: tuple[int, ...], carrier: FloatType, machine: Machine = CPU) -> NDArray:
     """What sums start from, which lives until they are rounded: many share memory that is at hand."""
     size = math.prod(shape)
-    if not FEW <= size <= KEPT:
-        return zeros(shape, carrier)
+    if machine is not CPU or not FEW <= size <= KEPT:
+        return zeros(shape, carrier, machine)
     sums = scratch("sums", size, carrier).reshape(shape)
     sums.fill(0)
     return sums
@@ -108,6 +114,8 @@ def _in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> 
 
     If rows are read often, from a line of the cache on.
     """
+    if is_on_gpu(x):
+        return np.ascontiguousarray(x, carrier, like=x)
     if x.dtype == carrier:
         lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
         return x if lies_well else copy(x, carrier)

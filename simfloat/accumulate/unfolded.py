@@ -10,7 +10,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.product import multiply_matrices
@@ -21,13 +21,23 @@ def convolve_unfolded(
     x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
     """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
-    groups, channels, depth = geometry.groups, len(w) // geometry.groups, math.prod(w.shape[1:])
-    patches = _windows(x, geometry).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
-    kernels = w.reshape(groups, channels, depth).swapaxes(-1, -2)
+    patches, kernels = unfolded_images(x, w, geometry)
     shape = (len(x), len(w), *geometry.result)
-    work = prepare(patches, kernels, shape, depth, options, initial=initial)
-    sums = sums_of_matrices((len(x), groups, geometry.pixels, channels), work, turned=True)
-    return finish(sums, shape, options, work)
+    work = prepare(patches, kernels, shape, math.prod(w.shape[1:]), options, initial=initial)
+    return finish(sums_of_images(work, geometry), shape, options, work)
+
+
+def unfolded_images(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
+    """The factors of a convolution: (images, groups, pixels, k) and (groups, k, channels)."""
+    groups, depth = geometry.groups, math.prod(w.shape[1:])
+    patches = _windows(x, geometry).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
+    return patches, w.reshape(groups, len(w) // groups, depth).swapaxes(-1, -2)
+
+
+def sums_of_images(work: Work, geometry: Geometry) -> NDArray:
+    """The unrounded sums of a convolution's factors as one vector in C order of (N, O, rows, columns)."""
+    shape = (len(work.a), geometry.groups, geometry.pixels, work.b.shape[-1])
+    return sums_of_matrices(shape, work, turned=True)
 
 
 def correlate_unfolded(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.known import Known, Problem, first_stranger
+from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import FP32, TF32, Format, FormatLike, as_format
 
@@ -135,6 +136,6 @@ def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
 
 def powers(x: NDArray, emin: int) -> NDArray[np.float64]:
     """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
-    out = np.empty(x.shape)
+    out = empty(x.shape, np.float64, machine_of(x))
     machine_of(x).loops.fused.powers_of(x, 2.0**emin, out)
     return out

@@ -26,7 +26,7 @@ FEW = 1 << 14
 def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An uninitialised array in C order."""
     if machine is not CPU:
-        return machine.arrays.empty(shape, dtype)
+        return _on_gpu(machine, "empty", shape, dtype)
     array = np.empty(shape, dtype)
     return array if array.size < FEW else _from_a_line_on(np.empty(array.size + LINE, dtype), shape, array.size)
 
@@ -34,7 +34,7 @@ def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> N
 def zeros(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An array of zeros in C order."""
     if machine is not CPU:
-        return machine.arrays.zeros(shape, dtype)
+        return _on_gpu(machine, "zeros", shape, dtype)
     size = math.prod(shape)
     return np.zeros(shape, dtype) if size < FEW else _from_a_line_on(np.zeros(size + LINE, dtype), shape, size)
 
@@ -51,6 +51,19 @@ def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
 def begins_a_line(x: NDArray) -> bool:
     """Whether an array begins where a line does."""
     return x.__array_interface__["data"][0] % LINE == 0
+
+
+def _on_gpu(machine: Machine, make: str, shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
+    """An array in a GPU's memory; ValueError if that is too small."""
+    try:
+        return getattr(machine.arrays, make)(shape, dtype)
+    except MemoryError:
+        free, total = machine.arrays.cuda.runtime.memGetInfo()
+        needed = math.prod(shape) * np.dtype(dtype).itemsize
+        raise ValueError(
+            f"An array of shape {shape} takes {needed:,} bytes, and of the GPU's {total:,} there are {free:,} left: "
+            "pass smaller operands, or NumPy's."
+        ) from None
 
 
 def _from_a_line_on(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:

@@ -9,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic._round import round_array, round_drawn
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.operations import compute_drawn
-from simfloat.arithmetic.scaling import LARGEST, quotients
+from simfloat.arithmetic.scaling import LARGEST, largest_magnitude, quotients
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.formats import E4M3, E8M0, Format, nearest_even
@@ -47,6 +48,11 @@ def repeated(scales: NDArray, block: int, axis: int, shape: tuple[int, ...]) -> 
 
 def _reduced(magnitudes: NDArray, block: int, axis: int) -> NDArray:
     """The largest of each run along an axis."""
+    if is_on_gpu(magnitudes):
+        # CuPy's maximum has no reduceat: a short last run is filled up with zeros.
+        short = [(0, -length % block if i == axis else 0) for i, length in enumerate(magnitudes.shape)]
+        whole = np.pad(magnitudes, short)
+        return whole.reshape(*whole.shape[:axis], -1, block, *whole.shape[axis + 1 :]).max(axis + 1)
     return np.maximum.reduceat(magnitudes, np.arange(0, magnitudes.shape[axis], block), axis)
 
 
@@ -61,7 +67,7 @@ def scaled_by_powers(
     exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, target.format)), E8M0.emin)
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
-    reciprocals = blocks.spread(np.ldexp(np.ones(1, x.dtype), -exponents), x)
+    reciprocals = blocks.spread(np.ldexp(np.ones(1, x.dtype, like=x), -exponents), x)
     sound = _without_unusable(x, usable, target.format, blocks)
     elements = compute_drawn("multiply", [sound, reciprocals], target, draw)
     return elements, np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
@@ -76,7 +82,7 @@ def scaled_in_two_levels(
         single = x.astype(np.float32)
         amax = blocks.largest(single)
         usable = np.isfinite(amax)
-        greatest = np.max(amax, initial=np.float32(0), where=usable)
+        greatest = largest_magnitude(np.where(usable, amax, np.float32(0)))
         tensor_scale = np.minimum(most_scale * most / greatest, LARGEST) if greatest else one
         # TransformerEngine multiplies by the float32 1 / 6 here: one scale in some thousands is then another one.
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)

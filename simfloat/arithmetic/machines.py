@@ -129,6 +129,7 @@ class Target(Protocol):
     """What the machine rounds itself."""
 
     CONVERTS_FP16: bool  # float32 to FP16
+    COMPUTES_FP16: bool  # sums, products and fused multiply-adds in FP16
 
 
 class Loops(Protocol):
@@ -199,6 +200,17 @@ def machine_of(array: Any, *others: Any) -> Machine:
 def is_on_gpu(array: Any) -> bool:
     """Whether an array is one of CuPy's."""
     return type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "__cuda_array_interface__")
+
+
+def on_cpu(array: Any) -> ndarray:
+    """The array's numbers in an array of NumPy's: itself, if it is one."""
+    return array.get() if is_on_gpu(array) else array
+
+
+def put_back(numbers: ndarray, array: Any) -> None:
+    """Write the numbers, which :func:`on_cpu` gave and which were changed there, to where they came from."""
+    if numbers is not array:
+        array[...] = GPU.arrays.asarray(numbers)
 
 
 def check_reachable(array: Any, name: str = "an operand") -> None:

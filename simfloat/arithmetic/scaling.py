@@ -152,10 +152,11 @@ def largest_magnitude(x: NDArray) -> np.float32:
     if x.size == 0:
         return np.float32(0)
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        return np.float32(np.maximum(np.max(x), -np.min(x)))
+        return np.float32(float(np.maximum(np.max(x), -np.min(x))))
 
 
 def quotients(most: float, amax: Any) -> Any:
     """most / amax as float32 divisions, inside float32's positive numbers."""
     with np.errstate(all="ignore"):
-        return np.clip(np.float32(most) / np.float32(amax), SMALLEST, LARGEST)
+        single = np.float32(amax) if isinstance(amax, float) else amax.astype(np.float32)
+        return np.clip(np.float32(most) / single, SMALLEST, LARGEST)

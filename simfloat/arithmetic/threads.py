@@ -86,7 +86,7 @@ def scratch(name: str, size: int, dtype: type, machine: Machine = CPU) -> NDArra
     A small one is sooner made than found, and CuPy keeps arrays itself.
     """
     if machine is not CPU:
-        return machine.arrays.empty(size, dtype)
+        return empty((size,), dtype, machine)
     if size <= SMALL:
         return np.empty(size, dtype)
     buffers: dict[Any, NDArray] = _scratch.__dict__

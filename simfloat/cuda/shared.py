@@ -1,15 +1,21 @@
-"""What threads share: counters that several of them add to. The plain bodies are for simulators, whose threads are
-Python's.
+"""Memory of threads: counters that several of them add to, and stacks of their own.
+
+The plain bodies are for simulators, whose threads are Python's.
 """
 
 from __future__ import annotations
 
 from threading import Lock
 
-from numba import cuda
-from numba.extending import overload
+import numpy as np
+from numba import cuda, types
+from numba.core import cgutils, config
+from numba.extending import intrinsic, overload
 
 _LOCK = Lock()
+
+#: Numbers of a stack: sums of 2^39 products have fewer that wait.
+DEPTH = 40
 
 
 def add_at(counters, place, number):
@@ -54,3 +60,21 @@ def _lower_at(counters, place, number):
 @overload(raise_at)
 def _raise_at(counters, place, number):
     return lambda counters, place, number: cuda.atomic.max(counters, place, number)
+
+
+def _empty_stack(number):
+    """An uninitialised stack of numbers of this type."""
+    return np.empty(DEPTH, number.dtype)
+
+
+@intrinsic
+def _local_stack(typing_context, number):
+    def generate(context, builder, signature, arguments):
+        return cgutils.alloca_once(builder, context.get_data_type(number), size=DEPTH)
+
+    return types.CPointer(number)(number), generate
+
+
+#: An uninitialised stack of numbers of this type, the thread's own. No overload, since memory of a function's own ends
+#: with it: what is compiled in its place is part of the function that calls it.
+stack_of = _empty_stack if config.DISABLE_JIT else _local_stack

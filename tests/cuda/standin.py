@@ -146,6 +146,9 @@ def install():
     module.asarray = module.array = lambda x, *args, **kwargs: (
         x if isinstance(x, ndarray) else moved(x, *args, **kwargs)
     )
+    strided = np.lib.stride_tricks.as_strided
+    tricks = types.SimpleNamespace(as_strided=lambda x, *options: wrapped(strided(unwrapped(x), *options)))
+    module.lib = types.SimpleNamespace(stride_tricks=tricks)
     module.asnumpy = lambda x: x.get() if isinstance(x, ndarray) else np.asarray(x)
     return module
 

@@ -1,0 +1,84 @@
+"""Sums of tensor cores, a thread for every element of the result: see `kernels/fused.py`."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.cuda.loop import threads_over
+from simfloat.kernels.fused import (
+    GROUP,
+    cut,
+    first_power,
+    nearest_without_sign,
+    power_of,
+    truncated,
+    unit_of,
+    unless_special,
+)
+from simfloat.kernels.grid import unpack
+
+
+@threads_over("out")
+def powers_of(t, x, least, out):
+    """The power of two at or below every magnitude, at least `least`; 0 for zeros."""
+    i, j = t // out.shape[1], t % out.shape[1]
+    out[i, j] = power_of(np.float64(x[i, j]), least)
+
+
+def fused(convert):
+    """The loop for units that round their totals by `convert`."""
+
+    @threads_over("out")
+    def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
+        unit, grid, depth = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1]
+        i, j, terms = t // out.shape[1], t % out.shape[1], np.int64(unit.terms)
+        so_far = out[i, j]
+        for first in range(0, depth, terms):
+            last, top = min(first + terms, depth), first_power(so_far, unit)
+            if unit.zero > unit.least:
+                # Zero products, and those beyond the operands' end, take part.
+                for k in range(first, last):
+                    top = max(top, unit.zero if a[i, k] * b[k, j] == 0.0 else 0.0)
+                top = max(top, unit.zero if last < first + terms else 0.0)
+            for k in range(first, last):
+                top = max(top, a_powers[i, k] * b_powers[k, j])
+            scale = unit.unit / top
+            total, plain = cut(so_far, scale), so_far
+            for k in range(first, last):
+                product = a[i, k] * b[k, j]
+                total += cut(product, scale)
+                plain += 0.0 if finite != 0 else product
+            so_far = unless_special(convert(total / scale, grid), plain)
+        out[i, j] = so_far
+
+    return loop
+
+
+@threads_over("out")
+def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block):
+    """Groups of 16 products of E2M1 numbers, summed without error and then scaled."""
+    unit, grid, depth = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1]
+    i, j, terms = t // out.shape[1], t % out.shape[1], np.int64(unit.terms)
+    so_far = out[i, j]
+    for first in range(0, depth, terms):
+        top, stop = first_power(so_far, unit), min(first + terms, depth)
+        for start in range(first, stop, GROUP):
+            used, g = 0.0, start // block
+            for k in range(start, min(start + GROUP, depth)):
+                used = max(used, abs(a[i, k] * b[k, j]))
+            top = max(top, a_powers[i, g] * b_powers[g, j] if used > 0.0 else 0.0)
+        scale = unit.unit / top
+        total, plain = cut(so_far, scale), so_far
+        for start in range(first, stop, GROUP):
+            dot, g = 0.0, start // block
+            for k in range(start, min(start + GROUP, depth)):
+                dot += a[i, k] * b[k, j]
+            dot *= a_scales[i, g] * b_scales[g, j]
+            total += cut(dot, scale)
+            # Only a scale of NaN makes a group special: the sum, an infinite one too, becomes NaN.
+            plain += dot * 0.0
+        so_far = unless_special(truncated(total / scale, grid), plain)
+    out[i, j] = so_far
+
+
+loops = {"truncated": fused(truncated), "nearest": fused(nearest_without_sign)}

@@ -1,0 +1,45 @@
+"""Pairwise sums, a thread for every element of the result: see `kernels/pairwise.py`.
+
+The tree is walked as there, product by product: sums that wait for their right neighbours lie on the thread's stack,
+each with the word of the product that it begins with.
+"""
+
+from __future__ import annotations
+
+from simfloat.cuda.loop import threads_over
+from simfloat.cuda.shared import stack_of
+from simfloat.cuda.words import NO_WORDS, word_of, words_for
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
+
+
+def pairwise(product, add, drawing):
+    """The loop for steps that draw, or not, or (None) as the grid says."""
+
+    @threads_over("out")
+    def loop(t, a, b, out, numbers, sign, pair, place, seed):
+        grid, counter, terms = unpack(numbers), counter_of(place), a.shape[1]
+        draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
+        i, j = t // out.shape[1], t % out.shape[1]
+        element, words, product_words = element_at(counter, i, j), NO_WORDS, NO_WORDS
+        stack, waiting, depth = stack_of(out[i, j]), stack_of(word_of(words, counter, 0, short)), 0
+        for k in range(terms):
+            if draws:
+                words = words_for(words, counter, element, k, 0, seed, short)
+                product_words = words_for(product_words, counter, element, k, 1, seed, short)
+            word = word_of(product_words, counter, k, short)
+            stack[depth] = product(a[i, k], b[k, j], grid, sign, pair != 0, word)
+            waiting[depth] = word_of(words, counter, k, short)
+            # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
+            depth, complete = depth + 1, k if k + 1 < terms else -1
+            while depth > 1 and complete & 1:
+                depth, complete = depth - 1, complete >> 1
+                stack[depth - 1] = add(stack[depth - 1], stack[depth], grid, sign, pair != 0, waiting[depth])
+        if terms > 0:
+            out[i, j] = stack[0]
+
+    return loop
+
+
+loops = {name: pairwise(kind.product, kind.add, kind.draws) for name, kind in KINDS_OF_ONE_FORMAT.items()}
