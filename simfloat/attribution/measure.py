@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +19,11 @@ from simfloat.nn import Module
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation import simulate
 
-Loss = Callable[[Any, Any], Tensor]
+Loss = Callable[[Any, Any], Any]
 
 
 def attribute(
-    model: Module,
+    model: Any,
     loss_fn: Loss,
     batch: tuple[Any, Any],
     policy: Policy | str,
@@ -39,9 +40,10 @@ def attribute(
     formats that they have under the policy; fused composites are one operation; operands and sums of a matrix unit,
     which takes its own formats only, are measured together.
 
-    batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a single number. `by` names the fields that tell parts
-    apart, each of which costs a forward and a backward pass: ``by=["operation"]`` takes each operation in all layers at
-    once. The model stays as it is.
+    model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format,
+    and PyTorch draws the same numbers in all of them. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a
+    single number. `by` names the fields that tell parts apart, each of which costs a forward and a backward pass:
+    ``by=["operation"]`` takes each operation in all layers at once. The model stays as it is.
 
     Raises ValueError for a reference with overrides, for fields that are none, for a loss that holds parameters of its
     own or no gradient, and for a policy whose modes the reference cannot have.
@@ -66,11 +68,10 @@ def attribute(
     """
     fields = _checked_fields(by)
     chosen, base = as_policy(policy, "attribute"), explicit(as_policy(reference, "attribute"))
-    run = _Run(model, loss_fn, batch, seed)
-    made, under_policy = run.gradient(chosen)
-    parts = parts_of(made, chosen, run.paths)
+    run = _run_of(model, loss_fn, batch, seed)
+    parts, under_policy = run.measured(chosen)
     checked_modes(base, parts)
-    _, exact = run.gradient(base)
+    exact = run.gradient(base)
     if not 0 < np.linalg.norm(exact) < np.inf:
         raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
     probes = Probes(base, parts)
@@ -81,26 +82,56 @@ def attribute(
     measured = [
         Cost(**dict.fromkeys(FIELDS, "") | dict(zip(fields, names, strict=True)), error=_error(alone, exact))
         for names, group in groups.items()
-        for _, alone in [run.gradient(probes.policy(group))]
+        for alone in [run.gradient(probes.policy(group))]
     ]
     return Attribution(tuple(measured), _error(under_policy, exact), fields)
 
 
-class _Run:
+class Run(Protocol):
     """Gradients of a model's copies on one batch."""
 
+    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+
+    def gradient(self, policy: Policy) -> NDArray[np.float64]:
+        """The gradients alone."""
+
+
+def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> Run:
+    """The run of a model of this package or of PyTorch."""
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
+    if isinstance(model, Module):
+        return _Run(model, loss_fn, (batch[0], batch[1]), seed)
+    # Without PyTorch's own import nobody has a model of it.
+    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        from simfloat.attribution.of_torch import TorchRun
+
+        return TorchRun(model, loss_fn, (batch[0], batch[1]), seed)
+    raise ValueError(
+        f"attribute takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
+    )
+
+
+class _Run:
+    """That of a model of this package."""
+
     def __init__(self, model: Module, loss_fn: Loss, batch: tuple[Any, Any], seed: int) -> None:
-        if not isinstance(model, Module):
-            raise ValueError(f"attribute takes a simfloat.nn.Module, got a {type(model).__name__}.")
-        if not callable(loss_fn):
-            raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
-        if not isinstance(batch, tuple | list) or len(batch) != 2:
-            raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
         self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
         self.paths = [path for path, _ in model.named_parameters()]
 
-    def gradient(self, policy: Policy) -> tuple[list[Made], NDArray[np.float64]]:
-        """All tensors that the run under `policy` made, and the gradients of all parameters in one vector."""
+    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        made, gradient = self._run(policy)
+        return parts_of(made, policy, self.paths), gradient
+
+    def gradient(self, policy: Policy) -> NDArray[np.float64]:
+        """The gradients alone."""
+        return self._run(policy)[1]
+
+    def _run(self, policy: Policy) -> tuple[list[Made], NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)

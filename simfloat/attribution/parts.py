@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from simfloat.arithmetic.catalog import kind_of
@@ -12,6 +12,7 @@ from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
 from simfloat.policy.operations import roles_of
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS
+from simfloat.simulation import Place
 
 #: A tensor, and the operation that made it.
 Made = tuple[Variable, Node]
@@ -35,11 +36,16 @@ class Part(NamedTuple):
 
 def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> list[Part]:
     """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
+    results = (part for variable, node in made for part in _parts_of_result(variable, node, policy))
+    return together(results, policy, parameters)
+
+
+def together(results: Iterable[Part], policy: Policy, parameters: Iterable[str]) -> list[Part]:
+    """The parts of operations, each once, and those of what parameters are stored in."""
     parts: dict[tuple[str, str, str], Part] = {}
-    for variable, node in made:
-        for part in _parts_of_result(variable, node, policy):
-            key = part.operation, part.path, part.role
-            parts[key] = _narrower(parts.get(key), part)
+    for part in results:
+        key = part.operation, part.path, part.role
+        parts[key] = _narrower(parts.get(key), part)
     for path in parameters:
         value = {WEIGHTS: policy.recipe(path, "update").weights}
         parts[STORED, path, WEIGHTS] = Part(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
@@ -47,39 +53,46 @@ def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> lis
 
 
 def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[Part]:
-    place = node.place
+    weights = [path for path in node.paths if path is not None]
+    yield from parts_of_place(node.place, weights, _roles(variable, node), policy)
+
+
+def parts_of_place(
+    place: Place, weights: Sequence[str], roles: Iterable[tuple[str, Mapping[str, Any]]], policy: Policy
+) -> Iterator[Part]:
+    """The parts of an operation on the parameters at these paths: `roles` are the place's and the parameters'."""
     if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
         return  # inside a fused composite, which is one operation
-    unit = _unit(node)
+    unit = _unit(place, weights)
     if unit:
-        yield _part(node, place.path, "operands and sums", unit)
-    for path, values in _roles(variable, node):
+        yield _part(place, place.path, "operands and sums", unit)
+    for path, values in roles:
         for role, value in values.items():
             if role not in unit:
-                yield _part(node, path, role, {role: value})
+                yield _part(place, path, role, {role: value})
 
 
-def _unit(node: Node) -> dict[str, Any]:
+def _unit(place: Place, weights: Sequence[str]) -> dict[str, Any]:
     """The roles of a contraction that a matrix unit ties together, if it is one of a matrix unit."""
-    recipe, weights = node.place.recipe, [path for path in node.paths if path is not None]
-    if kind_of(node.place.operation) != CONTRACTION or not any(
+    recipe = place.recipe
+    if not place.is_contraction or not any(
         sums.is_matrix_unit for sums in (recipe.accumulate, recipe.accumulate_gradients)
     ):
         return {}
-    own = {"compute_weights": node.place.recipe_of(weights[0]).compute_weights} if weights else {}
+    own = {"compute_weights": place.recipe_of(weights[0]).compute_weights} if weights else {}
     return {role: getattr(recipe, role) for role in UNIT} | own
 
 
-def _part(node: Node, path: str, label: str, values: dict[str, Any]) -> Part:
+def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> Part:
     """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
-    recipe = node.place.recipe
+    recipe = place.recipe
     if recipe.rotation is not None and label in ("compute", "compute_gradients"):
         values["rotation"] = recipe.rotation
     if recipe.rounding != nearest_even and label not in UNIT:
         values["rounding"] = recipe.rounding
-    if recipe.fused and "fused" in roles_of(node.place.operation):
+    if recipe.fused and "fused" in roles_of(place.operation):
         values["fused"] = True
-    return Part(node.place.operation, path, node.place.path, label, values)
+    return Part(place.operation, path, place.path, label, values)
 
 
 def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -98,7 +111,7 @@ def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]
             gradient = place.recipe.activation_gradients
             own["activation_gradients"] = format if gradient == WIDEST else gradient
         elif path is not None:
-            yield _below(place.path, path), _weight_roles(place.recipe_of(path), kind, format, parent.requires_grad)
+            yield below(place.path, path), _weight_roles(place.recipe_of(path), kind, format, parent.requires_grad)
     yield place.path, own
 
 
@@ -120,7 +133,7 @@ def _is_broadcast(variable: Variable, node: Node) -> bool:
     return any(parent.requires_grad and parent.shape != variable.shape for parent in node.parents)
 
 
-def _below(layer: str, parameter: str) -> str:
+def below(layer: str, parameter: str) -> str:
     """The path of a parameter as the layer's own, as a place names it."""
     return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -48,13 +49,15 @@ class Place:
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
         self.takes_formats = in_force.takes_formats
-        self.is_contraction = kind_of(self.operation) == CONTRACTION
+        self.kind = kind_of(self.operation)
+        self.is_contraction = self.kind == CONTRACTION
         self._in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
+        self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
 
     @cached_property
     def fused_by(self) -> tuple[str, ...]:
@@ -154,6 +157,25 @@ class Place:
     def gradient(self) -> Input:
         """How a gradient is rounded as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
+
+    def taken(self) -> Iterator[tuple[str | None, str, Any]]:
+        """The roles that took part so far: the path of the parameter that one concerns, if any, its name, its value."""
+        formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
+        yield from ((None, "activations", format) for format in formats)
+        for parameter, _ in self._inputs:
+            if parameter is None:
+                yield None, "compute", self.recipe.compute
+            else:
+                yield parameter, "compute_weights", self.recipe_of(parameter).compute_weights
+        if self.is_contraction and formats:
+            yield None, "accumulate", self.recipe.accumulate
+        if "gradient" in self.__dict__:
+            yield None, "compute_gradients", self.recipe.compute_gradients
+            yield None, "accumulate_gradients", self.recipe.accumulate_gradients
+        for (_, parameter, _), arithmetic in self._backward.items():
+            yield parameter, "activation_gradients" if parameter is None else "weight_gradients", arithmetic.format
+        if self.has_summed:
+            yield None, "reduce", self.recipe.reduce
 
     def _arithmetic(
         self,

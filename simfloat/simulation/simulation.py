@@ -131,6 +131,10 @@ class Simulation:
         """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
         return self.place_in(under_way(), operation) if path is None else self._place(operation, path, composites)
 
+    def places(self) -> list[Place]:
+        """Every place that was asked for under the policy in force, in that order."""
+        return list(self._places.values())
+
     def place_in(self, now: UnderWay, operation: str) -> Place:
         """Where an operation runs while this is under way."""
         return self._place(operation, now.path, now.composites)

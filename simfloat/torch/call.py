@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import Arithmetic, Input
+from simfloat.simulation import Arithmetic, Input, Place, added_rows
 from simfloat.torch.numbers import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 from simfloat.torch.sites import Forward
 from simfloat.torch.tags import FORMAT_OF, put_tag, tag_of
+
+#: Operations with the places where they compute, in a dry run.
+Shown = dict[tuple[str, Place], None]
 
 
 class Call:
@@ -20,12 +24,16 @@ class Call:
     gradient that is. Operands are arrays, tensors and numbers.
     """
 
-    def __init__(self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object) -> None:
-        self.site, self.operands, self.dtype, self.name = site, operands, dtype, name
+    def __init__(
+        self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object, shown: Shown | None
+    ) -> None:
+        self.site, self.operands, self.dtype, self.name, self._shown = site, operands, dtype, name, shown
         self.arithmetic: Arithmetic
 
     def begin(self, shape: Sequence[int]) -> Arithmetic:
         """The arithmetic for a result of this shape."""
+        if self._shown is not None:
+            self._shown[str(self.name), self.site.place] = None
         found = self.site.arithmetic(self.operands, tuple(shape))
         self.arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
         self.format = self.arithmetic.format
@@ -91,7 +99,13 @@ class Call:
 
     def sum(self, x: Numbers, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, which are dropped, in row-major order, by the policy's `reduce`."""
+        self.site.place.has_summed = True
         return self.arithmetic.sum(numbers_of(x), axes)
+
+    def added_rows(self, rows: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
+        """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
+        self.site.place.has_summed = True
+        return added_rows(self.arithmetic, rows, places, shape)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""

@@ -10,7 +10,10 @@ from typing import Any
 
 import torch
 
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation, widest
+from simfloat.torch.call import Shown
 from simfloat.torch.gradients import ACCUMULATING, Gradients, current_node, is_recomputing
 from simfloat.torch.mode import Mode
 from simfloat.torch.notes import Note, Notes
@@ -38,7 +41,7 @@ class Engine:
         self.gradients = Gradients(simulation)
         self.optimizing = Optimizing(simulation)
         self.met: Counter[tuple[Any, str, str]] = Counter()
-        self.refuses = True  # what has no rule; a dry run only lists it
+        self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
         self._composites: tuple[str, ...] = ()
         self._thread = get_ident()
 
@@ -123,7 +126,8 @@ class Engine:
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> None:
         """Note a movement of the forward pass for the way back."""
         if operands and self._is_recorded():
-            operation = func.overloadpacket.__name__
+            name = func.overloadpacket.__name__
+            operation = name if kind_of(name) == MOVEMENT else MOVEMENT  # as policies can name it
             self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
 
     def moved(self, operands: Sequence[torch.Tensor]) -> Tag:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from simfloat.policy.kinds import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.torch.notes import Note, Parent
 from simfloat.torch.numbers import numbers_of, tensor_of
@@ -43,12 +44,14 @@ class Gradients:
         place, leaf = note.place, note.parents[0]
         if not isinstance(gradient, torch.Tensor) or leaf.path is None:
             return gradient
-        tag, arithmetic = tag_of(gradient), place.to_weight(leaf.path, 0, leaf.format)
+        tag, chosen = tag_of(gradient), place.recipe_of(leaf.path).weight_gradients
+        format = leaf.format if chosen == WIDEST else chosen
         if tag.heard is not None:
             tag.heard.tell(leaf.path)
-        if tag.format != arithmetic.format:
+        if tag.format != format:
+            arithmetic = place.to_weight(leaf.path, 0, leaf.format)
             gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)
-        put_tag(gradient, Tag(arithmetic.format, True, leaf.path))
+        put_tag(gradient, Tag(format, True, leaf.path))
         return gradient
 
 

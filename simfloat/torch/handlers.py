@@ -94,7 +94,7 @@ class Ruled(Handler):
             args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
         dtype = options.pop("dtype", None) or result_type(operands)
         options.pop("memory_format", None)
-        return self.rule(Call(site, operands, dtype, func), *args, **options)
+        return self.rule(Call(site, operands, dtype, func, run.shown), *args, **options)
 
     def operation_for(self, args: Arguments) -> str:
         """The operation's name."""
@@ -122,23 +122,27 @@ class Composed(Handler):
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         site = run.site(self.operation, operands)
-        return result if site is None or not site.is_fused else self._closed(site, operands, result)
+        if site is None or not site.is_fused:
+            return result
+        return self._closed(lambda site, x: _rounded(Call(site, operands, x.dtype, func, run.shown), x), site, result)
 
-    def _closed(self, site: Forward, operands: list[torch.Tensor], result: Any) -> Any:
+    def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], site: Forward, result: Any) -> Any:
         """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
-        if not isinstance(result, list | tuple):
-            return self._rounded(site, operands, result)
-        if isinstance(site, Backward):
-            return tuple(self._rounded(site.reaching(i), operands, x) for i, x in enumerate(result))
-        results = [self._rounded(site, operands, x) for x in result[: self.results]]
-        return (*results, *result[self.results :])
 
-    def _rounded(self, site: Forward, operands: list[torch.Tensor], x: Any) -> Any:
-        if not isinstance(x, torch.Tensor) or not x.is_floating_point():
-            return x
-        call = Call(site, operands, x.dtype, self.operation)
-        call.begin(x.shape)
-        return call.laid_out(call.tensor(call.round(x)))
+        def closed(site: Forward, x: Any) -> Any:
+            return rounded(site, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+
+        if not isinstance(result, list | tuple):
+            return closed(site, result)
+        if isinstance(site, Backward):
+            return tuple(closed(site.reaching(i), x) for i, x in enumerate(result))
+        return (*(closed(site, x) for x in result[: self.results]), *result[self.results :])
+
+
+def _rounded(call: Call, x: torch.Tensor) -> torch.Tensor:
+    """A result of a fused composite, rounded once."""
+    call.begin(x.shape)
+    return call.laid_out(call.tensor(call.round(x)))
 
 
 class Expanded(Handler):
@@ -236,7 +240,7 @@ class Refused(Handler):
         operands = floating_in((*args, *options.values()))
         if not operands:
             return func(*args, **options)
-        if not run.refuses:
+        if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)
         where = f"in layer {run.path!r}" if run.path else "outside of any layer"

@@ -15,6 +15,7 @@ from simfloat.policy.presets import as_policy
 from simfloat.simulation import Simulation
 from simfloat.table import Table
 from simfloat.table import table as aligned
+from simfloat.torch.call import Shown
 from simfloat.torch.engine import Engine
 from simfloat.torch.guards import unfused
 
@@ -72,14 +73,10 @@ class Run:
         """How often each operation was met, with how it was carried out and the path of its layer."""
         return self._engine.met
 
-    @property
-    def dry(self) -> bool:
-        """Whether operations without a rule are left to PyTorch, to be listed."""
-        return not self._engine.refuses
-
-    @dry.setter
-    def dry(self, is_dry: bool) -> None:
-        self._engine.refuses = not is_dry
+    def show(self) -> Shown:
+        """Run dry from now on: leave what has no rule to PyTorch. What this gives fills with what is computed where."""
+        self._engine.shown = {}
+        return self._engine.shown
 
     @property
     def policy(self) -> Policy:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from simfloat.torch.rules.search import forget
-from simfloat.torch.rules.users import USERS, Function
+from simfloat.torch.rules.users import USERS, Function, name_operation
 
 
 def rule(name: str) -> Callable[[Function], Function]:
@@ -25,6 +25,7 @@ def rule(name: str) -> Callable[[Function], Function]:
         raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
 
     def register(function: Function) -> Function:
+        name_operation(name.partition("::")[2], "composite")
         USERS[name] = function
         forget()
         return function

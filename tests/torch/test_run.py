@@ -138,6 +138,22 @@ def test_explain_lists_layers_formats_and_what_would_be_refused_and_leaves_the_m
     assert torch.equal(model[0].weight, before)
 
 
+def test_explain_shows_what_overrides_by_operation_change():
+    policy = sf.policies["bf16-standard"].override(operation="linear", compute="fp16", activations="fp32")
+    policy = policy.override(operation="softmax", activations="fp32").override(
+        operation="hardswish", activations="fp16"
+    )
+    model = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Softmax(1), torch.nn.Hardswish())
+    table = sf.torch.explain(model, torch.ones(2, 3), policy)
+    shown = {(row[0], row[1], row[-1]): dict(zip(table.rows[0], row, strict=True)) for row in table.rows}
+    linear, bias = (shown["0", "aten.addmm.default", name] for name in ("linear", "add"))
+    assert (linear["compute"], linear["activations"], linear["weights"]) == ("FP16", "FP32", "BF16")
+    assert bias["activations"] == "BF16"
+    assert shown["0", "aten.mm.default", "linear"]["compute"] == "FP16"
+    assert shown["1", "aten.exp.default", "softmax exp"]["activations"] == "FP32"
+    assert shown["2", "aten.clamp.default", "hardswish clip"]["activations"] == "FP16"
+
+
 def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
     with pytest.raises(ValueError, match="torch.nn.Module"):
         sf.torch.simulate(3, "fp32")

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import added_rows
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.numbers import numbers_of
@@ -57,7 +56,7 @@ def gathered(
     if mode == MAX:
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
-    total = added_rows(call.arithmetic, numbers_of(weight)[rows], bags, (result.shape[0], result.shape[1]))
+    total = call.added_rows(numbers_of(weight)[rows], bags, (result.shape[0], result.shape[1]))
     if mode == MEAN:
         check_mean(call)
         total = call.divide(total, _counts(bags, len(result)))
@@ -77,12 +76,12 @@ def gathered_backward(
         elements = largest.numpy() * width + np.arange(width)
         named = elements[sizes.numpy() > 0].reshape(-1)
         flat = numbers[sizes.numpy() > 0].reshape(-1)
-        return call.tensor(added_rows(call.arithmetic, flat, named, (count * width, 1)).reshape(count, width))
+        return call.tensor(call.added_rows(flat, named, (count * width, 1)).reshape(count, width))
     if mode == MEAN:
         check_mean(call)
     rows, bags = bags_of(indices, offsets, len(numbers), padding)
     share = call.divide(numbers, _counts(bags, len(numbers))) if mode == MEAN else numbers
-    return call.tensor(added_rows(call.arithmetic, share[bags], rows, (count, width)))
+    return call.tensor(call.added_rows(share[bags], rows, (count, width)))
 
 
 def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import added_rows
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.numbers import numbers_of
@@ -68,7 +67,7 @@ def averages_backward(
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])
     given = np.broadcast_to(share.reshape(*places, *[1] * axes, -1), (*there.shape, share.shape[-1]))[there]
     pixels = np.ravel_multi_index([place[there] for place in at], sizes)
-    total = added_rows(call.arithmetic, given, pixels, (math.prod(sizes), share.shape[-1]))
+    total = call.added_rows(given, pixels, (math.prod(sizes), share.shape[-1]))
     return call.tensor(np.ascontiguousarray(total.T).reshape(x.shape))
 
 

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import added_rows
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.numbers import numbers_of
@@ -90,7 +89,7 @@ def resampled_backward(
         rows = np.moveaxis(numbers, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))
         terms = call.multiply(rows[:, np.newaxis], weights.reshape(*weights.shape, *[1] * (rows.ndim - 1)))
-        total = added_rows(call.arithmetic, terms, places.reshape(-1), shape)
+        total = call.added_rows(terms, places.reshape(-1), shape)
         numbers = np.moveaxis(total.reshape(shape[0], *rows.shape[1:]), 0, axis)
     return call.tensor(numbers)
 

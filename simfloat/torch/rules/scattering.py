@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import added_rows
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Handler, Movement, Ruled
 from simfloat.torch.numbers import numbers_of
@@ -28,7 +27,7 @@ def added_at(call: Call, x: torch.Tensor, places: torch.Tensor, values: NDArray)
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
     call.begin(x.shape)
     flat = np.ascontiguousarray(values).reshape(-1)
-    total = added_rows(call.arithmetic, flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
+    total = call.added_rows(flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
     numbers = numbers_of(x)
     return call.tensor(call.add(numbers, total) if numbers.any() else total)
 
@@ -42,7 +41,7 @@ def embedding_backward(
     width = g.shape[-1]
     rows, names = numbers_of(g).reshape(-1, width), places.reshape(-1).numpy()
     call.begin((count, width))
-    return call.tensor(added_rows(call.arithmetic, rows[names != padding], names[names != padding], (count, width)))
+    return call.tensor(call.added_rows(rows[names != padding], names[names != padding], (count, width)))
 
 
 def index_put(

@@ -18,6 +18,7 @@ from simfloat.torch.handlers import (
     Overwritten,
     Plain,
     Refused,
+    Ruled,
     Written,
 )
 from simfloat.torch.rules import (
@@ -36,7 +37,7 @@ from simfloat.torch.rules import (
     scattering,
 )
 from simfloat.torch.rules.movement import MAKING, MOVEMENT, OVERWRITING
-from simfloat.torch.rules.users import USERS
+from simfloat.torch.rules.users import USERS, name_operation
 from simfloat.torch.scaling import Unscale
 
 _aten = torch.ops.aten
@@ -76,6 +77,12 @@ RULES: dict[str, Handler] = {
     **adjoints.TABLE,
     **resampling.TABLE,
 }
+
+
+# Policies can name what only PyTorch has, from the time on that this part of the package is imported.
+for _handler in RULES.values():
+    if isinstance(_handler, Composed | Ruled):
+        name_operation(_handler.operation, "composite" if isinstance(_handler, Composed) else "pointwise")
 
 
 @cache

@@ -1,0 +1,68 @@
+"""What of a policy took part in a gradient of a PyTorch model, which runs as it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat.attribution.parts import Part, below, parts_of_place, together
+from simfloat.policy import Policy
+from simfloat.policy.roles import UPDATE
+from simfloat.torch import Run, simulate
+
+
+class TorchRun:
+    """Gradients of copies in float64 of a PyTorch model on one batch."""
+
+    def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
+        self.model, self.loss_fn, self.seed = model, loss_fn, seed
+        self.batch = _double(batch)
+        self.paths = [path for path, _ in model.named_parameters()]
+
+    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+        """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        run, gradient = self._run(policy)
+        return together(_parts(run, policy), policy, self.paths), gradient
+
+    def gradient(self, policy: Policy) -> NDArray[np.float64]:
+        """The gradients alone."""
+        return self._run(policy)[1]
+
+    def _run(self, policy: Policy) -> tuple[Run, NDArray[np.float64]]:
+        model, (x, y) = copy.deepcopy(self.model).double(), self.batch
+        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed) as run:
+            torch.manual_seed(self.seed)
+            model.zero_grad()
+            loss = self.loss_fn(model(x), y)
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
+            loss.backward()
+        gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
+        return run, torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
+
+
+def _double(x: Any) -> Any:
+    """Floating tensors in float64, in lists, tuples and dictionaries too."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().double() if x.is_floating_point() else x
+    if isinstance(x, dict):
+        return {key: _double(value) for key, value in x.items()}
+    return type(x)(map(_double, x)) if type(x) in (list, tuple) else x
+
+
+def _parts(run: Run, policy: Policy) -> Iterator[Part]:
+    """The parts of all operations that ran, of a role several where its results have several formats."""
+    for place in run.simulation.places():
+        if place.operation == UPDATE:
+            continue
+        roles = [
+            (place.path if parameter is None else below(place.path, parameter), {role: value})
+            for parameter, role, value in place.taken()
+        ]
+        weights = [path for path, values in roles if "compute_weights" in values]
+        yield from parts_of_place(place, weights, roles, policy)

@@ -1,0 +1,81 @@
+"""What each part of a policy costs the gradient of a PyTorch model."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import simfloat as sf
+
+RNG = np.random.default_rng(4)
+X, Y = RNG.normal(size=(4, 7)), RNG.normal(size=(4, 3))
+
+
+class Theirs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(7, 6), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+class Ours(sf.nn.Module):
+    def __init__(self, model):
+        super().__init__()
+        self.first, self.second = sf.nn.Linear(7, 6), sf.nn.Linear(6, 3)
+        self.load_state_dict({key: value.numpy().copy() for key, value in model.state_dict().items()})
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
+def loss(z, y):
+    return (z * z * y).mean()
+
+
+@pytest.mark.parametrize("policy", ["fp8-hybrid", "bf16-stochastic", "fp8-hopper"])
+def test_a_perceptron_has_the_table_of_our_own(policy):
+    model = Theirs()
+    theirs = sf.attribute(model, loss, (torch.from_numpy(X), torch.from_numpy(Y)), policy)
+    ours = sf.attribute(Ours(model), loss, (X, Y), policy)
+    assert theirs.total == ours.total
+    assert set(theirs.costs) == set(ours.costs)
+
+
+def test_composites_dropout_and_tied_weights_are_measured_and_the_model_stays_as_it_is():
+    class Generator(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.norm, self.drop = nn.Embedding(9, 8), nn.LayerNorm(8), nn.Dropout(0.3)
+            self.attention, self.head = nn.MultiheadAttention(8, 2, batch_first=True), nn.Linear(8, 9, bias=False)
+            self.head.weight = self.table.weight
+
+        def forward(self, tokens):
+            x = self.norm(self.drop(self.table(tokens)))
+            return self.head(nn.functional.hardswish(self.attention(x, x, x)[0])).flatten(0, 1)
+
+    torch.manual_seed(0)
+    model, tokens = Generator(), torch.arange(8).reshape(2, 4)
+    before = {key: value.clone() for key, value in model.state_dict().items()}
+    table = sf.attribute(model, nn.functional.cross_entropy, (tokens, tokens.flatten()), "bf16-standard")
+    found = {(cost.operation, cost.layer) for cost in table.costs}
+    assert {("linear", "head"), ("hardswish", "(model)"), ("exp", "attention"), ("layer_norm", "norm")} <= found
+    assert all(0 <= cost.error < 1 for cost in table.costs)
+    assert all(torch.equal(value, model.state_dict()[key]) for key, value in before.items())
+    assert all(p.grad is None for p in model.parameters())
+    by_layer = sf.attribute(
+        model, nn.functional.cross_entropy, (tokens, tokens.flatten()), "bf16-standard", by=["layer"]
+    )
+    assert by_layer.total == table.total
+
+
+def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
+    batch = torch.from_numpy(X), torch.from_numpy(Y)
+    with pytest.raises(ValueError, match="one number with a gradient"):
+        sf.attribute(Theirs(), lambda z, y: z, batch, "fp32")
+    with pytest.raises(ValueError, match=r"simfloat\.nn\.Module, got a int; .* torch\.nn\.Module"):
+        sf.attribute(3, loss, batch, "fp32")
+    with pytest.raises(ValueError, match="Unknown policy"):
+        sf.attribute(Theirs(), loss, batch, "fp23")
