@@ -6,6 +6,7 @@ from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
 from experiments.fp8_hybrid import FP8_HYBRID
+from experiments.fp32_accumulation import FP32_ACCUMULATION
 from experiments.lognormal_scaling import LOGNORMAL_SCALING
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.master_weights import MASTER_WEIGHTS
@@ -21,6 +22,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         BLOCK_SCALING,
         FEW_BIT_STOCHASTIC,
+        FP32_ACCUMULATION,
         FP8_HYBRID,
         LOGNORMAL_SCALING,
         LOSS_SCALING,

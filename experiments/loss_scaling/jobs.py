@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,9 +41,9 @@ def jobs(options: Options) -> list[Job]:
 def run(job: Job) -> Result:
     """Carry out a job; runs in FP32 tell of their gradients."""
     if job["kind"] == "overflow":
-        problem = PROBLEMS["regression"](job["seed"], True)
+        problem = replace(PROBLEMS["regression"](job["seed"], True), steps=2 * STEPS)
         return {**job, "damaged": damaged(problem, job["seed"]), "moved": moved(problem, job["seed"])}
-    if job["variant"] != "fp32":
+    if job.get("variant") != "fp32":
         return run_training(PROBLEMS, job)
     recorder = sf.Recorder()
     result = run_training(PROBLEMS, job, recorder)

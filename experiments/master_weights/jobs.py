@@ -34,11 +34,11 @@ def run(job: Job) -> Result:
     """Carry out a job; runs in FP32 tell of their gradients, and those with FP16 weights what vanished in updates."""
     if job["kind"] == "ratios":
         return {**job, **ratios(job["seed"])}
-    if job["variant"] == "fp32":
+    if job.get("variant") == "fp32":
         recorder = sf.Recorder()
         result = run_training(PROBLEMS, job, recorder)
         return {**result, "gradients": gradient_histograms(recorder, WEIGHTS)["parameters"]}
-    if job["variant"] == "fp16-weights":
+    if job.get("variant") == "fp16-weights":
         recorder = sf.Recorder(phase="update")
         result = run_training(PROBLEMS, job, recorder)
         vanished = recorder.counts("*weight.update", "update")["underflow"]

@@ -1,14 +1,18 @@
 """Loss scaling: histograms, steps that overflow, and what follows from made-up results."""
 
+from dataclasses import replace
+
+import simfloat as sf
 from experiments.experiment import Options
+from experiments.loss_scaling import LOSS_SCALING
 from experiments.loss_scaling.findings import findings, lost_share
-from experiments.loss_scaling.jobs import damaged, jobs, moved
+from experiments.loss_scaling.jobs import STEPS, damaged, jobs, moved, run
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
 
 
 def test_steps_that_overflow_damage_all_weights_unless_they_are_skipped():
-    problem = PROBLEMS["regression"](0, True)
+    problem = replace(PROBLEMS["regression"](0, True), steps=2 * STEPS)
     assert damaged(problem, 0) == 1.0 and moved(problem, 0) == 0
 
 
@@ -44,3 +48,9 @@ def test_an_unscaled_run_that_falls_behind_and_scales_that_do_not_are_what_is_cl
     assert verdicts == [REPRODUCED, NOT_REPRODUCED, *[REPRODUCED] * 6]
     verdicts = [finding.verdict for finding in findings(made_up(lambda variant: 1.0))]
     assert verdicts[3] == NOT_REPRODUCED
+
+
+def test_a_point_of_a_sweep_is_trained_with_its_scale_and_tells_nothing_of_gradients():
+    point = {"problem": "classification", "policy": sf.policies["fp16-master"], "loss_scale": 8.0, "seed": 0}
+    result = run({**LOSS_SCALING.grid.job(point, True), "steps": 1})
+    assert result["trace"]["scale"] == [8.0] and "gradients" not in result

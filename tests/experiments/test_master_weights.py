@@ -2,9 +2,11 @@
 
 import pytest
 
+import simfloat as sf
 from experiments.experiment import Options
+from experiments.master_weights import MASTER_WEIGHTS
 from experiments.master_weights.findings import findings, share_below
-from experiments.master_weights.jobs import WEIGHTS, jobs
+from experiments.master_weights.jobs import WEIGHTS, jobs, run
 from experiments.master_weights.problems import PROBLEMS
 from experiments.master_weights.ratios import ratios
 from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
@@ -41,3 +43,9 @@ def test_narrow_weights_that_lag_are_told_from_those_that_do_not(narrow, verdict
         results.append({**job, "loss": [loss], "accuracy": [0.5], "gradients": gradients, **shares})
     verdicts = [finding.verdict for finding in findings(results)]
     assert verdicts == [verdict, *[REPRODUCED] * 6]
+
+
+def test_a_point_of_a_sweep_is_trained_and_tells_nothing_more():
+    point = {"problem": "digits", "policy": sf.policies["fp16-master"], "seed": 0}
+    result = run({**MASTER_WEIGHTS.grid.job(point, True), "steps": 1})
+    assert len(result["loss"]) == 1 and "gradients" not in result and "vanished" not in result

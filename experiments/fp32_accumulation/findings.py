@@ -1,0 +1,151 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.experiment import Result
+from experiments.fp32_accumulation.problems import PROBLEMS
+from experiments.given_policy import against_fp32
+from experiments.measurement import measured_rows, over_seeds
+from experiments.operands import DATA
+from experiments.statistics import final, select, spread
+from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+
+#: As good as FP32: the loss within a twentieth.
+AS_GOOD = 1.05
+
+#: Far worse: by an order of magnitude. About as good: within a factor of two.
+FAR, ABOUT = 10, 2
+
+#: A large part of a sum or a gradient is lost, and hardly any.
+MUCH, LITTLE = 0.1, 0.01
+
+NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim that the results speak to."""
+    training, lengths = select(results, kind="training"), select(results, kind="sums")
+    if given := against_fp32(training, PROBLEMS):
+        return given
+    return [
+        _wide_sums_stay(lengths),
+        _narrow_sums_grow(lengths),
+        _one_sign_stagnates(lengths),
+        _tensor_core(lengths),
+        _first_gradient(select(results, kind="gradients")),
+        _wide_training_matches(training),
+        _narrow_training_does_not(training),
+    ]
+
+
+def ends(results: list[Result]) -> tuple[int, int]:
+    """The least and the greatest length that were measured."""
+    lengths = [row["length"] for result in results for row in measured_rows(result)]
+    return min(lengths), max(lengths)
+
+
+def _error(results: list[Result], data: str, accumulator: str, length: int) -> NDArray[np.float64]:
+    return over_seeds(results, "error", data=data, accumulator=accumulator, length=length)
+
+
+def _wide_sums_stay(results: list[Result]) -> Finding:
+    short, long = ends(results)
+    pairs = {data: [_error(results, data, "fp32", length) for length in (long, short)] for data in DATA}
+    test = all_of([ratio_test(*pair, below=ABOUT) for pair in pairs.values()])
+    return Finding(
+        "sums that are accumulated in FP32 and rounded to FP16 do not lose accuracy with their length",
+        f"error of {long} products / error of {short} < {ABOUT}, on both kinds of data",
+        ", ".join(f"{data} {spread(a / b)}" for data, (a, b) in pairs.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _narrow_sums_grow(results: list[Result]) -> Finding:
+    _, long = ends(results)
+    pairs = {data: [_error(results, data, name, long) for name in ("fp16", "fp32")] for data in DATA}
+    test = all_of([ratio_test(*pair, above=FAR) for pair in pairs.values()])
+    return Finding(
+        f"sums of {long} products are far less accurate if they are accumulated in FP16",
+        f"error / error of FP32 accumulation > {FAR}, on both kinds of data",
+        ", ".join(f"{data} {spread(a / b, 0)}" for data, (a, b) in pairs.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _one_sign_stagnates(results: list[Result]) -> Finding:
+    _, long = ends(results)
+    names = ("fp16", "volta-fp16", "volta-fp32")
+    missing = {name: over_seeds(results, "short", data="uniform", accumulator=name, length=long) for name in names}
+    test = difference_test(missing["fp16"], MUCH, above=0)
+    return Finding(
+        f"sums of {long} products of one sign stop growing in FP16",
+        f"more than {MUCH:.0%} of the sum is missing",
+        ", ".join(f"{name} {spread(100 * share, 1)} %" for name, share in missing.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _tensor_core(results: list[Result]) -> Finding:
+    _, long = ends(results)
+    tests, texts = [], []
+    for data in DATA:
+        fp32 = _error(results, data, "fp32", long)
+        wide, narrow = (_error(results, data, f"volta-{name}", long) for name in ("fp32", "fp16"))
+        tests += [ratio_test(wide, fp32, below=ABOUT), ratio_test(narrow, fp32, above=FAR)]
+        texts.append(f"{data} {spread(wide / fp32)} and {spread(narrow / fp32, 0)}")
+    test = all_of(tests)
+    return Finding(
+        "Volta's tensor core, which accumulates in either, is about as good as FP32 only with FP32",
+        f"{long} products: error / error of FP32 accumulation < {ABOUT} with FP32, > {FAR} with FP16",
+        ", ".join(texts),
+        test.text,
+        test.verdict,
+    )
+
+
+def _first_gradient(results: list[Result]) -> Finding:
+    errors = {name: over_seeds(results, "error", variant=name) for name in (*NARROW, *WIDE)}
+    tests = [difference_test(errors[name], MUCH, above=0) for name in NARROW]
+    test = all_of([*tests, *(difference_test(errors[name], LITTLE, below=0) for name in WIDE)])
+    return Finding(
+        "segmentation: FP16 sums lose a large part of the first gradient of the weights, FP32 sums hardly any",
+        f"distance to FP64's / its norm > {MUCH} with FP16, < {LITTLE} with FP32",
+        ", ".join(f"{name} {spread(error, 4)}" for name, error in errors.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _wide_training_matches(results: list[Result]) -> Finding:
+    fp32 = final(results, "segmentation", "fp32")
+    losses = {name: final(results, "segmentation", name) for name in WIDE}
+    test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
+    return Finding(
+        "segmentation: with FP32 sums FP16 training matches FP32",
+        f"loss / FP32's loss within a factor of {AS_GOOD}",
+        ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _narrow_training_does_not(results: list[Result]) -> Finding:
+    fp32 = final(results, "segmentation", "fp32")
+    losses = {name: final(results, "segmentation", name) for name in NARROW}
+    ink = {name: final(results, "segmentation", name, "ink") for name in (*NARROW, "fp32")}
+    test = all_of([ratio_test(loss, fp32, above=AS_GOOD) for loss in losses.values()])
+    return Finding(
+        "segmentation: with FP16 sums it does not",
+        f"loss / FP32's loss > {AS_GOOD}",
+        ", ".join(f"{name} {spread(loss / fp32, 3)}" for name, loss in losses.items())
+        + "; expected ink / true ink: "
+        + ", ".join(f"{name} {spread(share)}" for name, share in ink.items()),
+        test.text,
+        test.verdict,
+    )

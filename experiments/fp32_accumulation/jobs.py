@@ -1,0 +1,81 @@
+"""What is run: sums over their length, the first gradient of the model, and its training."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.fp32_accumulation.problems import PROBLEMS
+from experiments.fp32_accumulation.sums import sums
+from experiments.measurement import measured_rows
+from experiments.mixed_precision import FP32, MIXED
+from experiments.operands import DATA
+from experiments.scalers import make_scaler, static
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import Variant, given
+
+#: The mean over 16 384 pixels makes gradients too small for FP16.
+SCALE = static(2.0**12)
+
+VARIANTS = (
+    FP32,
+    Variant("mixed", MIXED, "FP32 sums", SCALE),
+    Variant("tensor-core", replace(MIXED, accumulate=sf.tensor_core("volta", sf.FP16)), "tensor core", SCALE),
+    Variant("products", replace(MIXED, accumulate=sf.FP16, reduce=sf.FP32), "FP16 dot products", SCALE),
+    Variant("all", replace(MIXED, accumulate=sf.FP16, reduce=sf.FP16), "all sums in FP16", SCALE),
+)
+
+
+def jobs(options: Options) -> list[Job]:
+    """Training, first gradients and sums from every seed; or a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    gradients = [{"kind": "gradients", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers]
+    lengths = [
+        {"kind": "sums", "data": data, "seed": seed, "tiny": options.tiny}
+        for data in DATA
+        for seed in options.seed_numbers
+    ]
+    return [*training_jobs(PROBLEMS, VARIANTS, options), *gradients, *lengths]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "sums":
+        return {**job, **sums(job["data"], job["seed"], job["tiny"])}
+    if job["kind"] == "gradients":
+        return {**job, "rows": first_gradients(job["seed"])}
+    return run_training(PROBLEMS, job)
+
+
+def first_gradients(seed: int) -> list[dict[str, Any]]:
+    """How far the first gradient of the weights is from that in FP64, relative to its norm, under every policy."""
+    exact = gradient(seed, Variant("fp64", sf.policies["fp64"], "FP64"))
+    return [
+        {
+            "variant": variant.key,
+            "error": float(np.linalg.norm(gradient(seed, variant) - exact) / np.linalg.norm(exact)),
+        }
+        for variant in VARIANTS
+    ]
+
+
+def gradient(seed: int, variant: Variant) -> NDArray[np.float64]:
+    """The gradient of all weights for the first batch, without the scale."""
+    problem = PROBLEMS["segmentation"](seed, True)
+    model, (x, y) = problem.model(), next(iter(problem.batches(seed)))
+    scaler = make_scaler(variant.scaler or static(1.0))
+    with sf.simulate(variant.policy, seed=seed):
+        scaler.scale(problem.loss(model(x), y)).backward()
+    found = [p.grad for name, p in model.named_parameters() if name.endswith("weight") and p.grad is not None]
+    return np.concatenate([np.asarray(g, np.float64).ravel() for g in found]) / scaler.get_scale()
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each record of a training, one for each other measurement."""
+    return training_rows(result) if result["kind"] == "training" else measured_rows(result)

@@ -1,0 +1,80 @@
+"""FP16 products accumulated in FP16 and in FP32: scenes, sums, gradients, and what follows from made-up results."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from experiments.experiment import Options
+from experiments.fp32_accumulation.findings import findings
+from experiments.fp32_accumulation.jobs import VARIANTS, first_gradients, jobs
+from experiments.fp32_accumulation.problems import INK, NOISE, PROBLEMS, predicted, scenes
+from experiments.fp32_accumulation.sums import ACCUMULATORS, LENGTHS, sums
+from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+
+
+def test_ink_is_what_is_darker_than_any_noise_in_one_digit_a_scene():
+    x, y = scenes(3, 20)
+    assert x.shape == y.shape == (20, 1, 32, 32) and (x <= 1).all()
+    assert ((x > NOISE) == (y == 1)).all() and INK == NOISE
+    assert (y.sum(axis=(1, 2, 3)) <= 64).all() and 0.005 < y.mean() < 0.05
+
+
+def test_expected_ink_is_that_of_the_probabilities():
+    y = np.array([1.0, 1.0, 0.0, 0.0])
+    assert predicted(None, np.array([0.0, 0.0, 0.0, 0.0]), y) == {"ink": 1.0}
+    assert predicted(None, np.array([0.0, 0.0, -99.0, -99.0]), y)["ink"] == pytest.approx(0.5)
+
+
+def test_held_out_scenes_are_others():
+    problem = PROBLEMS["segmentation"](0, True)
+    assert problem.x.shape[0] == 256 and problem.test[0].shape[0] == 64
+    assert not (problem.x[:64] == problem.test[0]).all(axis=(1, 2, 3)).any()
+
+
+def test_fp16_sums_lose_much_of_the_first_gradient_and_fp32_sums_do_not():
+    errors = {row["variant"]: row["error"] for row in first_gradients(0)}
+    assert list(errors) == [variant.key for variant in VARIANTS]
+    assert errors["fp32"] < 1e-5 < errors["mixed"] < 1e-3 < 0.1 < errors["products"]
+
+
+def test_the_policies_differ_in_their_sums_alone():
+    policies = {variant.key: variant.policy for variant in VARIANTS}
+    recipe = {key: policy.recipe("first", "conv2d") for key, policy in policies.items()}
+    assert recipe["products"].accumulate == recipe["all"].accumulate == sf.sequential(sf.FP16)
+    assert recipe["products"].reduce == recipe["mixed"].reduce == sf.sequential(sf.FP32)
+    assert recipe["all"].reduce == sf.sequential(sf.FP16)
+    assert {each.compute for key, each in recipe.items() if key != "fp32"} == {sf.FP16}
+
+
+def made_up(narrow):
+    """Measurements as they are claimed, and this loss where sums are narrow."""
+    errors = {"fp32": 1e-4, "volta-fp32": 1.5e-4, "volta-fp16": 1e-2, "fp16": 0.5}
+    results = []
+    for job in jobs(Options(tiny=True, seeds=3)):
+        scatter = 1 + 1e-3 * (job["seed"] % 7)
+        if job["kind"] == "training":
+            loss = narrow if job["variant"] in ("products", "all") else 1.0
+            results.append({**job, "loss": [loss * scatter], "ink": [1.0]})
+        elif job["kind"] == "gradients":
+            rows = [{"variant": v.key, "error": (0.5 if v.key in ("products", "all") else 1e-3)} for v in VARIANTS]
+            results.append({**job, "rows": rows})
+        else:
+            rows = [
+                {"accumulator": name, "length": length, "error": errors[name] * scatter, "short": 0.5 * scatter}
+                for name in ACCUMULATORS
+                for length in LENGTHS
+            ]
+            results.append({**job, "rows": rows})
+    return results
+
+
+@pytest.mark.parametrize("narrow, verdict", [(1.2, REPRODUCED), (1.0, NOT_REPRODUCED)])
+def test_narrow_sums_that_cost_accuracy_are_told_from_those_that_do_not(narrow, verdict):
+    assert [finding.verdict for finding in findings(made_up(narrow))] == [*[REPRODUCED] * 6, verdict]
+
+
+def test_errors_are_relative_to_the_sum_of_magnitudes():
+    rows = sums("uniform", 0, tiny=True)["rows"]
+    wide = [row for row in rows if row["accumulator"] == "fp32"]
+    assert [row["length"] for row in wide] == [16, 64]
+    assert all(0 < row["error"] <= sf.FP16.unit_roundoff for row in wide), "one rounding of a sum of positive products"
