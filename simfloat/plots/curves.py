@@ -36,7 +36,7 @@ STYLES = (
 
 
 class Curve(NamedTuple):
-    """A line: its label, x (points), values (seeds, points), and its style's number.
+    """A line: its label, x (points), values (seeds, points) or (points), and its style's number.
 
     `smooth` is how many points its moving mean takes; on a logarithmic axis the mean is a geometric one.
     """
@@ -64,14 +64,20 @@ def draw_curves(
 
 
 def draw_band(
-    axes: Axes, curve: Curve, middle: NDArray, low: NDArray, high: NDArray, place: tuple[int, int] = (0, 1)
+    axes: Axes,
+    curve: Curve,
+    middle: NDArray,
+    low: NDArray,
+    high: NDArray,
+    place: tuple[int, int] = (0, 1),
+    width: float = 1.2,
 ) -> None:
     """Draw a curve's line along `middle` in its style, and a band from `low` to `high`; `place`: which of how many."""
     style, (number, curves) = STYLES[curve.style % len(STYLES)], place
     # Lines on one another still show each its markers.
     every = max(1, len(curve.x) // 8)
     axes.plot(
-        curve.x, middle, label=plain(curve.label), color=style.color, linestyle=style.dashes, linewidth=1.2,
+        curve.x, middle, label=plain(curve.label), color=style.color, linestyle=style.dashes, linewidth=width,
         marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
         markevery=(number * every // curves, every),
     )  # fmt: skip
@@ -81,7 +87,7 @@ def draw_band(
 def smoothed(curve: Curve, log: bool) -> NDArray:
     """The moving mean of every seed's values, of their logarithms if `log`."""
     forth, back = (np.log, np.exp) if log else (np.asarray, np.asarray)
-    values = np.asarray(curve.values, np.float64)
+    values = np.atleast_2d(np.asarray(curve.values, np.float64))
     usable = np.isfinite(values) & (values > 0) if log else np.isfinite(values)
     rows = forth(np.where(usable, values, np.nan))
     return np.array([back(moving_mean(row, curve.smooth)) for row in rows])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.plots.curves import STYLES, Curve, plain, smoothed
+from simfloat.plots.curves import Curve, draw_band, plain, smoothed
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 from simfloat.telemetry import Recorder
 
@@ -18,9 +18,6 @@ if TYPE_CHECKING:
 
 #: Of a figure, in inches.
 HEIGHT = 2.4
-
-#: Lines of lost updates stand over a shade, those of deferred ones do not.
-SHADE = 0.15
 
 
 def lost_updates(
@@ -40,8 +37,9 @@ def lost_updates(
 
     Raises ValueError for what is no recorder, one that counted no step or no update, and a label that is none of them.
     """
-    if not recorders:
-        raise ValueError("lost_updates takes recorders by their labels, got none.")
+    if not isinstance(recorders, Mapping) or not recorders:
+        got = "none" if isinstance(recorders, Mapping) else f"a {type(recorders).__name__}"
+        raise ValueError(f"lost_updates takes recorders by their labels, got {got}.")
     unknown = [label for label in deferred if label not in recorders]
     if unknown:
         raise ValueError(f"deferred names {unknown[0]!r}, which is none of {', '.join(recorders)}.")
@@ -71,26 +69,24 @@ def draw_lost_updates(
     """Draw shares of updates that left their weight as it was, in percent: what is lost apart from what is deferred.
 
     Under nearest rounding such an update is gone: thick lines above a shade. Kahan summation adds it later, and
-    stochastic rounding makes up for it by larger steps of others: thin lines. Values of a curve are shares (seeds,
-    steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
+    stochastic rounding makes up for it by larger steps of others: thin lines, with their spread. Values of a curve are
+    shares (seeds, steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
 
     Raises ValueError without curves, and for values that are no shares.
     """
     if not lost and not deferred:
         raise ValueError("draw_lost_updates takes lists of curves, got none.")
-    for curves, word, width in ((lost, "lost", 1.8), (deferred, "deferred", 1.0)):
-        for curve in curves:
-            values = smoothed(curve, log=False)
-            if ((values < 0) | (values > 1)).any():
-                raise ValueError(f"Shares lie from 0 to 1; those of {curve.label!r} do not.")
-            percent, style = 100 * values.mean(axis=0), STYLES[curve.style % len(STYLES)]
-            axes.plot(
-                curve.x, percent, label=f"{plain(curve.label)}: {word}", color=style.color, linestyle=style.dashes,
-                linewidth=width, marker=style.marker, markersize=3.2, markerfacecolor="none", markeredgewidth=0.8,
-                markevery=max(1, len(percent) // 8),
-            )  # fmt: skip
-            if word == "lost":
-                axes.fill_between(curve.x, percent, color=style.color, alpha=SHADE, linewidth=0)
+    for number, curve in enumerate((*lost, *deferred)):
+        is_lost, percent = number < len(lost), 100 * smoothed(curve, log=False)
+        if ((percent < 0) | (percent > 100)).any():
+            raise ValueError(f"Shares lie from 0 to 1; those of {curve.label!r} do not.")
+        mean, low, high = percent.mean(axis=0), percent.min(axis=0), percent.max(axis=0)
+        named = curve._replace(label=f"{curve.label}: {'lost' if is_lost else 'deferred'}")
+        place = (number, len(lost) + len(deferred))
+        if is_lost:
+            draw_band(axes, named, mean, np.zeros_like(mean), mean, place, width=1.8)
+        else:
+            draw_band(axes, named, mean, low, high, place, width=1.0)
     axes.set_ylim(-2, 102)
     label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain(title))
 

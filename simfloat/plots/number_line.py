@@ -45,8 +45,7 @@ def draw_number_line(
         sf.plots.draw_number_line(axes, [sf.E2M1, sf.E4M3, sf.FP16], log=True)
 
     Subnormal numbers have short ticks. Numbers too dense to be told apart are a grey band, with ticks at the powers of
-    two. A logarithmic line shows the positive numbers by their exponents to base 2, as spacings grow
-    with them; it has no zero.
+    two. A logarithmic line shows the positive numbers by their exponents to base 2, so it has no zero.
 
     limits are the ends of the line, in exponents to base 2 if `log`; by default those of all formats.
 

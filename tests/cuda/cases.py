@@ -112,6 +112,7 @@ def shapes(move):
 
 def events(move):
     watching = Events()
+    watching.more = True
     for format in (sf.FP16, sf.E4M3, sf.p3109(8, 3)):
         x = numbers(format)
         for mode in (sf.nearest_even, sf.toward_zero, sf.nearest_even.saturating(), sf.stochastic()):

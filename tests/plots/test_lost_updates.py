@@ -28,7 +28,9 @@ def test_lost_updates_stand_over_a_shade_and_deferred_ones_do_not():
     lost, deferred = axes.lines
     assert lost.get_ydata().tolist() == [25, 75] and deferred.get_ydata().tolist()[0] == 25
     assert [line.get_label() for line in axes.lines] == ["nearest: lost", " _kahan\\$: deferred"]
-    assert len(axes.collections) == 1 and lost.get_linewidth() > deferred.get_linewidth()
+    assert lost.get_linewidth() > deferred.get_linewidth()
+    lowest = [shade.get_paths()[0].vertices[:, 1].min() for shade in axes.collections]
+    assert lowest == [0, 25], "the other band is the spread over seeds"
     assert axes.get_title() == "t\\$"
 
 
@@ -64,6 +66,7 @@ def test_what_recorders_counted_is_drawn_step_by_step(recorders):
         (lambda r: drawn([]), "draw_lost_updates takes lists of curves, got none"),
         (lambda r: drawn([curve("a", [0.5, 1.5])]), "Shares lie from 0 to 1; those of 'a' do not"),
         (lambda r: lost_updates({}), "lost_updates takes recorders by their labels, got none"),
+        (lambda r: lost_updates(r["Kahan"]), "lost_updates takes recorders by their labels, got a Recorder"),
         (lambda r: lost_updates({"a": {}}), "a must be a simfloat.Recorder, got a dict"),
         (lambda r: lost_updates(r, deferred=["Kahn"]), "deferred names 'Kahn', which is none of nearest, Kahan"),
         (lambda r: lost_updates({"a": sf.Recorder()}), "a counted no update in any step: call Recorder.step"),
