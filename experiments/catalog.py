@@ -7,6 +7,7 @@ from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
 from experiments.fp8_hybrid import FP8_HYBRID
 from experiments.fp32_accumulation import FP32_ACCUMULATION
+from experiments.layer_switching import LAYER_SWITCHING
 from experiments.lognormal_scaling import LOGNORMAL_SCALING
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.master_weights import MASTER_WEIGHTS
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FEW_BIT_STOCHASTIC,
         FP32_ACCUMULATION,
         FP8_HYBRID,
+        LAYER_SWITCHING,
         LOGNORMAL_SCALING,
         LOSS_SCALING,
         MASTER_WEIGHTS,

@@ -1,0 +1,76 @@
+"""The figures: loss, loss scale and format over the steps, and cost against benefit of each rule."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from experiments.curves import curves, draw_losses
+from experiments.experiment import Drawing, Options, Result
+from experiments.layer_switching.findings import share
+from experiments.layer_switching.policies import VARIANTS
+from experiments.points import draw_points
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, SMALL, add_legend, draw_curves, draw_loss_scale, new_figure, save_figure
+
+SWITCHING, COSTS = "layer-switching.png", "costs.png"
+
+TITLES = {
+    "digits": ("Digits", "held-out cross-entropy"),
+    "camera": ("Digits, pixels up to 1023", "held-out cross-entropy"),
+}
+
+#: Whose scale and format are drawn, for the first seed.
+TRACED = ("fp16", "variance", "variance-late", "once-e4m3")
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (SWITCHING,) if options.policy is not None else (SWITCHING, COSTS)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    if select(results, kind="training"):
+        return {SWITCHING: partial(draw_losses, results, TITLES)}
+    digits, camera = select(results, problem="digits"), select(results, problem="camera")
+    return {SWITCHING: partial(draw_traces, digits), COSTS: partial(draw_costs, digits, camera)}
+
+
+def draw_traces(results: list[Result], path: Path) -> None:
+    """The loss scale of one run under each of four policies; grey where the layer was in FP8."""
+    figure, axes = new_figure(2, 2, FULL_WIDTH, 3.9)
+    figure.subplots_adjust(hspace=0.5, wspace=0.25)
+    for place, variant in zip(axes.flat, TRACED, strict=True):
+        run = select(results, variant=variant)[0]
+        draw_loss_scale(place, run["trace"]["scale"], run["trace"]["skipped"], title=run["label"])
+        low, high = place.get_ylim()
+        place.set_ylim(low / (high / low) ** 0.25, high)  # room for the legend
+        place.legend(loc="lower right", frameon=False, fontsize=SMALL, ncols=2)
+        if variant != "fp16":
+            steps = np.arange(len(run["trace"]["narrow"]) + 1)
+            place.fill_between(
+                steps, 0, 1, where=[*run["trace"]["narrow"], False], step="post", color="#cccccc",
+                transform=place.get_xaxis_transform(), zorder=0, linewidth=0,
+            )  # fmt: skip
+    save_figure(figure, path)
+
+
+def draw_costs(digits: list[Result], camera: list[Result], path: Path) -> None:
+    """The share of steps in FP8 and of skipped steps under every rule; the loss of digits with large pixels."""
+    figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.0, legend=0.3)
+    figure.subplots_adjust(left=0.26, wspace=0.3)
+    variants = VARIANTS["digits"][1:]
+    keys = {"narrow": "steps in FP8", "skipped": "steps skipped"}
+    groups = {label: [100 * share(digits, each.key, key) for each in variants] for key, label in keys.items()}
+    labels = [each.label for each in variants]
+    draw_points(left, labels, groups, xlabel="share of steps (%)", title="Digits", log=False)
+    left.legend(loc="center right", frameon=False, fontsize=SMALL)
+    styles = {each.key: style for style, each in enumerate(VARIANTS["camera"])}
+    lines = curves(camera, "loss", styles)
+    title, loss = TITLES["camera"]
+    draw_curves(right, lines, xlabel="iteration", ylabel=loss, title=title, log=True)
+    add_legend(figure, right, columns=3)
+    save_figure(figure, path)

@@ -1,0 +1,80 @@
+"""What is run: every problem under every fixed policy and every rule, with a dynamic loss scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import simfloat as sf
+from experiments.experiment import Job, Options, Result
+from experiments.layer_switching.policies import GROWTH_INTERVAL, VARIANTS, Switched
+from experiments.layer_switching.problems import PROBLEMS
+from experiments.training import TINY_RECORDS, run_training, training_jobs, training_rows
+from experiments.variants import Variant, given
+from simfloat.simulation import Switch
+
+FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
+
+
+def jobs(options: Options) -> list[Job]:
+    """A run for each problem, rule and seed; or a given policy beside fp32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    return [
+        {
+            "kind": "switching",
+            "problem": problem,
+            "variant": variant.key,
+            "label": variant.label,
+            "seed": seed,
+            "tiny": options.tiny,
+        }
+        for problem, variants in VARIANTS.items()
+        for variant in variants
+        for seed in options.seed_numbers
+    ]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "training":
+        return run_training(PROBLEMS, job)
+    variant = next(each for each in VARIANTS[job["problem"]] if each.key == job["variant"])
+    return {**job, **train_switched(variant, job)}
+
+
+def train_switched(variant: Switched, job: Job) -> Result:
+    """The curves of a run; "trace" has the loss scale, whether a step was skipped, and whether it was made in FP8."""
+    problem, seed = PROBLEMS[job["problem"]](job["seed"], job["tiny"]), job["seed"]
+    model = problem.model()
+    start = problem.evaluate(model)
+    with sf.simulate(variant.first, seed=seed, observer=sf.Recorder()) as simulation:
+        history = sf.train.fit(
+            model,
+            problem.loss,
+            problem.batches(seed),
+            problem.optimizer(model.parameters()),
+            scaler=sf.optim.DynamicLossScale(growth_interval=GROWTH_INTERVAL),
+            switching=variant.switching(model, problem.steps),
+            evaluate=problem.evaluate,
+            evaluate_every=max(1, problem.steps // (TINY_RECORDS if job["tiny"] else problem.records)),
+            progress=False,
+        )
+    curves = dict(history.evaluations)
+    trace = {"scale": history["scale"], "skipped": history["skipped"]}
+    trace["narrow"] = in_narrow(variant, simulation.switches, history.steps)
+    return {"start": start, "iteration": curves.pop("step"), **curves, "trace": trace}
+
+
+def in_narrow(variant: Switched, switches: Sequence[Switch], steps: int) -> list[bool]:
+    """Whether each step was made under the variant's narrow policy; switches tell after which step they came."""
+    found = [variant.first == variant.narrow] * steps
+    for switch in switches:
+        after = steps if switch.step is None else switch.step
+        found[after:] = [switch.policy == variant.narrow] * (steps - after)
+    return found
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each record."""
+    return training_rows(result)

@@ -1,0 +1,39 @@
+"""Digits, and digits whose pixels nobody has normalised."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import simfloat as sf
+from experiments.digits import digits_problem
+from experiments.problem import Problem
+from experiments.training import Problems
+
+#: The layer that is switched: the second of three, so that gradients come into it and go out of it.
+LAYER = "hidden.1"
+
+
+def digits(seed: int, tiny: bool) -> Problem:
+    """Digits by an MLP 64-32-32-10."""
+    return digits_problem(
+        lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
+        partial(sf.optim.SGD, lr=0.1),
+        batch=8 if tiny else 32,
+        steps=10 if tiny else 400,
+    )
+
+
+def camera(seed: int, tiny: bool) -> Problem:
+    """The same images with pixels from 0 to 1023, as of a camera: the layer's input is often larger than E4M3's 448."""
+    problem = digits_problem(
+        lambda: sf.nn.MLP([64, 32, 32, 10], rng=seed),
+        partial(sf.optim.Adam, lr=1e-3),
+        batch=8 if tiny else 32,
+        steps=10 if tiny else 400,
+    )
+    x, y = problem.test or (problem.x, problem.y)
+    return replace(problem, x=1023 * problem.x, test=(1023 * x, y))
+
+
+PROBLEMS: Problems = {"digits": digits, "camera": camera}
