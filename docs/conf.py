@@ -1,8 +1,13 @@
 """The site of documentation: `make docs` builds it below build/docs, from pages that stay where they are."""
 
 import re
+import sys
+from pathlib import Path
 
 import simfloat
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT))
 
 project = "simfloat"
 author = "the simfloat authors"
@@ -50,6 +55,19 @@ def plain_sentences(app, what, name, obj, options, lines):
             lines[number] = "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
 
 
+def figures_of_experiments(app, page, source):
+    """Put every figure of every experiment on the page of the gallery, under its experiment's question."""
+    from experiments.catalog import EXPERIMENTS
+
+    if page == "docs/gallery":
+        for name, experiment in EXPERIMENTS.items():
+            folder = f"experiments/{name.replace('-', '_')}"
+            source[0] += f"\n## {name}\n\n{experiment.question} [Claims and verdicts](../{folder}/README.md)\n"
+            for figure in sorted((ROOT / folder).glob("*.png")):
+                source[0] += f"\n![{name}: {figure.stem}](../{folder}/{figure.name})\n"
+
+
 def setup(app):
-    """Before napoleon, which takes examples out of their indentation."""
+    """Docstrings are read before napoleon takes examples out of their indentation."""
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
+    app.connect("source-read", figures_of_experiments)
