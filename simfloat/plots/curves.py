@@ -53,14 +53,28 @@ def draw_curves(
 ) -> None:
     """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
 
-    Values that are not finite leave a gap.
+    Values that are not finite leave a gap. Raises ValueError for what is no list of curves, and for a curve whose
+    values do not fit its x.
     """
+    check_curves(curves)
     for number, curve in enumerate(curves):
         values = smoothed(curve, log)
         draw_band(axes, curve, values.mean(axis=0), values.min(axis=0), values.max(axis=0), (number, len(curves)))
     if log:
         logarithmic(axes)
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title)
+
+
+def check_curves(curves: Any) -> None:
+    """Raise ValueError for what is no list of curves, and for a curve whose values do not fit its x."""
+    if isinstance(curves, Curve) or not isinstance(curves, list | tuple):
+        raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
+    for curve in curves:
+        if not isinstance(curve, Curve):
+            raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got one of {type(curve).__name__}.")
+        x, values = np.shape(curve.x), np.shape(curve.values)
+        if len(x) != 1 or len(values) not in (1, 2) or values[-1:] != x:
+            raise ValueError(f"{curve.label!r} has x of shape {x} and values of shape {values}: a value for each x.")
 
 
 def draw_band(

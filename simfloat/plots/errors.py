@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.plots.bounds import deterministic_bound, probabilistic_bound
-from simfloat.plots.curves import Curve, draw_band, logarithmic, plain
+from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain
 from simfloat.plots.figure import label_axes
 
 if TYPE_CHECKING:
@@ -38,16 +38,16 @@ def draw_errors(
     the axis. Given a unit roundoff, `deterministic_bound` and `probabilistic_bound` are drawn as far as they are below
     1; they bound the error relative to the sum of the absolute values of the terms.
 
-    Raises ValueError without curves, for a length or an error that is negative, and where the bounds do.
+    Raises ValueError without curves, for a length or an error that is negative, and where `draw_curves` and the bounds
+    do.
     """
     from matplotlib.ticker import NullLocator
 
+    check_curves(curves)
     if not curves:
         raise ValueError("draw_errors takes a list of curves, got none.")
     for number, curve in enumerate(curves):
         x, values = np.asarray(curve.x, np.float64), np.atleast_2d(np.asarray(curve.values, np.float64))
-        if x.shape != values.shape[1:]:
-            raise ValueError(f"{curve.label!r} has {x.size} lengths and errors of shape {values.shape}.")
         if (x <= 0).any() or (values < 0).any():
             raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
         mean, low, high = values.mean(axis=0), values.min(axis=0), values.max(axis=0)

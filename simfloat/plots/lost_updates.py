@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.plots.curves import Curve, draw_band, plain, smoothed
+from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 from simfloat.telemetry import Recorder
 
@@ -72,8 +72,10 @@ def draw_lost_updates(
     stochastic rounding makes up for it by larger steps of others: thin lines, with their spread. Values of a curve are
     shares (seeds, steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
 
-    Raises ValueError without curves, and for values that are no shares.
+    Raises ValueError without curves, for values that are no shares, and where `draw_curves` does.
     """
+    for curves in (lost, deferred):
+        check_curves(curves)
     if not lost and not deferred:
         raise ValueError("draw_lost_updates takes lists of curves, got none.")
     for number, curve in enumerate((*lost, *deferred)):

@@ -125,12 +125,13 @@ def _ends(formats: Sequence[Format], log: bool) -> tuple[float, float]:
 
 
 def _checked(limits: tuple[float, float]) -> tuple[float, float]:
-    first, last = limits
-    if not first < last or not np.isfinite([first, last]).all():
+    ends = np.asarray(limits)
+    if ends.shape != (2,) or ends.dtype.kind not in "iuf" or not np.isfinite(ends).all() or not ends[0] < ends[1]:
         raise ValueError(f"limits must be two numbers in ascending order, got {limits!r}.")
-    if not math.isfinite(float(last) - float(first)):
+    first, last = map(float, ends)
+    if not math.isfinite(last - first):
         raise ValueError(f"A line from {first:g} to {last:g} is too long: give limits, or log=True.")
-    return float(first), float(last)
+    return first, last
 
 
 def _name(format: Format) -> str:

@@ -41,8 +41,10 @@ def draw_trade_off(
     A point stands at the mean of its values, with a line from the least to the greatest. Points that no other one beats
     in both are filled and joined by a line of steps; the rest are hollow. With `log` the costs have a logarithmic axis.
 
-    Raises ValueError without points, and for numbers that are not finite.
+    Raises ValueError for what is no list of points, without any, and for numbers that are not finite.
     """
+    if isinstance(points, Point) or not all(isinstance(point, Point) for point in points):
+        raise ValueError(f"Points come as a list of simfloat.plots.Point, got {points!r}.")
     if not points:
         raise ValueError("draw_trade_off takes a list of points, got none.")
     costs = np.array([point.cost for point in points], np.float64)

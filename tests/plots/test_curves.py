@@ -113,3 +113,25 @@ def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
     figure, _ = new_figure(rows=1, columns=1, width=4, height=3)
     with pytest.raises(ValueError, match=r"Figures are written as \.png, \.pdf, \.svg; got 'figure\.jpg'"):
         save_figure(figure, tmp_path / "figure.jpg")
+
+
+@pytest.mark.parametrize(
+    "curves, message",
+    [
+        (Curve("a", [1], [1]), r"Curves come as a list of simfloat\.plots\.Curve, got a Curve"),
+        (None, r"Curves come as a list of simfloat\.plots\.Curve, got a NoneType"),
+        ([([1], [1])], r"Curves come as a list of simfloat\.plots\.Curve, got one of tuple"),
+        ([Curve("a", [1, 2], [[1, 2, 3]])], r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
+        ([Curve("a", 1, 2)], r"'a' has x of shape \(\) and values of shape \(\)"),
+    ],
+)
+def test_what_is_no_list_of_curves_is_refused(curves, message):
+    _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    with pytest.raises(ValueError, match=message):
+        draw_curves(axes, curves)
+
+
+def test_a_curve_of_one_seed_may_have_its_values_in_one_row():
+    _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    draw_curves(axes, [Curve("a", [1, 2], [3, 4])])
+    assert axes.lines[0].get_ydata().tolist() == [3, 4]

@@ -65,7 +65,7 @@ def test_errors_of_every_kind_are_drawn(errors):
         (lambda: drawn(), "draw_errors takes a list of curves, got none"),
         (lambda: drawn(Curve("a", [0, 1], np.ones((1, 2)))), "Lengths are positive and errors not negative; those"),
         (lambda: drawn(Curve("a", [1, 2], -np.ones((1, 2)))), "errors not negative"),
-        (lambda: drawn(Curve("a", [1, 2], np.ones((1, 3)))), r"'a' has 2 lengths and errors of shape \(1, 3\)"),
+        (lambda: drawn(Curve("a", [1, 2], np.ones((1, 3)))), r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
         (lambda: deterministic_bound([1], "fp16"), "unit_roundoff must be a number between 0 and 1"),
         (lambda: probabilistic_bound([1], 2.0), "unit_roundoff must be a number between 0 and 1"),
         (lambda: deterministic_bound([-1], 0.5), "Lengths must be zero or more"),

@@ -89,6 +89,8 @@ def test_a_line_on_which_a_format_has_few_numbers_or_none_is_drawn(limits, log):
         ("fp16", {}, "draw_number_line takes a list of formats, got 'fp16'"),
         (["fp61"], {}, "Unknown format 'fp61'"),
         ([sf.FP16], {"limits": (1, 1)}, "limits must be two numbers in ascending order"),
+        ([sf.FP16], {"limits": 5}, "limits must be two numbers in ascending order, got 5"),
+        ([sf.FP16], {"limits": ("a", "b")}, "limits must be two numbers in ascending order"),
         ([sf.FP64], {}, r"A line from -1.79769e\+308 to 1.79769e\+308 is too long: give limits, or log=True"),
         ([sf.FP16], {"limits": (0, np.inf)}, "limits must be two numbers in ascending order"),
     ],
