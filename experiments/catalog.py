@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from experiments.accumulator_width import ACCUMULATOR_WIDTH
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
@@ -21,6 +22,7 @@ from experiments.update_cancellation import UPDATE_CANCELLATION
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
+        ACCUMULATOR_WIDTH,
         BLOCK_SCALING,
         FEW_BIT_STOCHASTIC,
         FP32_ACCUMULATION,

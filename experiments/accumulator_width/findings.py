@@ -1,0 +1,127 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS, CHUNKED_LENGTH, needed_bits
+from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
+from experiments.experiment import Result
+from experiments.measurement import measured_rows, table_over_seeds
+from experiments.operands import DATA, TITLES
+from experiments.statistics import final, select, spread
+from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+
+#: The error of a sum that is allowed.
+ALLOWED = 0.05
+
+#: How far a slope may be from theory's, and a loss above that with FP32 sums.
+NEAR, CLOSE = 0.15, 1.05
+
+#: Bits that each doubling of the length costs: half a bit where errors are random, one where they add up.
+THEORY = {"normal": 0.5, "uniform": 1.0}
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim that the results speak to."""
+    dots, training = select(results, kind="dots"), select(results, kind="training")
+    if given := select(training, variant="given"):
+        return [_trains(training, "given", f"{given[0]['label']} trains as with FP32 sums")]
+    return [
+        *(_growth(dots, data) for data in DATA),
+        _chunks_save(dots),
+        _best_chunk(dots),
+        _too_narrow(training),
+        _trains(training, "5", "sums of 5 mantissa bits train as FP32 sums do"),
+        _trains(training, "3 chunked", f"in chunks of {TRAINED_CHUNK}, sums of 3 bits train as FP32 sums do"),
+    ]
+
+
+def needed(results: list[Result], data: str, chunk: int) -> tuple[NDArray, NDArray[np.float64]]:
+    """Lengths, and the bits that each needs (seeds, lengths)."""
+    rows = [row for result in results for row in measured_rows(result) if "length" in row]
+    lengths = sorted({row["length"] for row in rows})
+    columns = []
+    for length in lengths:
+        bits, errors = table_over_seeds(of_lengths(results), "error", "bits", data=data, chunk=chunk, length=length)
+        columns.append([needed_bits(bits, row, ALLOWED) for row in errors])
+    return np.array(lengths), np.array(columns).T
+
+
+def of_lengths(results: list[Result]) -> list[Result]:
+    """The results without what was measured of chunks alone."""
+    return [{**result, "rows": [row for row in result["rows"] if "length" in row]} for result in results]
+
+
+def of_chunks(results: list[Result]) -> list[Result]:
+    """The results with what was measured of chunks alone."""
+    return [{**result, "rows": [row for row in result["rows"] if "only_chunk" in row]} for result in results]
+
+
+def _growth(results: list[Result], data: str) -> Finding:
+    lengths, bits = needed(results, data, chunk=0)
+    slopes = np.array([np.polyfit(np.log2(lengths), row, 1)[0] for row in bits])
+    test = difference_test(slopes, THEORY[data], above=-NEAR, below=NEAR)
+    return Finding(
+        f"{TITLES[data]}: every doubling of the length costs {THEORY[data]:g} mantissa bits",
+        f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {NEAR} of that",
+        f"{spread(slopes)} bits a doubling; K = {lengths[0]} needs {spread(bits[:, 0], 1)}, "
+        f"K = {lengths[-1]} {spread(bits[:, -1], 1)}",
+        test.text,
+        test.verdict,
+    )
+
+
+def _chunks_save(results: list[Result]) -> Finding:
+    saved = {}
+    for data in DATA:
+        (lengths, plain), (_, chunked) = (needed(results, data, chunk) for chunk in (0, CHUNK))
+        saved[data] = plain[:, -1] - chunked[:, -1]
+    test = all_of([difference_test(values, 0, above=2) for values in saved.values()])
+    return Finding(
+        f"summing in chunks of {CHUNK} saves several mantissa bits (K = {lengths[-1]})",
+        f"bits needed for an error of {100 * ALLOWED:.0f} % - those with chunks > 2, on both kinds of data",
+        ", ".join(f"{data} {spread(values, 1)}" for data, values in saved.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _best_chunk(results: list[Result]) -> Finding:
+    root = round(CHUNKED_LENGTH**0.5)
+    parts, text = [], []
+    for data in DATA:
+        chunks, errors = table_over_seeds(of_chunks(results), "error", "only_chunk", data=data)
+        best = int(np.argmin(errors.mean(axis=0)))
+        at_root = errors[:, list(chunks).index(root)]
+        parts.append(ratio_test(at_root, errors[:, best], below=1.5))
+        text.append(f"{data}: {spread(at_root / errors[:, best])} times that of the best, {chunks[best]}")
+    test = all_of(parts)
+    return Finding(
+        f"chunks of the root of the length are near the best (K = {CHUNKED_LENGTH}, {CHUNKED_BITS} bits)",
+        f"error with chunks of {root} / error with the best < 1.5",
+        "; ".join(text),
+        test.text,
+        test.verdict,
+    )
+
+
+def _too_narrow(results: list[Result]) -> Finding:
+    fp32, narrow = final(results, "digits", "fp32"), final(results, "digits", "3")
+    test = ratio_test(narrow, fp32, above=CLOSE)
+    return Finding(
+        "digits: sums of 3 mantissa bits, below what 256 products need, degrade training",
+        f"loss / loss with FP32 sums > {CLOSE}",
+        spread(narrow / fp32),
+        test.text,
+        test.verdict,
+    )
+
+
+def _trains(results: list[Result], variant: str, claim: str) -> Finding:
+    fp32, found = final(results, "digits", "fp32"), final(results, "digits", variant)
+    test = ratio_test(found, fp32, below=CLOSE)
+    return Finding(
+        f"digits: {claim}", f"loss / loss with FP32 sums < {CLOSE}", spread(found / fp32, 3), *reversed(test)
+    )

@@ -1,0 +1,35 @@
+"""What is run: dot products of random numbers, and trainings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.accumulator_width.dots import measure_dots
+from experiments.accumulator_width.training import FP32, PROBLEMS, VARIANTS
+from experiments.experiment import Job, Options, Result
+from experiments.measurement import measured_rows
+from experiments.operands import DATA
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import given
+
+
+def jobs(options: Options) -> list[Job]:
+    """Dots of both kinds of data and all trainings from every seed; or trainings under a given policy beside FP32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    dots: list[Job] = [
+        {"kind": "dots", "data": data, "seed": seed, "tiny": options.tiny}
+        for data in DATA
+        for seed in options.seed_numbers
+    ]
+    return [*dots, *training_jobs(PROBLEMS, VARIANTS, options)]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return {**job, "rows": measure_dots(job)} if job["kind"] == "dots" else run_training(PROBLEMS, job)
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl."""
+    return measured_rows(result) if result["kind"] == "dots" else training_rows(result)
