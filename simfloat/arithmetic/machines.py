@@ -14,12 +14,15 @@ Scalar arithmetic is written once, in `kernels`; only loops differ.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from importlib.util import find_spec
 from types import ModuleType
 from typing import Any, Protocol, cast
 
+import numpy as np
 from numpy import ndarray
 
 from simfloat import cuda, kernels
@@ -165,12 +168,41 @@ class Machine:
         """The module of its arrays."""
         return import_module(self.module)
 
+    def take(self, array: Any) -> Any:
+        """The array on this machine: itself, if it is there."""
+        return self.arrays.asarray(array) if self is GPU else on_cpu(array)
+
 
 #: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.
 CPU = Machine("numpy", cast(Loops, kernels), in_pieces=True)
 
 #: CuPy's arrays and the same loops as CUDA grids.
 GPU = Machine("cupy", cast(Loops, cuda), in_pieces=False)
+
+
+def machine_named(device: Any) -> Machine:
+    """The machine that users call "cpu" or "cuda". Raises ValueError for other names, and where there is no GPU."""
+    if device == "cpu":
+        return CPU
+    if device != "cuda":
+        raise ValueError(f"device is 'cpu' or 'cuda', got {device!r}.")
+    if (missing := what_cuda_lacks()) is not None:
+        raise ValueError(
+            f"device='cuda' needs an NVIDIA GPU, CuPy and numba-cuda, pip install simfloat[cuda]; {missing}."
+        )
+    return GPU
+
+
+def what_cuda_lacks() -> str | None:
+    """What keeps this process from computing on a GPU, None if nothing does."""
+    for module, name in (("cupy", "CuPy"), ("numba_cuda", "numba-cuda")):
+        if module not in sys.modules and find_spec(module) is None:
+            return f"{name} is not installed"
+    try:
+        count = GPU.arrays.cuda.runtime.getDeviceCount()
+    except Exception as error:  # of CuPy's own, or of the loader's where a library is missing
+        return f"CuPy finds no GPU: {error}"
+    return None if count else "CuPy finds no GPU"
 
 
 def machine_of(array: Any, *others: Any) -> Machine:
@@ -202,15 +234,36 @@ def is_on_gpu(array: Any) -> bool:
     return type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "__cuda_array_interface__")
 
 
+def as_array(x: Any) -> Any:
+    """`x` as one of CuPy's arrays if it is one, else of NumPy's."""
+    return x if is_on_gpu(x) else np.asarray(x)
+
+
 def on_cpu(array: Any) -> ndarray:
     """The array's numbers in an array of NumPy's: itself, if it is one."""
     return array.get() if is_on_gpu(array) else array
+
+
+def beside(array: Any, other: Any) -> Any:
+    """The array where another one is: itself, if it is there."""
+    return machine_of(other).take(array)
 
 
 def put_back(numbers: ndarray, array: Any) -> None:
     """Write the numbers, which :func:`on_cpu` gave and which were changed there, to where they came from."""
     if numbers is not array:
         array[...] = GPU.arrays.asarray(numbers)
+
+
+def seal(array: Any) -> None:
+    """Make an array read-only, where arrays can be: CuPy's cannot."""
+    if not is_on_gpu(array):
+        array.flags.writeable = False
+
+
+def is_sealed(array: Any) -> bool:
+    """Whether it is read-only."""
+    return not is_on_gpu(array) and not array.flags.writeable
 
 
 def check_reachable(array: Any, name: str = "an operand") -> None:

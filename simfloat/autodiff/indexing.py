@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array, is_on_gpu
 from simfloat.autodiff.movement import seen
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
@@ -27,12 +28,12 @@ def index(a: Variable, key: Any) -> Made:
     parts = tuple(_part(part, key) for part in (key if isinstance(key, tuple) else (key,)))
     started, before = begin("index", a), a.shape
     try:
-        numbers = np.asarray(seen(a)[parts])
+        numbers = as_array(seen(a)[parts])
     except IndexError as error:
         raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype)
+        full = np.zeros(before, g.dtype, like=g)
         full[parts] = g
         return u.round(full)
 
@@ -43,10 +44,10 @@ def index(a: Variable, key: Any) -> Made:
 
     def derivative_of_elements(u: Arithmetic, g: NDArray) -> NDArray:
         count = math.prod(before)
-        places = np.arange(count).reshape(before)[parts]
+        places = np.arange(count, like=a.numbers).reshape(before)[parts]
         return added_rows(u, g, places.reshape(-1), (count, 1)).reshape(before)
 
-    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
     if len(parts) == 1 and arrays and arrays[0].dtype != bool:
         return finish(started, numbers, a.format, derivative_of_rows)
     return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative)
@@ -56,8 +57,8 @@ def _part(part: Any, key: Any) -> Any:
     """A part of a key: as it is, or as an array of integers or truth values."""
     if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
         return part
-    if isinstance(part, list | np.ndarray):
-        array = np.asarray(part)
+    if isinstance(part, list | np.ndarray) or is_on_gpu(part):
+        array = as_array(part)
         if array.dtype.kind in "iub":
             return array
         if not array.size:
@@ -72,7 +73,7 @@ def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
     started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype)
+        full = np.zeros(before, g.dtype, like=g)
         np.put_along_axis(full, places, g[..., np.newaxis], -1)
         return u.round(full)
 

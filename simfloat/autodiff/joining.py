@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
 from simfloat.autodiff.record import Made, Operand, Started, begin, finish, passed_to
@@ -51,7 +52,7 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
 
 def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
     """The elements of `a` where the condition holds, else those of `b`; all three broadcast."""
-    chosen = np.asarray(condition)
+    chosen = as_array(condition)
     if chosen.dtype != bool:
         raise ValueError(f"The condition of where holds truth values, as comparisons do; got dtype {chosen.dtype}.")
     a, b = as_variable(a), as_variable(b)
@@ -96,7 +97,7 @@ def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
     """The parts of a tensor at keys that share no element."""
     started, numbers = begin("split", a), seen(a)
     placed = _whole if a.is_weight else _part  # an observer hears of each element of a parameter's gradient
-    return [finish(started, np.asarray(numbers[key]), a.format, placed(started, key)) for key in keys]
+    return [finish(started, as_array(numbers[key]), a.format, placed(started, key)) for key in keys]
 
 
 def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
@@ -107,7 +108,7 @@ def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:
     shape = by.operands[0].shape
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(shape, g.dtype)
+        full = np.zeros(shape, g.dtype, like=g)
         full[key] = g
         return u.round(full)
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.known import first_stranger
+from simfloat.arithmetic.machines import seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.record import Made, begin, finish, passed_to
 from simfloat.autodiff.variable import Variable
@@ -25,7 +26,7 @@ def seen(a: Variable) -> NDArray:
     if not a.is_weight:
         return a.numbers
     view = a.numbers.view()
-    view.flags.writeable = False
+    seal(view)
     return view
 
 
@@ -82,7 +83,9 @@ def pad(a: Variable, pad: Sequence[int], value: float = 0.0) -> Made:
     around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
     inside = tuple(slice(first, first + size) for (first, _), size in zip(around, a.shape, strict=True))
     dtype = a.numbers.dtype if is_number_of(FP32, constant) else np.float64
-    numbers = np.full([first + size + last for (first, last), size in zip(around, a.shape, strict=True)], value, dtype)
+    numbers = np.full(
+        [first + size + last for (first, last), size in zip(around, a.shape, strict=True)], value, dtype, like=a.numbers
+    )
     numbers[inside] = a.numbers
     return finish(started, numbers, a.format, lambda u, g: u.round(g[inside]))
 

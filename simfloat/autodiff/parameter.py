@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.machines import Machine, is_sealed, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.owned import Owned
@@ -40,7 +41,7 @@ class Parameter(Owned, Tensor):
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = True) -> None:
         super().__init__(data, requires_grad)
         self.format = None
-        self.numbers = np.array(self.numbers)
+        self.numbers = np.array(self.numbers, like=self.numbers)
         self._is_lent = False  # whether others may write to the array
         self._drawn: tuple[int, int] | None = None  # seed and number of the simulation that updated it at random
 
@@ -58,13 +59,21 @@ class Parameter(Owned, Tensor):
     @data.setter
     def data(self, value: ArrayLike) -> None:
         if value is not self.numbers:  # as after ``p.data -= x``, which has written to it already
-            self._replace(np.array(as_operand(value, "data")))
+            numbers = as_operand(value, "data")
+            self._replace(np.array(numbers, like=numbers))
         self.format = self._drawn = None
 
     @property
     def held_format(self) -> Format | None:
         """What its numbers were rounded to, unless others may have written to them since."""
         return None if self._is_lent else self.format
+
+    def move(self, machine: Machine) -> None:
+        """Take the numbers, and the gradient, to a machine."""
+        if machine is not machine_of(self.numbers):
+            self._replace(machine.take(self.numbers))
+        if self.grad is not None:
+            self.grad = machine.take(self.grad)
 
     def store(self, value: NDArray, format: Format) -> None:
         """Take numbers of `format` as the new value."""
@@ -76,7 +85,7 @@ class Parameter(Owned, Tensor):
         if self.format == format and not self._is_lent:
             return
         rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
-        if self._is_lent and self.numbers.dtype == rounded.dtype and self.numbers.flags.writeable:
+        if self._is_lent and self.numbers.dtype == rounded.dtype and not is_sealed(self.numbers):
             self.numbers[...] = rounded
             self.format = format
         else:
@@ -100,7 +109,7 @@ class Parameter(Owned, Tensor):
 
     def _replace(self, numbers: NDArray) -> None:
         if self._is_lent:
-            self.numbers.flags.writeable = False
+            seal(self.numbers)
         self.numbers, self._is_lent = numbers, False
 
 

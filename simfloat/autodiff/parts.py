@@ -25,7 +25,7 @@ class Gathered:
         """The gradient of `parent`, `before` if there is one so far, with that of a part."""
         array, by = self._held.get(id(parent), (None, None))
         if before is None:
-            array, by = np.zeros(parent.shape, part.numbers.dtype), part.by
+            array, by = np.zeros(parent.shape, part.numbers.dtype, like=part.numbers), part.by
         elif array is not before:
             array, by = before.copy(), None
         elif by is not part.by:

@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.rule import Binary, Bounded, Operations, Rule, Ternary, Unary
 from simfloat.simulation import Arithmetic
 
@@ -70,7 +71,7 @@ def normal_slope(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 def power_to_base(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
     """g * (b * a^(b - 1)), and 0 where b is 0."""
     slope = u.apply("power", a, u.subtract(b, ONE))
-    return u.multiply(g, u.multiply(b, np.where(b == 0, ONE, slope)))
+    return u.multiply(g, u.multiply(b, np.where(b == 0, ONE[()], slope)))
 
 
 def power_to_exponent(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
@@ -83,7 +84,7 @@ def where_above(a: NDArray, x: NDArray) -> NDArray:
     """x where a is positive or NaN, else 0."""
     # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
     image = x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
-    return np.asarray(image * ~(a <= 0)).view(x.dtype)
+    return as_array(image * ~(a <= 0)).view(x.dtype)
 
 
 def larger(a: NDArray, b: NDArray) -> NDArray:

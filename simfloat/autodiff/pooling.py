@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, pair_of
-from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formats.integers import is_integer
@@ -41,9 +41,9 @@ def max_pool2d(
     arithmetic = started.forward
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        image = _image(np.ascontiguousarray(g))
+        image = _image(np.ascontiguousarray(g, like=g))
         shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
-        return _spread(u, shares, g.dtype, geometry, shape)
+        return _spread(u, shares, g, geometry, shape)
 
     return finish(started, arithmetic.round(largest), arithmetic.format, derivative)
 
@@ -76,7 +76,7 @@ def avg_pool2d(
         share = u.divide(g, divisor)
         if geometry.tiles((shape[2], shape[3])):
             return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
-        return _spread(u, [share] * math.prod(geometry.window), share.dtype, geometry, shape)
+        return _spread(u, [share] * math.prod(geometry.window), share, geometry, shape)
 
     return finish(started, result, arithmetic.format, derivative)
 
@@ -123,7 +123,7 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
     """The largest number of every window, and the number of the first place that holds it."""
     windows = geometry.windows(geometry.padded(x, x.dtype, -math.inf))
     has_nan = bool(np.isnan(x).any())
-    largest = np.full((*x.shape[:2], *geometry.result), -np.inf, x.dtype)
+    largest = np.full((*x.shape[:2], *geometry.result), -np.inf, x.dtype, like=x)
     # Until something is larger, the first place on the image: it has the gradient where all pixels are -inf.
     down, right = (
         np.maximum(-(-(border - step * np.arange(count)) // gap), 0)
@@ -131,10 +131,10 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
             geometry.before, geometry.stride, geometry.result, geometry.dilation, strict=True
         )
     )
-    first = np.empty(largest.shape, np.int32)
-    first[...] = down[:, np.newaxis] * geometry.window[1] + right
+    first = np.empty(largest.shape, np.int32, like=x)
+    first[...] = beside(down[:, np.newaxis] * geometry.window[1] + right, x)
     for k, (row, column) in enumerate(product(*map(range, geometry.window))):
-        there = np.ascontiguousarray(windows[:, :, row, column])
+        there = np.ascontiguousarray(windows[:, :, row, column], like=x)
         larger = there > largest
         if has_nan:
             larger |= np.isnan(there) & ~np.isnan(largest)
@@ -166,9 +166,11 @@ def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.fl
 
 
 def _spread(
-    u: Arithmetic, shares: Iterable[NDArray], dtype: FloatType, geometry: Geometry, shape: tuple[int, ...]
+    u: Arithmetic, shares: Iterable[NDArray], g: NDArray, geometry: Geometry, shape: tuple[int, ...]
 ) -> NDArray:
-    """The gradient of images: for every place of the windows, by rows, what each window gives to the pixel there."""
+    """The gradient of images, in an array like `g`: for every place of the windows, by rows, what each window gives to
+    the pixel there.
+    """
     offsets = [
         [gap * n - width for n in range(count)]
         for gap, count, width in zip(geometry.dilation, geometry.window, geometry.before, strict=True)
@@ -177,7 +179,7 @@ def _spread(
     later = [
         sorted({o // step for o in along}, reverse=True) for along, step in zip(offsets, geometry.stride, strict=True)
     ]
-    terms = np.zeros((len(later[0]), len(later[1]), *shape), dtype)
+    terms = np.zeros((len(later[0]), len(later[1]), *shape), g.dtype, like=g)
     for place, share in zip(product(*offsets), shares, strict=True):
         number = tuple(along.index(o // step) for along, o, step in zip(later, place, geometry.stride, strict=True))
         windows, pixels = zip(*map(_met, place, geometry.stride, geometry.result, shape[2:]), strict=True)

@@ -101,7 +101,7 @@ def among(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDAr
     """The gradient of a part of an operand's first axis, among the zeros of the rest; that of all of it as it is."""
     if part is None:
         return gradient
-    full = np.zeros(shape, gradient.dtype)
+    full = np.zeros(shape, gradient.dtype, like=gradient)
     full[part] = gradient
     return full
 

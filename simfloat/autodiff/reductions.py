@@ -48,7 +48,7 @@ def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = Fal
     first = (rows.argmax(-1) if operation == "max" else rows.argmin(-1))[..., np.newaxis]
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(rows.shape, g.dtype)
+        full = np.zeros(rows.shape, g.dtype, like=g)
         np.put_along_axis(full, first, g.reshape(first.shape), -1)
         return u.round(np.moveaxis(full.reshape(moved.shape), last, axes))
 

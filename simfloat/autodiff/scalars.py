@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.variable import Variable
 
 
@@ -50,22 +51,22 @@ class Comparable:
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
     def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return np.asarray(self.numbers < _numbers(other))
+        return as_array(self.numbers < _numbers(other))
 
     def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return np.asarray(self.numbers <= _numbers(other))
+        return as_array(self.numbers <= _numbers(other))
 
     def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return np.asarray(self.numbers > _numbers(other))
+        return as_array(self.numbers > _numbers(other))
 
     def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return np.asarray(self.numbers >= _numbers(other))
+        return as_array(self.numbers >= _numbers(other))
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return np.asarray(self.numbers == _numbers(other))
+        return as_array(self.numbers == _numbers(other))
 
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
-        return np.asarray(self.numbers != _numbers(other))
+        return as_array(self.numbers != _numbers(other))
 
 
 def _numbers(x: Any) -> Any:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.parts import Gathered
@@ -29,7 +30,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         node, incoming = variable.node, gradients.pop(id(variable))
         if node is None:
             # A gradient that was spread is a view of few numbers, and read-only.
-            variable.receive(incoming if incoming.flags.writeable else incoming.copy())
+            variable.receive(incoming.copy() if is_sealed(incoming) or is_on_gpu(incoming) else incoming)
             continue
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:

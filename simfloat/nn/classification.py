@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, pick, where
 from simfloat.nn.arguments import as_probability
@@ -36,7 +37,7 @@ def cross_entropy(
         0.2395448386669159
     """
     check_reduction(reduction)
-    x, labels = as_tensor(input), np.asarray(target)
+    x, labels = as_tensor(input), as_array(target)
     if x.ndim == 0:
         raise ValueError("cross_entropy needs an input of shape (..., classes), got a single number.")
     if labels.dtype.kind not in "iu":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.arithmetic.machines import beside
 from simfloat.arithmetic.stream import Draw, random_words
 from simfloat.autodiff import Operand, Tensor, as_tensor, times_factors
 from simfloat.nn.arguments import as_probability, check_not_in_place
@@ -54,7 +55,7 @@ def dropout(x: Operand, p: float) -> Tensor:
         return x
     stream = current().stream("dropout")
     words = random_words(Draw(stream.take_call(), stream.seed), 0, x.size)
-    kept = (words >= p * 2.0**32).reshape(x.shape)
+    kept = beside((words >= p * 2.0**32).reshape(x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
     return times_factors(x, np.where(kept, exact(factor), exact(0)))

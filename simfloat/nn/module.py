@@ -7,6 +7,7 @@ from typing import Any, Self
 
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import machine_named
 from simfloat.autodiff import Parameter, Tensor, forget_gradients
 from simfloat.autodiff.owned import Owned
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
@@ -265,6 +266,24 @@ class Module(Owned):
     def state_dict(self) -> dict[str, NDArray]:
         """Copies of the numbers of parameters and persistent buffers by path, each once, in torch's order."""
         return {path: held.numbers.copy() for path, held in self._state().items()}
+
+    def to(self, device: str) -> Self:
+        """Move the parameters, their gradients and the buffers of floats to "cuda" or "cpu"; returns the module.
+
+        The numbers stay what they are. Optimizers that have made steps follow by their method `follow`. Raises
+        ValueError for another device, and for "cuda" where there is no GPU, CuPy or numba-cuda.
+
+        Examples:
+            >>> sf.nn.Linear(2, 1, rng=0).to("cpu").weight.shape
+            (1, 2)
+        """
+        machine = machine_named(device)
+        for parameter in self.parameters():
+            parameter.move(machine)
+        for held in self._state().values():
+            if not isinstance(held.value, Parameter) and held.numbers.dtype.kind == "f":
+                held.take(machine.take(held.numbers))
+        return self
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Take the numbers of parameters and buffers from `state`, arrays by path: all of them, or none if one does not

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import beside, is_on_gpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 
@@ -48,6 +49,8 @@ def as_buffer(value: Any, what: str) -> NDArray:
     """An array that a buffer can hold: integers and truth values as they are, other numbers as float32 or float64."""
     if isinstance(value, np.ndarray | np.generic | int) and (array := np.asarray(value)).dtype.kind in "biu":
         return array
+    if is_on_gpu(value) and value.dtype.kind in "biu":
+        return value
     return as_operand(value, what)
 
 
@@ -75,7 +78,8 @@ def fitting_arrays(
 
 def _array(path: str, before: NDArray, value: Any) -> NDArray:
     """A copy of the new numbers: of the old ones' shape, and of their type where they are no floats."""
-    array = np.array(as_operand(value, path))
+    array = beside(as_operand(value, path), before)
+    array = np.array(array, like=array)
     if array.shape != before.shape:
         raise ValueError(f"{path} has shape {before.shape}, the state {array.shape}.")
     if before.dtype.kind == "f":

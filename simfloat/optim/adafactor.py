@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.optim.optimizer import Optimizer, Params
 from simfloat.optim.options import Option, flag, number_from_one, number_from_zero, number_up_to_zero, optional, several
 from simfloat.optim.step import COMPENSATION, STEP, Step
@@ -101,4 +102,4 @@ class Adafactor(Optimizer):
 
 def _at_least(least: float, x: NDArray) -> NDArray[np.float64]:
     """The larger of a number, exactly, and the elements."""
-    return np.array(np.maximum(x.astype(np.float64), least))
+    return as_array(np.maximum(x.astype(np.float64), least))

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter, begin_update
 from simfloat.optim.groups import check_distinct, listed
 from simfloat.optim.options import flag, number_from_zero
@@ -101,12 +102,12 @@ def _power_sum(arithmetic: Arithmetic, g: NDArray, p: float) -> NDArray:
     """The sum of |g|^p, or the largest |g| where p is infinite."""
     size = np.abs(g)
     if p == inf:
-        return np.array(size.max(initial=0.0))
+        return np.array(float(size.max()) if size.size else 0.0)
     if p == 2:
         size = arithmetic.multiply(g, g)
     elif p != 1:
-        size = arithmetic.apply("power", np.array(size), np.array(p))
-    return arithmetic.sum(np.asarray(size), tuple(range(g.ndim)))
+        size = arithmetic.apply("power", as_array(size), np.array(p))
+    return arithmetic.sum(as_array(size), tuple(range(g.ndim)))
 
 
 def _norm(parts: list[NDArray], arithmetic: Arithmetic, p: float) -> NDArray:

@@ -91,7 +91,7 @@ class LossScale:
             parameter.grad = gradient
         if unscaled:
             is_finite = all(np.isfinite(g).all() for _, g in unscaled)
-            largest = max(float(np.abs(g).max(initial=0.0)) for _, g in unscaled)
+            largest = max(float(np.abs(g).max()) if g.size else 0.0 for _, g in unscaled)
             self._looked[id(optimizer)] = optimizer, Looked(Stage.UNSCALED, is_finite, largest)
 
     def step(self, optimizer: Optimizer) -> None:

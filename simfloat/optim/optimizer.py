@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff import Parameter, forget_gradients
 from simfloat.optim import state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
@@ -130,6 +131,11 @@ class Optimizer:
         """
         return state.packed(self)
 
+    def follow(self) -> None:
+        """Take what is kept of parameters to where they are, once a model was moved to another device."""
+        for parameter, kept in zip(self.params, self.state, strict=True):
+            kept.update({name: beside(array, parameter.numbers) for name, array in kept.items() if array.ndim})
+
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Go on from what `state_dict` gave, here or in PyTorch: all of it is taken, or nothing if a part does not fit.
 
@@ -140,9 +146,9 @@ class Optimizer:
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         if gradient.size:
             ascends = getattr(options, "maximize", False)
-            u = self.update(step, np.array(-gradient) if ascends else gradient, options)
-            if not isinstance(u, np.ndarray) or u.shape != gradient.shape:
-                got = f"one of shape {u.shape}" if isinstance(u, np.ndarray) else f"a {type(u).__name__}"
+            u = self.update(step, as_array(-gradient) if ascends else gradient, options)
+            if not (isinstance(u, np.ndarray) or is_on_gpu(u)) or u.shape != gradient.shape:
+                got = f"one of shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"
                 raise ValueError(f"{type(self).__name__}.update must give an array of {gradient.shape}, got {got}.")
             step.finish(u)
 

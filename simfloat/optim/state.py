@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import beside, on_cpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Parameter
 from simfloat.optim.groups import LABELS, name_of
@@ -81,12 +82,19 @@ def _fitting(optimizer: Optimizer, number: int, entry: Any) -> dict[str, NDArray
     if not isinstance(entry, Mapping) or any(key not in shapes for key in entry):
         raise ValueError(f"The state of {name} must hold arrays under {' or '.join(shapes)}, got {entry!r}.")
     given = {key: value for key, value in entry.items() if value is not None}
-    arrays = {key: np.array(as_operand(value, f"{key} of {name}")) for key, value in given.items()}
+    arrays = {key: as_operand(value, f"{key} of {name}") for key, value in given.items()}
+    arrays = {key: _copied(array, parameter) for key, array in arrays.items()}
     for key, array in arrays.items():
         check_shape(f"{key} of {name}", array, shapes[key], parameter)
     if not _is_count(arrays.get(STEP, np.zeros(()))):
         raise ValueError(f"{STEP} of {name} must be a whole number of at least 0, got {arrays[STEP]}.")
     return arrays
+
+
+def _copied(array: NDArray, parameter: Parameter) -> NDArray:
+    """A copy, where the parameter is; of a single number where it is used, on the CPU."""
+    placed = beside(array, parameter.numbers) if array.ndim else on_cpu(array)
+    return np.array(placed, like=placed)
 
 
 def _is_count(value: NDArray) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter, begin_update
 from simfloat.formats import Format
 from simfloat.optim.moment import Average, add_observed
@@ -102,7 +103,7 @@ class Step:
 
     def kept(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The moment of this name as the last step left it; zeros at first."""
-        return self.state[name] if name in self.state else np.zeros(shape, np.float32)
+        return self.state[name] if name in self.state else np.zeros(shape, np.float32, like=self.parameter.numbers)
 
     def begin(self, name: str, value: NDArray) -> NDArray:
         """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`."""
@@ -129,7 +130,7 @@ class Step:
 
     def largest(self, name: str, x: NDArray) -> NDArray:
         """The largest that x has been in any step, element by element; it is kept under `name`."""
-        self.state[name] = np.array(np.maximum(x, self.state.get(name, x)))
+        self.state[name] = as_array(np.maximum(x, self.state.get(name, x)))
         return self.state[name]
 
     def finish(self, u: NDArray) -> None:
@@ -146,5 +147,5 @@ class Step:
         self.parameter.store(s, self._place.recipe.weights)
 
     def _apply(self, operation: str, *operands: Operand) -> NDArray:
-        arrays = [x if isinstance(x, np.ndarray) else np.array(float(x)) for x in operands]
+        arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]
         return self._place.to_update.apply(operation, *arrays)

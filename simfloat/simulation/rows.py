@@ -16,9 +16,9 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
     Rows of one place are added in their order; there is nothing to add where a place is named once.
     """
     count, width = shape
-    rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype)
+    rows, full = g.reshape(len(places), width), np.zeros(shape, g.dtype, like=g)
     uses = np.bincount(places, minlength=count)
-    if uses.max(initial=0) < 2:
+    if (uses < 2).all():
         full[places] = rows
         return u.round(full)
     observer = u.target.observer
@@ -26,11 +26,11 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
     told = u.heard_by(heard) if observer is not None else u
     order, times = np.argsort(places, kind="stable"), uses[places]
     full[places[times == 1]] = rows[times == 1]
-    result = np.empty(shape, u.target.dtype)
+    result = np.empty(shape, u.target.dtype, like=g)
     result[uses < 2] = told.round(full[uses < 2])
-    for number in np.unique(times[times > 1]):
+    for number in np.unique(times[times > 1]).tolist():
         named = uses == number
-        together = rows[order[times[order] == number]].reshape(np.count_nonzero(named), number, width)
+        together = rows[order[times[order] == number]].reshape(int(np.count_nonzero(named)), number, width)
         result[named] = told.sum(together, (1,))
     if observer is not None:
         observer.observe(heard.events, u.target.operation)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.nn import Module
 from simfloat.simulation import Simulation, no_grad
 from simfloat.simulation.context import close_block, open_block
@@ -33,7 +34,7 @@ def as_number(what: str, value: Any) -> float:
     """The value as a float; ValueError, saying what it is of, for what is no number."""
     if isinstance(value, Real):
         return float(value)
-    array = np.asarray(value)
+    array = np.asarray(on_cpu(value))
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise ValueError(f"{what} must be a number, got {value!r}.")
     return float(array.item())

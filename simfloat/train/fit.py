@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sized
 from typing import Any
 
+from simfloat.arithmetic.machines import machine_named
 from simfloat.formats.integers import check_count
 from simfloat.nn import Module
 from simfloat.optim import LossScale, LRScheduler, Optimizer
@@ -41,6 +42,7 @@ def fit(
     evaluate_every: int = 100,
     stop: Callable[[History], bool] | None = None,
     progress: bool | None = None,
+    device: str | None = None,
 ) -> History:
     """Train the model, inside a `simulate` block, and give the history of all steps.
 
@@ -66,6 +68,8 @@ def fit(
     * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
       model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
     * stop: a function of the history, such as EarlyStop; training ends once it gives True.
+    * device: "cuda" or "cpu", to which model, optimizer and each batch are moved; None leaves them where they are. The
+      bits are the same on both.
     * progress: whether a bar is shown, by default on terminals; it needs rich.
 
     The observer of the simulation, such as a Recorder, hears of each step, with its row of the history, by `step`.
@@ -90,8 +94,18 @@ def fit(
         check_count(name, count)
     _check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
     step = TrainingStep(
-        model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics or {}
+        model,
+        loss_fn,
+        optimizer,
+        scaler=scaler,
+        clip=clip,
+        accumulation=accumulation,
+        metrics=metrics or {},
+        machine=None if device is None else machine_named(device),
     )
+    if device is not None:
+        model.to(device)
+        optimizer.follow()
     _check_together(optimizer, schedule, stop, evaluate, step.metrics)
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])

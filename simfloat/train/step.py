@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Tensor
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
@@ -37,6 +38,7 @@ class TrainingStep:
         clip: float | None,
         accumulation: int,
         metrics: Mapping[str, Metric],
+        machine: Machine | None = None,
     ) -> None:
         _check_kinds(model, loss_fn, optimizer, scaler)
         _check_parameters(model, optimizer)
@@ -45,13 +47,14 @@ class TrainingStep:
         if taken := [name for name in metrics if name in COLUMNS]:
             raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
-        self.clip, self.accumulation, self.metrics = clip, accumulation, metrics
+        self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
         self.model.zero_grad()
         losses, measured = [], []
-        for x, y in batches:
+        for batch in batches:
+            x, y = batch if self.machine is None else (_taken(part, self.machine) for part in batch)
             output = self.model(x)
             loss = _checked_loss(self.loss_fn(output, y))
             losses.append(loss.item())
@@ -119,6 +122,13 @@ def _numbers(output: Any) -> Any:
     return type(output)(map(_numbers, output)) if isinstance(output, list | tuple) else output
 
 
+def _taken(part: Any, machine: Machine) -> Any:
+    """What a batch holds, with its arrays on the machine."""
+    if isinstance(part, list | tuple):
+        return type(part)(_taken(one, machine) for one in part)
+    return machine.take(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
+
+
 def _norm(optimizer: Optimizer) -> float:
     """The Euclidean norm of all gradients, in float64."""
     with np.errstate(all="ignore"):
@@ -127,7 +137,7 @@ def _norm(optimizer: Optimizer) -> float:
 
 def _square(g: NDArray) -> float:
     flat = g.ravel().astype(np.float64)
-    return float(flat @ flat)
+    return float((flat * flat).sum() if is_on_gpu(flat) else flat @ flat)
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
+
 #: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
 KINDS = "biufc"
 
@@ -20,6 +22,7 @@ def encode(value: Any, arrays: list[NDArray], where: str) -> Any:
     """The tree as JSON takes it, its arrays added to `arrays`; ValueError, saying where, for what cannot be kept."""
     if value is None or type(value) in (bool, int, float, str):
         return value
+    value = on_cpu(value)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
         if isinstance(value, np.ma.MaskedArray):

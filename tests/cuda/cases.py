@@ -189,6 +189,50 @@ def convolutions(move):
             )
 
 
+def trained(move, model, loss_fn, x, y, policy, make, scaler=None):
+    """Two steps: the losses, what was counted, and all that is kept."""
+    watching = sf.Recorder()
+    if move is not given:
+        model.to("cuda")
+    with sf.simulate(policy, seed=3, observer=watching):
+        optimizer = make(model.parameters())
+        batches = [(move(x), move(y))] * 2
+        history = sf.train.fit(model, loss_fn, batches, optimizer, scaler=scaler, clip=1.0, progress=False)
+    yield np.array(history["loss"])
+    yield np.array([list(watching.counts(phase=phase).values()) for phase in ("forward", "backward", "update")])
+    yield from model.state_dict().values()
+    for kept in optimizer.state_dict()["state"].values():
+        yield from kept.values()
+
+
+def training(move):
+    rng = np.random.default_rng(11)
+    x, y = rng.standard_normal((5, 4)).astype(np.float32), np.array([0, 1, 1, 0, 1])
+    for policy in ("bf16-stochastic", "bf16-kahan", "fp8-hybrid"):
+        model = sf.nn.MLP([4, 3, 2], rng=1)
+        yield from trained(
+            move, model, sf.nn.cross_entropy, x, y, policy, lambda p: sf.optim.SGD(p, lr=0.1, momentum=0.9)
+        )
+
+
+def training_of_images(move):
+    rng = np.random.default_rng(12)
+    x, y = rng.standard_normal((2, 1, 5, 5)).astype(np.float32), rng.standard_normal((2, 2)).astype(np.float32)
+    layers = [
+        *(sf.nn.Conv2d(1, 2, 2, rng=1), sf.nn.BatchNorm2d(2), sf.nn.ReLU(), sf.nn.MaxPool2d(2), sf.nn.AvgPool2d(2, 1)),
+        *(sf.nn.Flatten(), sf.nn.Dropout(0.3), sf.nn.Linear(2, 2, rng=2), sf.nn.LayerNorm(2)),
+    ]
+    scaler = sf.optim.DynamicLossScale(2.0**4)
+    model = sf.nn.Sequential(*layers)
+    make = lambda p: sf.optim.AdamW(p, lr=0.01, amsgrad=True)  # noqa: E731
+    yield from trained(move, model, sf.nn.mse_loss, x, y, "amp-fp16", make, scaler)
+
+
+def given(x):
+    """NumPy's arrays as they are."""
+    return x
+
+
 CASES = {
     case.__name__: case
     for case in (
@@ -203,6 +247,8 @@ CASES = {
         sums,
         products,
         convolutions,
+        training,
+        training_of_images,
     )
 }
 

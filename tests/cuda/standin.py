@@ -83,11 +83,15 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         allowed = METHODS.get(method, set())
+        if {"where", "initial"} & set(options):
+            raise TypeError("CuPy has no where= or initial=")
         if allowed is not None and ufunc.__name__ not in allowed:
             raise TypeError(f"CuPy has no {ufunc.__name__}.{method}")
         return wrapped(getattr(ufunc, method)(*unwrapped(inputs), **unwrapped(options)))
 
     def __array_function__(self, function, kinds, inputs, options):
+        if {"where", "initial"} & set(options):
+            raise TypeError("CuPy has no where= or initial=")
         if function.__name__ in LACKING or not function.__module__ == "numpy":
             raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
         return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
@@ -95,6 +99,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
 def _method(name):
     def method(self, *inputs, **options):
+        if {"where", "initial"} & set(options):
+            raise TypeError("CuPy has no where= or initial=")
         return wrapped(getattr(self._host, name)(*unwrapped(inputs), **unwrapped(options)))
 
     return method
@@ -149,6 +155,7 @@ def install():
     strided = np.lib.stride_tricks.as_strided
     tricks = types.SimpleNamespace(as_strided=lambda x, *options: wrapped(strided(unwrapped(x), *options)))
     module.lib = types.SimpleNamespace(stride_tricks=tricks)
+    module.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=lambda: 1))
     module.asnumpy = lambda x: x.get() if isinstance(x, ndarray) else np.asarray(x)
     return module
 

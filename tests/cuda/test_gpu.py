@@ -1,0 +1,17 @@
+"""Every case gives the CPU's bits on a GPU, where there is one."""
+
+import pytest
+
+from simfloat.arithmetic.machines import what_cuda_lacks
+from tests.cuda.cases import CASES, given, results
+from tests.cuda.test_simulator import compare
+
+cupy = pytest.importorskip("cupy", reason="needs CuPy")
+
+if what_cuda_lacks() is not None:
+    pytest.skip("needs a GPU", allow_module_level=True)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gpu_gives_the_bits_of_the_cpu(name):
+    compare(results(name, cupy.asarray), results(name, given))
