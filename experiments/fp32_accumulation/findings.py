@@ -110,7 +110,7 @@ def _tensor_core(results: list[Result]) -> Finding:
 
 
 def _first_gradient(results: list[Result]) -> Finding:
-    errors = {name: over_seeds(results, "error", variant=name) for name in (*NARROW, *WIDE)}
+    errors = {name: over_seeds(results, "error", under=name) for name in (*NARROW, *WIDE)}
     tests = [difference_test(errors[name], MUCH, above=0) for name in NARROW]
     test = all_of([*tests, *(difference_test(errors[name], LITTLE, below=0) for name in WIDE)])
     return Finding(

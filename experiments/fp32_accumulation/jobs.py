@@ -58,7 +58,7 @@ def first_gradients(seed: int) -> list[dict[str, Any]]:
     exact = gradient(seed, Variant("fp64", sf.policies["fp64"], "FP64"))
     return [
         {
-            "variant": variant.key,
+            "under": variant.key,
             "error": float(np.linalg.norm(gradient(seed, variant) - exact) / np.linalg.norm(exact)),
         }
         for variant in VARIANTS

@@ -32,7 +32,7 @@ def test_held_out_scenes_are_others():
 
 
 def test_fp16_sums_lose_much_of_the_first_gradient_and_fp32_sums_do_not():
-    errors = {row["variant"]: row["error"] for row in first_gradients(0)}
+    errors = {row["under"]: row["error"] for row in first_gradients(0)}
     assert list(errors) == [variant.key for variant in VARIANTS]
     assert errors["fp32"] < 1e-5 < errors["mixed"] < 1e-3 < 0.1 < errors["products"]
 
@@ -56,7 +56,7 @@ def made_up(narrow):
             loss = narrow if job["variant"] in ("products", "all") else 1.0
             results.append({**job, "loss": [loss * scatter], "ink": [1.0]})
         elif job["kind"] == "gradients":
-            rows = [{"variant": v.key, "error": (0.5 if v.key in ("products", "all") else 1e-3)} for v in VARIANTS]
+            rows = [{"under": v.key, "error": (0.5 if v.key in ("products", "all") else 1e-3)} for v in VARIANTS]
             results.append({**job, "rows": rows})
         else:
             rows = [
