@@ -1,9 +1,10 @@
-"""simfloat selftest [--quick]"""
+"""simfloat selftest [--quick] [--device cuda]"""
 
 from __future__ import annotations
 
 import argparse
 import platform
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ HELP = "check that this machine computes every bit as defined"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All cases, or fewer."""
     parser.add_argument("--quick", action="store_true", help="a tenth of the cases")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: a GPU's bits beside the CPU's")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,10 +29,26 @@ def run(options: argparse.Namespace) -> int:
 
     from simfloat.selftest import CHECKS, run
 
+    if options.device == "cuda":
+        return run_on_gpu(options.quick)
+
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
     with compiled_ahead(list(reversed(CHECKS))):
         return 0 if run(CHECKS, options.quick) else 1
+
+
+def run_on_gpu(quick: bool) -> int:
+    """Compare every family of loops on the GPU with the CPU's; 1 if a bit differs, 2 where there is no GPU."""
+    from simfloat.arithmetic.machines import machine_named
+    from simfloat.selftest import device, run
+
+    try:
+        machine_named("cuda")
+    except ValueError as error:
+        print(f"simfloat selftest: {error}", file=sys.stderr)
+        return 2
+    return 0 if run(device.CHECKS, quick) else 1
 
 
 @contextmanager

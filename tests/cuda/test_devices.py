@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.__main__ import main
 from simfloat.arithmetic import arrays, machines
 from tests.cuda import standin
 
@@ -58,6 +59,12 @@ def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
     cupy.cuda.runtime.getDeviceCount = count
     with pytest.raises(ValueError, match=f"; .*{reason}"):
         CALLS["fit"]()
+
+
+def test_the_self_test_refuses_a_gpu_that_is_not_there(monkeypatch, capsys):
+    without(monkeypatch, "cupy")
+    assert main(["selftest", "--device", "cuda"]) == 2
+    assert "simfloat selftest: device='cuda' needs" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("device", ["gpu", 0, None, "cuda:0"])

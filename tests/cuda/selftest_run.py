@@ -1,0 +1,14 @@
+"""Run by test_simulator.py: the self-test of a GPU, with what stands for one."""
+
+import sys
+
+from simfloat.__main__ import main
+from simfloat.cuda import launching
+from simfloat.selftest import device
+from tests.cuda import simulated, standin
+
+if __name__ == "__main__":
+    standin.install()
+    launching.launch = simulated.in_a_row
+    device.COUNT, device.ACCUMULATORS = 6, device.ACCUMULATORS[::3]
+    sys.exit(main(["selftest", "--device", "cuda"]))
