@@ -8,6 +8,7 @@ from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
 from experiments.fp8_hybrid import FP8_HYBRID
 from experiments.fp32_accumulation import FP32_ACCUMULATION
+from experiments.harmonic_series import HARMONIC_SERIES
 from experiments.layer_switching import LAYER_SWITCHING
 from experiments.lognormal_scaling import LOGNORMAL_SCALING
 from experiments.loss_scaling import LOSS_SCALING
@@ -27,6 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         FEW_BIT_STOCHASTIC,
         FP32_ACCUMULATION,
         FP8_HYBRID,
+        HARMONIC_SERIES,
         LAYER_SWITCHING,
         LOGNORMAL_SCALING,
         LOSS_SCALING,

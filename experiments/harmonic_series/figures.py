@@ -1,0 +1,50 @@
+"""The figure: the harmonic series by every way to add."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from experiments.experiment import Drawing, Options, Result
+from experiments.harmonic_series.jobs import FOLLOWED
+from experiments.measurement import table_over_seeds
+from experiments.statistics import select
+from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+
+SERIES = "series.png"
+
+STYLES = {"recursive": 2, "Kahan": 4, "pairwise": 3}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (SERIES,)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    return {SERIES: partial(draw_series, results)}
+
+
+def draw_series(results: list[Result], path: Path) -> None:
+    """Sums over the number of terms; of stochastic ones the mean, and a band of one standard deviation."""
+    figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8, legend=0.4)
+    series, random = (select(results, kind=kind) for kind in ("series", "stochastic"))
+    for axes, name in zip(columns, FOLLOWED, strict=True):
+        curves = [
+            Curve(f"{way}, to nearest", *table_over_seeds(series, "sum", "length", format=name, way=way), style)
+            for way, style in STYLES.items()
+        ]
+        lengths, mean = table_over_seeds(random, "mean", "length", format=name)
+        _, deviation = table_over_seeds(random, "deviation", "length", format=name)
+        band = np.concatenate([mean - deviation, mean + deviation])
+        curves.append(Curve("recursive, stochastic", lengths, band, 6))
+        exact = table_over_seeds(series, "exact", "length", format=name, way="Kahan")
+        curves.append(Curve("exact", *exact, 0))
+        ylabel = "sum of 1 / k" if axes is columns[0] else ""
+        draw_curves(axes, curves, xlabel="terms", ylabel=ylabel, title=name)
+        axes.set_xscale("log", base=2)
+    add_legend(figure, columns[0], columns=3)
+    save_figure(figure, path)
