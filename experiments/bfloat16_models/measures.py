@@ -1,0 +1,61 @@
+"""How models are judged: on data that they were not trained on, and on some that they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.problem import Problem
+
+#: A measure of outputs against labels.
+Measure = Callable[[NDArray, NDArray], float]
+
+#: How many samples of each a model is judged on at most, and a tiny run.
+SAMPLE, TINY_SAMPLE = 400, 20
+
+#: How often a run is looked at: judging costs as much as many steps.
+RECORDS = 10
+
+
+def judged(problem: Problem, name: str, measure: Measure, tiny: bool, sample: int = SAMPLE) -> Problem:
+    """The problem, judged by a measure on the first of its test data, and as "train_..." on that of its training data.
+
+    Both are the first `sample` in their order.
+    """
+    sample = TINY_SAMPLE if tiny else sample
+    held_out = problem.test or (problem.x, problem.y)
+    x, y = problem.x[:sample], problem.y[:sample]
+
+    def measures(model: sf.nn.Module, output: NDArray, labels: NDArray) -> dict[str, float]:
+        return {name: measure(output, labels), f"train_{name}": measure(model(x).data, y)}
+
+    test = held_out[0][:sample], held_out[1][:sample]
+    return replace(problem, test=test, measures=measures, records=RECORDS)
+
+
+def accuracy(output: NDArray, labels: NDArray) -> float:
+    """The share of samples whose largest logit is their class's."""
+    return float(np.mean(output.argmax(axis=-1) == labels))
+
+
+def auc(output: NDArray, labels: NDArray) -> float:
+    """The area under the receiver operating characteristic.
+
+    It is how often a sample of class 1 has a larger output than one of class 0; equal ones count as half.
+    """
+    _, ranks, counts = np.unique(output, return_inverse=True, return_counts=True)
+    middle = np.cumsum(counts) - (counts - 1) / 2
+    positive = np.asarray(labels, bool)
+    ones, zeros = positive.sum(), (~positive).sum()
+    return float((middle[ranks][positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def perplexity(output: NDArray, labels: NDArray) -> float:
+    """e to the cross-entropy of the next tokens: logits (N, T, tokens), tokens (N, T)."""
+    shifted = output - output.max(axis=-1, keepdims=True)
+    log_likelihood = np.take_along_axis(shifted, labels[..., np.newaxis], -1)[..., 0] - np.log(np.exp(shifted).sum(-1))
+    return float(np.exp(-log_likelihood.mean()))

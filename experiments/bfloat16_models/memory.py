@@ -1,0 +1,31 @@
+"""How many bytes training keeps for each weight."""
+
+from __future__ import annotations
+
+import simfloat as sf
+from experiments.problem import Problem
+from experiments.training import training_step
+from simfloat.optim.step import COMPENSATION, STEP
+
+
+def memory(problem: Problem, policy: sf.Policy) -> dict[str, float]:
+    """Bytes per weight of weights, of the optimizer's moments, and of what Kahan summation keeps, after a step.
+
+    Counted in the formats that the policy gives each parameter, whatever carries their numbers here.
+    """
+    model = problem.model()
+    step = training_step(problem, model)
+    with sf.simulate(policy, seed=0):
+        step.take([next(problem.batches(0))])
+    bits = dict.fromkeys(("weight_bytes", "moment_bytes", "kahan_bytes"), 0)
+    parameters = list(model.named_parameters())
+    for (path, parameter), kept in zip(parameters, step.optimizer.state, strict=True):
+        recipe = policy.recipe(path)
+        bits["weight_bytes"] += recipe.weights.bits * parameter.data.size
+        for name, array in kept.items():
+            if name == COMPENSATION:
+                bits["kahan_bytes"] += recipe.weights.bits * array.size
+            elif name != STEP:
+                bits["moment_bytes"] += recipe.optimizer_state.bits * array.size
+    weights = sum(parameter.data.size for _, parameter in parameters)
+    return {name: count / 8 / weights for name, count in bits.items()}

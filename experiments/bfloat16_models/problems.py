@@ -1,0 +1,55 @@
+"""The problems: what stands for which model and data of the paper, and how each is judged."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.bfloat16_models.clicks import clicks
+from experiments.bfloat16_models.images import images
+from experiments.bfloat16_models.speech import speech
+from experiments.bfloat16_models.texts import language, topics
+from experiments.training import Problems
+
+
+class Task(NamedTuple):
+    """How a problem is judged: what it measures, how that is called in figures, what counts as matching fp32."""
+
+    title: str
+    measure: str
+    label: str
+    close: float  # in points of percent below, or in percent above for perplexities
+
+    @property
+    def name(self) -> str:
+        """The measure as sentences have it."""
+        return self.label.removesuffix(" (%)")
+
+    @property
+    def is_share(self) -> bool:
+        """Whether larger is better, up to 1; perplexities are better smaller."""
+        return self.measure != "perplexity"
+
+    def shown(self, values: NDArray) -> NDArray:
+        """The measure as tables have it: shares in percent."""
+        return 100 * values if self.is_share else values
+
+    def shortfall(self, values: NDArray, reference: NDArray) -> NDArray:
+        """How much worse the values are, in percent: a difference of shares, or how far perplexities are above."""
+        return 100 * (reference - values if self.is_share else np.log(values) - np.log(reference))
+
+
+PROBLEMS: Problems = {"images": images, "clicks": clicks, "topics": topics, "language": language, "speech": speech}
+
+TASKS = {
+    "images": Task("CNN, digits", "accuracy", "accuracy (%)", 0.5),
+    "clicks": Task("DLRM, flights", "auc", "AUC (%)", 0.1),
+    "topics": Task("BERT, topics", "accuracy", "accuracy (%)", 1.0),
+    "language": Task("GPT, characters", "perplexity", "perplexity", 0.5),
+    "speech": Task("RNN, speakers", "accuracy", "accuracy (%)", 1.0),
+}
+
+#: The problems that stand for the three models of the paper's Table 1 and Figure 3.
+BOTTLENECK = ("images", "clicks", "topics")
