@@ -7,7 +7,7 @@ from experiments.variants import Variant
 
 FP32 = Variant("fp32", sf.policies["fp32"], "32-bit")
 STANDARD = Variant("bf16-standard", sf.policies["bf16-standard"], "standard 16-bit")
-FP32_WEIGHTS = Variant("bf16-fp32-weights", sf.policies["bf16-fp32-weights"], "16-bit, 32-bit weights")
+FP32_WEIGHTS = Variant("bf16-fp32-weights", sf.policies["bf16-fp32-weights"], "16-bit with 32-bit weights")
 STOCHASTIC = Variant("bf16-stochastic", sf.policies["bf16-stochastic"], "16-bit stochastic")
 KAHAN = Variant("bf16-kahan", sf.policies["bf16-kahan"], "16-bit Kahan")
 
