@@ -5,6 +5,8 @@ from __future__ import annotations
 from experiments.accumulator_width import ACCUMULATOR_WIDTH
 from experiments.bfloat16_models import BFLOAT16_MODELS
 from experiments.block_scaling import BLOCK_SCALING
+from experiments.detection import DETECTION
+from experiments.dynamic_scale import DYNAMIC_SCALE
 from experiments.experiment import Experiment
 from experiments.few_bit_stochastic import FEW_BIT_STOCHASTIC
 from experiments.fp8_hybrid import FP8_HYBRID
@@ -27,6 +29,8 @@ EXPERIMENTS: dict[str, Experiment] = {
         ACCUMULATOR_WIDTH,
         BFLOAT16_MODELS,
         BLOCK_SCALING,
+        DETECTION,
+        DYNAMIC_SCALE,
         FEW_BIT_STOCHASTIC,
         FP32_ACCUMULATION,
         FP8_HYBRID,

@@ -32,9 +32,10 @@ def draw_losses(results: list[Result], titles: Mapping[str, tuple[str, str]], pa
     """
     styles = {variant: style for style, variant in enumerate(dict.fromkeys(run["variant"] for run in results))}
     rows = -(-len(styles) // 3)
-    figure, axes = new_figure(1, len(titles), FULL_WIDTH, 2.6 + 0.17 * rows, legend=0.05 + 0.17 * rows)
-    for column, (problem, (title, loss)) in zip(np.atleast_1d(axes), titles.items(), strict=True):
+    figure, grid = new_figure(1, len(titles), FULL_WIDTH, 2.6 + 0.17 * rows, legend=0.05 + 0.17 * rows)
+    axes = np.atleast_1d(grid)
+    for column, (problem, (title, loss)) in zip(axes, titles.items(), strict=True):
         runs = curves(select(results, problem=problem), "loss", styles)
         draw_curves(column, runs, xlabel="iteration", ylabel=loss, title=title, log=True)
-    add_legend(figure, np.atleast_1d(axes)[0], columns=3)
+    add_legend(figure, max(axes, key=lambda column: len(column.lines)), columns=3)
     save_figure(figure, path)

@@ -1,0 +1,71 @@
+"""The figures: histograms of gradients with linear and logarithmic shares, losses, and what is trained on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from experiments.curves import draw_losses
+from experiments.detection.scenes import draw_scenes
+from experiments.experiment import FIRST_SEED, Drawing, Options, Result
+from experiments.gradients import as_histogram
+from experiments.statistics import select
+from simfloat import FP16
+from simfloat.plots import FULL_WIDTH, add_legend, draw_exponents, new_figure, save_figure
+
+TRAINING, GRADIENTS, SCENES = "detection.png", "gradients.png", "scenes.png"
+
+TITLES = {
+    "detector": ("Digits on textures", "held-out loss"),
+    "small-gradients": ("The same, the loss times 2^-18", "held-out loss"),
+}
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (TRAINING,) if options.policy is not None else (TRAINING, GRADIENTS, SCENES)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training = select(results, kind="training")
+    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
+    if not select(results, kind="printed"):
+        return drawn
+    histograms = {
+        problem: [run["gradients"]["activations"] for run in select(training, problem=problem, variant="fp32")]
+        for problem in TITLES
+    }
+    return drawn | {GRADIENTS: partial(draw_gradients, histograms), SCENES: draw_pictures}
+
+
+def draw_gradients(histograms: dict[str, list[dict[str, int]]], path: Path) -> None:
+    """The exponents of all activation gradients in FP32, as Figures 2 and 3 of the guide have them."""
+    figure, axes = new_figure(2, 2, FULL_WIDTH, 5.0, legend=0.25)
+    figure.subplots_adjust(top=0.86, hspace=0.75)
+    for row, (problem, each) in zip(axes, histograms.items(), strict=True):
+        total: Counter[str] = Counter()
+        for histogram in each:
+            total.update(histogram)
+        counts, title = as_histogram(dict(total)), TITLES[problem][0]
+        for place, log in zip(row, (False, True), strict=True):
+            draw_exponents(place, counts, format=FP16, scale=2.0**15, log=log, title=title, name="gradient")
+    add_legend(figure, axes[1, 1], columns=3)
+    save_figure(figure, path)
+
+
+def draw_pictures(path: Path) -> None:
+    """Six scenes with the boxes of their objects."""
+    from matplotlib.patches import Rectangle
+
+    figure, axes = new_figure(1, 6, FULL_WIDTH, 1.4)
+    figure.subplots_adjust(left=0.01, right=0.99, bottom=0.02, top=0.86, wspace=0.06)
+    scenes = draw_scenes(6, FIRST_SEED)
+    for place, image, (boxes, digits) in zip(axes, scenes.images[:, 0], scenes.objects, strict=True):
+        place.imshow(image, cmap="gray", vmin=0, vmax=1, extent=(0, image.shape[1], image.shape[0], 0))
+        for left, top, right, bottom in boxes:
+            place.add_patch(Rectangle((left, top), right - left, bottom - top, fill=False, edgecolor="#e69f00"))
+        place.set_title(" ".join(map(str, digits)), fontsize=7, pad=2)
+        place.set_axis_off()
+    save_figure(figure, path)

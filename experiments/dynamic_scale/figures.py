@@ -1,0 +1,79 @@
+"""The figures: the course of the scale, and where the tutorial's limits lie among the gradients."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import partial
+from pathlib import Path
+
+from experiments.curves import draw_losses
+from experiments.dynamic_scale.jobs import VARIANTS
+from experiments.experiment import Drawing, Options, Result
+from experiments.gradients import as_histogram
+from experiments.statistics import select
+from simfloat import FP16
+from simfloat.plots import (
+    COLUMN_WIDTH,
+    FULL_WIDTH,
+    SMALL,
+    add_legend,
+    draw_exponents,
+    draw_loss_scale,
+    new_figure,
+    save_figure,
+)
+
+TRACE, GRADIENTS, TRAINING = "dynamic-scale.png", "gradients.png", "training.png"
+
+TITLES = {"digits": ("Digits, MLP 64-16-10", "held-out cross-entropy")}
+
+#: Steps of the trace with the short interval that can be told apart.
+SHOWN = 300
+
+
+def figure_names(options: Options) -> tuple[str, ...]:
+    """The files that `figures` draws."""
+    return (TRAINING,) if options.policy is not None else (TRACE, GRADIENTS, TRAINING)
+
+
+def figures(results: list[Result]) -> dict[str, Drawing]:
+    """What draws each file."""
+    training, statements = select(results, kind="training"), select(results, kind="statements")
+    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
+    if statements:
+        drawn |= {TRACE: partial(draw_traces, training), GRADIENTS: partial(draw_gradients, statements)}
+    return drawn
+
+
+def draw_traces(results: list[Result], path: Path) -> None:
+    """The scale of one run under each rule."""
+    from matplotlib.ticker import MaxNLocator
+
+    figure, axes = new_figure(1, 3, FULL_WIDTH, 2.3)
+    figure.subplots_adjust(wspace=0.3)
+    for place, variant in zip(axes, VARIANTS[1:], strict=True):
+        run = select(results, variant=variant.key)[0]
+        end = SHOWN if variant.key == "interval-6" else None
+        draw_loss_scale(place, run["trace"]["scale"][:end], run["trace"]["skipped"][:end])
+        place.set_title(variant.label, fontsize=SMALL + 1, pad=4)
+        low, high = place.get_ylim()
+        place.set_ylim(low / (high / low) ** 0.4, high)  # room for the legend
+        place.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        place.legend(loc="lower right", frameon=False, fontsize=SMALL)
+    save_figure(figure, path)
+
+
+def draw_gradients(results: list[Result], path: Path) -> None:
+    """The exponents of all gradients over FP16's range, with the limits that the tutorial gives."""
+    figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.6, legend=0.2)
+    figure.subplots_adjust(top=0.84)
+    total: Counter[str] = Counter()
+    for result in results:
+        total.update(result["exponents"])
+    draw_exponents(axes, as_histogram(dict(total)), format=FP16, name="gradient")
+    for exponent, height, side in ((-11, 0.98, "left"), (-14, 0.98, "right"), (-25, 0.8, "right")):
+        axes.axvline(exponent, color="black", linestyle=":", linewidth=1)
+        place = {"transform": axes.get_xaxis_transform(), "ha": side, "va": "top"}
+        axes.text(exponent, height, f" $2^{{{exponent}}}$ ", fontsize=SMALL, **place)
+    add_legend(figure, axes, columns=3)
+    save_figure(figure, path)

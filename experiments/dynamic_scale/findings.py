@@ -1,0 +1,173 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from experiments.dynamic_scale.problems import PROBLEMS
+from experiments.experiment import Result
+from experiments.given_policy import CLOSE, against_fp32
+from experiments.statistics import final, select, spread
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, ratio_test
+
+#: The fewer steps after which a scale grows, and the standard.
+FEW, MANY = 6, 2000
+
+#: The first steps of a run, in which the scale comes down to where nothing overflows.
+FIRST_STEPS = 100
+
+#: What the tutorial would take for slower convergence: a perplexity so much higher.
+PERPLEXITY = 2.0
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim that the results speak to."""
+    training, statements = select(results, kind="training"), select(results, kind="statements")
+    if given := against_fp32(training, PROBLEMS):
+        return given
+    return [
+        _first_skips(training),
+        _interval_limits_skips(training),
+        _few_skip_more(training),
+        _as_fp32(training),
+        _convergence(training),
+        *statement_findings(statements),
+    ]
+
+
+def skipped(results: list[Result], variant: str) -> NDArray[np.bool_]:
+    """Which steps were skipped (seeds, steps)."""
+    runs = sorted(select(results, variant=variant), key=lambda run: run["seed"])
+    return np.array([run["trace"]["skipped"] for run in runs])
+
+
+def _first_skips(results: list[Result]) -> Finding:
+    numbers = np.array([sum(1 for _ in takewhile(bool, row)) for row in skipped(results, "start-24")], np.float64)
+    test = difference_test(numbers, 10.0, below=0)
+    return Finding(
+        "from 2^24 the scale comes down in fewer than ten skipped steps",
+        "steps skipped before the first that is not: fewer than 10",
+        spread(numbers, 1),
+        test.text,
+        test.verdict,
+    )
+
+
+def _interval_limits_skips(results: list[Result]) -> Finding:
+    found = {n: skipped(results, f"interval-{n}")[:, FIRST_STEPS:].mean(axis=1) for n in (MANY, FEW)}
+    test = all_of([difference_test(share, 1 / n, below=0) for n, share in found.items()])
+    return Finding(
+        "once the scale has settled no more than one step in N overflows",
+        f"share of steps skipped, after the first {FIRST_STEPS}, below 1/N for N = {MANY} and N = {FEW}",
+        ", ".join(f"N = {n}: {spread(100 * share, 2)} %" for n, share in found.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _few_skip_more(results: list[Result]) -> Finding:
+    few, many = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (FEW, MANY))
+    test = difference_test(few, many, above=0)
+    return Finding(
+        "a higher threshold for growth reduces the steps that overflow",
+        f"share of steps skipped: N = {FEW} - N = {MANY} > 0",
+        f"{spread(few)} against {spread(many)} %",
+        test.text,
+        test.verdict,
+    )
+
+
+def _as_fp32(results: list[Result]) -> Finding:
+    variants = [f"interval-{MANY}", "start-24", f"interval-{FEW}"]
+    fp32 = final(results, "digits", "fp32")
+    ratios = {each: final(results, "digits", each) / fp32 for each in variants}
+    test = all_of([ratio_test(final(results, "digits", each), fp32, below=CLOSE) for each in variants])
+    return Finding(
+        "under a dynamic scale FP16 trains as FP32, whatever the interval",
+        f"loss / FP32's < {CLOSE} for each",
+        ", ".join(f"{each} {spread(ratio, 3)}" for each, ratio in ratios.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _convergence(results: list[Result]) -> Finding:
+    few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
+    test = difference_test(many, few, above=0)
+    return Finding(
+        "a higher threshold for growth slows convergence",
+        f"exp(loss), the perplexity: N = {MANY} - N = {FEW} > 0 (the tutorial's criterion: {PERPLEXITY})",
+        f"difference {spread(many - few, 4)}",
+        test.text,
+        test.verdict,
+    )
+
+
+def statement_findings(results: list[Result]) -> list[Finding]:
+    """The statements, each beside what is true."""
+    n = {key: sum(run["counts"].get(key, 0) for run in results) for key in results[0]["counts"]}
+    steps, runs = sum(run["steps"] for run in results), len(results)
+
+    def finding(claim: str, expectation: str, measured: str, *tests: Outcome) -> Finding:
+        test = all_of(tests)
+        return Finding(claim, expectation, measured, test.text, test.verdict)
+
+    return [
+        finding(
+            "said: gradients below 2^-11 are rounded to zero",
+            "every such gradient is zero in FP16",
+            f"{share(n['below-lost'], n['below'])} of those below 2^-11 are; what is lost lies below 2^-25",
+            count_test(n["below"] - n["below-lost"], n["below"]),
+        ),
+        finding(
+            "said: FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
+            "powers of two from 2^-24 to 2^-15 become zero",
+            f"{n['powers-lost']} of {n['powers']} are not exact",
+            count_test(n["powers"] - n["powers-lost"], n["powers"]),
+        ),
+        finding(
+            "said: when the least gradient touches 2^-11 the step is about to underflow",
+            "no step with so small a gradient in which FP16 loses none",
+            f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
+            count_test(n["false-alarms"], n["alarms"]),
+        ),
+        finding(
+            "said: a larger scale captures more of FP16's mantissa",
+            "normal numbers are rounded otherwise under a scale of 2^10",
+            f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
+            f"{share(n['subnormal-better'], n['subnormal'])} come closer",
+            count_test(n["normal"] - n["normal-changed"], n["normal"]),
+        ),
+        finding(
+            "said: a loss of NaN comes from gradients that underflow",
+            "NaN in steps whose gradients all underflow, none where they overflow",
+            f"{n['nan-underflow']} steps after underflow, {n['nan-overflow']} of {10 * runs} after overflow",
+            count_test(10 * runs - n["nan-underflow"], 10 * runs),
+        ),
+        finding(
+            "said: the optimizer repeats a step that overflowed",
+            "skipped steps are made again with their batch",
+            f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
+            count_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
+        ),
+        finding(
+            "said: the loss is computed in FP16 and then scaled",
+            "losses from 1 to 3 times 2^16 are finite in FP16",
+            f"{n['losses-overflow']} of {n['losses']} overflow in FP16, {n['losses-overflow-fp32']} in FP32",
+            count_test(n["losses-overflow"], n["losses"]),
+        ),
+        finding(
+            "said: grad.min() is the least magnitude",
+            "the minimum is positive in every step",
+            f"it is negative in {n['negative-minimum']} of {steps} steps",
+            count_test(n["negative-minimum"], steps),
+        ),
+    ]
+
+
+def share(part: int, whole: int) -> str:
+    """A share in percent."""
+    return f"{100 * part / max(1, whole):.2f} %"

@@ -1,0 +1,50 @@
+"""What is run: training under loss scales that grow after 2000 steps and after 6, and the statements."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.dynamic_scale.problems import PROBLEMS
+from experiments.dynamic_scale.statements import measure_statements
+from experiments.experiment import Job, Options, Result
+from experiments.mixed_precision import FP32, with_scaler
+from experiments.scalers import Scaler
+from experiments.training import run_training, training_jobs, training_rows
+from experiments.variants import given
+
+
+def dynamic(interval: int, exponent: int = 16) -> Scaler:
+    """A scale that begins at 2^exponent and doubles after so many steps without an overflow."""
+    return {"kind": "dynamic", "init_scale": 2.0**exponent, "growth_interval": interval}
+
+
+VARIANTS = [
+    FP32,
+    with_scaler("interval-2000", dynamic(2000), "growth after 2000 steps"),
+    with_scaler("start-24", dynamic(2000, 24), "growth after 2000, from 2^24"),
+    with_scaler("interval-6", dynamic(6), "growth after 6 steps"),
+]
+
+
+def jobs(options: Options) -> list[Job]:
+    """Training under every scale from every seed, and the statements; or a given policy beside fp32."""
+    if options.policy is not None:
+        return training_jobs(PROBLEMS, given(options.policy, [FP32]), options)
+    statements: list[Job] = [
+        {"kind": "statements", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers
+    ]
+    return [*training_jobs(PROBLEMS, VARIANTS, options), *statements]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    if job["kind"] == "statements":
+        return {**job, **measure_statements(job["seed"], job["tiny"])}
+    return run_training(PROBLEMS, job)
+
+
+def metrics(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl: one for each record of a run, one with the counts of the statements."""
+    if result["kind"] == "statements":
+        return [{**{key: result[key] for key in ("kind", "seed", "tiny", "steps")}, **result["counts"]}]
+    return training_rows(result)

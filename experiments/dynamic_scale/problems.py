@@ -1,0 +1,24 @@
+"""Digits, long enough for a loss scale to grow twice after 2000 steps each."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import simfloat as sf
+from experiments.digits import digits_problem
+from experiments.problem import Problem
+from experiments.training import Problems
+
+
+def digits(seed: int, tiny: bool) -> Problem:
+    """Digits by an MLP 64-16-10."""
+    return digits_problem(
+        lambda: sf.nn.MLP([64, 16, 10], rng=seed),
+        partial(sf.optim.SGD, lr=0.05),
+        batch=16,
+        steps=40 if tiny else 4400,
+        judged=20 if tiny else None,
+    )
+
+
+PROBLEMS: Problems = {"digits": digits}

@@ -1,0 +1,141 @@
+"""Statements about FP16 and loss scaling that are put to the test on the gradients of a training.
+
+They are those of a tutorial page on mixed precision; what is counted for each is the number of cases that it foretells
+wrongly, or that contradict what is true instead.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.dynamic_scale.problems import digits
+from experiments.experiment import Result
+from experiments.problem import Problem
+
+#: Below it, the tutorial says, a gradient is rounded to zero; and the smallest number of FP16, as it says.
+SAID_TO_VANISH, SAID_TO_BE_SMALLEST = 2.0**-11, 2.0**-14
+
+#: What nearest rounding to FP16 makes zero: half the smallest subnormal number, or less.
+VANISHES = sf.FP16.smallest_subnormal / 2
+
+#: A power of two that takes no gradient of the problem beyond FP16's range.
+SCALE = 2.0**10
+
+#: A loss scale under which every gradient overflows, and one under which every gradient underflows.
+FAR_TOO_LARGE, FAR_TOO_SMALL = 2.0**40, 2.0**-40
+
+
+def measure_statements(seed: int, tiny: bool) -> Result:
+    """Counts over the gradients of a training in FP32: what became of those that the tutorial calls lost, and so on."""
+    problem, steps = digits(seed, tiny), 20 if tiny else 200
+    counts: Counter[str] = Counter()
+    exponents: Counter[str] = Counter()
+    for gradients in gradients_of(problem, seed, steps):
+        counts.update(count_step(gradients))
+        nonzero = gradients[gradients != 0]
+        found, number = np.unique(np.floor(np.log2(np.abs(nonzero))).astype(int), return_counts=True)
+        exponents.update(dict(zip(map(str, found), number.tolist(), strict=True)))
+        exponents["zero"] += len(gradients) - len(nonzero)
+    return {
+        "steps": steps,
+        "counts": {**counts, **count_numbers(), **count_losses(problem, seed), **count_skipped(problem, seed)},
+        "exponents": dict(exponents),
+    }
+
+
+def gradients_of(problem: Problem, seed: int, steps: int) -> Iterator[NDArray[np.float64]]:
+    """The gradients of all parameters in one vector, in each of the first steps in FP32."""
+    model = problem.model()
+    optimizer = problem.optimizer(model.parameters())
+    with sf.simulate("fp32", seed=seed):
+        for _, (x, y) in zip(range(steps), problem.batches(seed), strict=False):
+            model.zero_grad()
+            problem.loss(model(x), y).backward()
+            optimizer.step()
+            yield np.concatenate([np.asarray(p.grad, np.float64).ravel() for p in model.parameters()])
+
+
+def count_step(gradients: NDArray[np.float64]) -> dict[str, int]:
+    """Counts over the gradients of one step."""
+    size = np.abs(gradients[gradients != 0])
+    rounded, scaled = sf.round(size, sf.FP16), sf.round(SCALE * size, sf.FP16) / SCALE
+    below, normal = size < SAID_TO_VANISH, size >= sf.FP16.smallest_normal
+    return {
+        "gradients": len(size),
+        "below": int(below.sum()),
+        "below-lost": int((below & (rounded == 0)).sum()),
+        "lost": int((size <= VANISHES).sum()),
+        "normal": int(normal.sum()),
+        "normal-changed": int((rounded != scaled)[normal].sum()),
+        "subnormal": int((~normal).sum()),
+        "subnormal-better": int((np.abs(scaled - size) < np.abs(rounded - size))[~normal].sum()),
+        "alarms": int(size.min() < SAID_TO_VANISH),
+        "false-alarms": int(size.min() < SAID_TO_VANISH and (rounded != 0).all()),
+        "negative-minimum": int(gradients.min() < 0),
+    }
+
+
+def count_numbers() -> dict[str, int]:
+    """Powers of two below the "smallest" number that FP16 holds exactly; and losses that are scaled in FP16."""
+    powers = 2.0 ** np.arange(-24, -14)
+    losses = np.linspace(1, 3, 100)
+    return {
+        "powers": len(powers),
+        "powers-lost": int((sf.round(powers, sf.FP16) != powers).sum()),
+        "losses": len(losses),
+        "losses-overflow": int(np.isinf(sf.multiply(losses, 2.0**16, sf.FP16)).sum()),
+        "losses-overflow-fp32": int(np.isinf(sf.multiply(losses, 2.0**16, sf.FP32)).sum()),
+    }
+
+
+def count_losses(problem: Problem, seed: int) -> dict[str, int]:
+    """Steps with a loss that is NaN: if all gradients underflow, and if they overflow and nobody looks."""
+    return {
+        f"nan-{name}": sum(int(np.isnan(loss)) for loss in unguarded_losses(problem, seed, scale))
+        for name, scale in (("underflow", FAR_TOO_SMALL), ("overflow", FAR_TOO_LARGE))
+    }
+
+
+def unguarded_losses(problem: Problem, seed: int, scale: float, steps: int = 10) -> list[float]:
+    """The losses of steps in FP16 whose gradients are scaled, unscaled, and used whatever they are."""
+    model = problem.model()
+    optimizer, scaler = problem.optimizer(model.parameters()), sf.optim.StaticLossScale(scale)
+    losses = []
+    with sf.simulate("fp16-master", seed=seed):
+        for _, (x, y) in zip(range(steps), problem.batches(seed), strict=False):
+            model.zero_grad()
+            loss = problem.loss(model(x), y)
+            losses.append(loss.item())
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            scaler.update()
+            optimizer.step()
+    return losses
+
+
+def count_skipped(problem: Problem, seed: int, steps: int = 12) -> dict[str, int]:
+    """Steps that were skipped, those of them that changed a weight, and those that were repeated with their batch."""
+    model = problem.model()
+    optimizer, scaler = problem.optimizer(model.parameters()), sf.optim.DynamicLossScale(2.0**24)
+    skipped = changed = repeated = 0
+    last = None
+    with sf.simulate("fp16-master", seed=seed):
+        for _, (x, y) in zip(range(steps), problem.batches(seed), strict=False):
+            repeated += int(last is not None and np.array_equal(x, last))
+            model.zero_grad()
+            scaler.scale(problem.loss(model(x), y)).backward()
+            before = model.state_dict()  # with parameters that the first use has rounded to FP32
+            scaler.unscale_(optimizer)
+            was_skipped = scaler.is_skipping(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            after = model.state_dict()
+            skipped += int(was_skipped)
+            changed += int(was_skipped and any((before[name] != after[name]).any() for name in before))
+            last = x if was_skipped else None
+    return {"skipped": skipped, "skipped-changed": changed, "skipped-repeated": repeated}

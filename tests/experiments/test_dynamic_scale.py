@@ -1,0 +1,69 @@
+"""The experiment on the dynamic loss scale: what its counts mean."""
+
+import numpy as np
+import pytest
+
+from experiments.dynamic_scale.findings import findings, statement_findings
+from experiments.dynamic_scale.statements import (
+    FAR_TOO_LARGE,
+    FAR_TOO_SMALL,
+    count_numbers,
+    count_skipped,
+    count_step,
+    digits,
+    unguarded_losses,
+)
+from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+
+
+def test_gradients_are_counted_by_what_fp16_makes_of_them():
+    found = count_step(np.array([0.0, 2.0**-25, 3 * 2.0**-26, -(2.0**-12), 0.3]))
+    assert (found["gradients"], found["below"], found["below-lost"], found["lost"]) == (4, 3, 1, 1)
+    assert (found["normal"], found["normal-changed"]) == (2, 0)
+    assert (found["subnormal"], found["subnormal-better"]) == (2, 2)
+    assert (found["alarms"], found["false-alarms"], found["negative-minimum"]) == (1, 0, 1)
+    assert count_step(np.array([2.0**-12]))["false-alarms"] == 1
+
+
+def test_small_powers_of_two_are_exact_and_scaled_losses_overflow_in_fp16_only():
+    assert count_numbers() == {
+        "powers": 10,
+        "powers-lost": 0,
+        "losses": 100,
+        "losses-overflow": 100,
+        "losses-overflow-fp32": 0,
+    }
+
+
+@pytest.mark.parametrize("scale, first", [(FAR_TOO_SMALL, None), (FAR_TOO_LARGE, 1)])
+def test_nan_comes_from_overflow_and_underflow_leaves_the_loss_finite(scale, first):
+    is_nan = np.isnan(unguarded_losses(digits(0, True), 0, scale, steps=4))
+    assert is_nan.any() == (first is not None) and not is_nan[:first].any() and (first is None or is_nan[first:].all())
+
+
+def test_a_skipped_step_changes_nothing_and_is_not_repeated():
+    found = count_skipped(digits(0, True), 0, steps=8)
+    assert found["skipped"] > 0 and found["skipped-changed"] == found["skipped-repeated"] == 0
+
+
+def run(variant, skipped, loss, seed):
+    trace = {"skipped": skipped}
+    return {"kind": "training", "problem": "digits", "variant": variant, "seed": seed, "loss": [loss], "trace": trace}
+
+
+def test_skipped_steps_are_judged_at_the_start_and_after_it():
+    clean, often = [False] * 4000, ([True] + [False] * 7) * 500
+    results = [
+        run(variant, skipped, 0.1 + 0.001 * seed, seed)
+        for variant, skipped in (
+            ("fp32", clean), ("interval-2000", clean), ("start-24", [True] * 6 + clean), ("interval-6", often),
+        )
+        for seed in range(3)
+    ]  # fmt: skip
+    counts = count_step(np.array([0.1])) | count_numbers() | {"skipped": 1, "skipped-repeated": 0, "skipped-changed": 0}
+    counts |= {"nan-underflow": 0, "nan-overflow": 9}
+    results += [{"kind": "statements", "seed": seed, "steps": 1, "counts": counts} for seed in range(3)]
+    verdicts = [finding.verdict for finding in findings(results)]
+    assert verdicts[:5] == [REPRODUCED, REPRODUCED, REPRODUCED, REPRODUCED, NOT_REPRODUCED]
+    assert [finding.verdict for finding in statement_findings(results[-3:])] == verdicts[5:]
+    assert INCONCLUSIVE not in verdicts

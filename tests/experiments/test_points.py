@@ -1,0 +1,22 @@
+"""Rows of points: what a marker stands for."""
+
+import numpy as np
+import pytest
+
+from experiments.points import draw_points
+from simfloat.plots import new_figure
+
+
+def drawn(log):
+    _, axes = new_figure(1, 1, 3.0, 2.0)
+    draw_points(axes, ["first", "second"], {"group": [np.array([1.0, 4.0]), np.array([0.0, 2.0])]}, log=log)
+    return axes.containers[0], axes
+
+
+@pytest.mark.parametrize("log, means", [(False, [2.5, 1.0]), (True, [2.0, np.nan])])
+def test_a_marker_is_the_mean_of_the_seeds_and_a_geometric_one_over_logarithms(log, means):
+    (markers, _, (lines,)), axes = drawn(log)
+    np.testing.assert_allclose(markers.get_xdata(), means)
+    assert lines.get_segments()[0][:, 0].tolist() == [1.0, 4.0], "the line goes from the least to the greatest"
+    assert [text.get_text() for text in axes.get_yticklabels()] == ["first", "second"]
+    assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is above"
