@@ -1,4 +1,4 @@
-"""The figures: errors of sums over their length, and the course of the training."""
+"""The figures: errors of sums over their length, and the course of each training."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 
 from experiments.curves import curves
 from experiments.experiment import Drawing, Options, Result
-from experiments.fp32_accumulation.jobs import VARIANTS
+from experiments.fp32_accumulation.jobs import KINDS, VARIANTS
+from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.fp32_accumulation.sums import ACCUMULATORS, LABELS
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
@@ -23,23 +24,26 @@ from simfloat.plots import (
     save_figure,
 )
 
-SUMS, LOSSES = "sums.png", "losses.png"
+SUMS = "sums.png"
+
+#: The figure of each problem's losses.
+LOSSES = {problem: f"{problem}.png" for problem in PROBLEMS}
 
 #: Every variant looks the same, as does every accumulator.
-STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)}
+STYLES = {variant.key: number for number, variant in enumerate([*VARIANTS, *KINDS[2:]])}
 ACCUMULATOR_STYLES = {name: style for name, style in zip(ACCUMULATORS, (0, 1, 3, 2), strict=True)}
 
 
 def figure_names(options: Options) -> tuple[str, ...]:
     """The files that `figures` draws."""
-    return (LOSSES,) if options.policy is not None else (LOSSES, SUMS)
+    return tuple(LOSSES.values()) if options.policy is not None else (*LOSSES.values(), SUMS)
 
 
 def figures(results: list[Result]) -> dict[str, Drawing]:
     """What draws each file."""
-    losses = partial(draw_losses, select(results, kind="training"))
+    losses = {name: partial(draw_losses, select(results, problem=problem)) for problem, name in LOSSES.items()}
     lengths = select(results, kind="sums")
-    return {LOSSES: losses, SUMS: partial(draw_sums, lengths)} if lengths else {LOSSES: losses}
+    return {**losses, SUMS: partial(draw_sums, lengths)} if lengths else {**losses}
 
 
 def draw_sums(results: list[Result], path: Path) -> None:
@@ -57,7 +61,7 @@ def draw_sums(results: list[Result], path: Path) -> None:
 
 
 def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss of every variant."""
+    """The held-out loss of every variant of a problem."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.9, legend=0.6)
     lines = curves(results, "loss", STYLES)
     draw_curves(axes, lines, xlabel="step", ylabel="held-out cross-entropy", log=True)

@@ -38,6 +38,8 @@ def findings(results: list[Result]) -> list[Finding]:
         _first_gradient(select(results, kind="gradients")),
         _wide_training_matches(training),
         _narrow_training_does_not(training),
+        _reductions_cost(training),
+        _pointwise_is_alike(training),
     ]
 
 
@@ -146,6 +148,31 @@ def _narrow_training_does_not(results: list[Result]) -> Finding:
         ", ".join(f"{name} {spread(loss / fp32, 3)}" for name, loss in losses.items())
         + "; expected ink / true ink: "
         + ", ".join(f"{name} {spread(share)}" for name, share in ink.items()),
+        test.text,
+        test.verdict,
+    )
+
+
+def _reductions_cost(results: list[Result]) -> Finding:
+    loss, fp32 = (final(results, "normalised", variant) for variant in ("reductions", "fp32"))
+    test = ratio_test(loss, fp32, above=AS_GOOD)
+    return Finding(
+        "normalised: large reductions, such as the statistics of batch norm, should be carried out in FP32",
+        f"FP16 reductions: loss / FP32's loss > {AS_GOOD}",
+        spread(loss / fp32, 3),
+        test.text,
+        test.verdict,
+    )
+
+
+def _pointwise_is_alike(results: list[Result]) -> Finding:
+    fp32 = final(results, "normalised", "fp32")
+    losses = {name: final(results, "normalised", name) for name in ("mixed", "pointwise")}
+    test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
+    return Finding(
+        "normalised: pointwise operations may be carried out in either",
+        f"in FP16 and in FP32, loss / FP32's loss within a factor of {AS_GOOD}",
+        f"FP16 {spread(losses['mixed'] / fp32, 3)}, FP32 {spread(losses['pointwise'] / fp32, 3)}",
         test.text,
         test.verdict,
     )

@@ -22,12 +22,25 @@ from experiments.variants import Variant, given
 #: The mean over 16 384 pixels makes gradients too small for FP16.
 SCALE = static(2.0**12)
 
+#: For the problem of long dot products.
 VARIANTS = (
     FP32,
     Variant("mixed", MIXED, "FP32 sums", SCALE),
     Variant("tensor-core", replace(MIXED, accumulate=sf.tensor_core("volta", sf.FP16)), "tensor core", SCALE),
     Variant("products", replace(MIXED, accumulate=sf.FP16, reduce=sf.FP32), "FP16 dot products", SCALE),
     Variant("all", replace(MIXED, accumulate=sf.FP16, reduce=sf.FP16), "all sums in FP16", SCALE),
+)
+
+#: For the problem of long sums in layers: the other two kinds of arithmetic that the paper tells apart.
+KINDS = (
+    FP32,
+    Variant("mixed", MIXED, "FP32 sums"),
+    Variant(
+        "pointwise",
+        MIXED.override(operation="pointwise", activations=sf.FP32, gradients=sf.FP32),
+        "pointwise in FP32 too",
+    ),
+    Variant("reductions", replace(MIXED, reduce=sf.FP16), "FP16 reductions"),
 )
 
 
@@ -41,7 +54,12 @@ def jobs(options: Options) -> list[Job]:
         for data in DATA
         for seed in options.seed_numbers
     ]
-    return [*training_jobs(PROBLEMS, VARIANTS, options), *gradients, *lengths]
+    return [
+        *training_jobs(["segmentation"], VARIANTS, options),
+        *training_jobs(["normalised"], KINDS, options),
+        *gradients,
+        *lengths,
+    ]
 
 
 def run(job: Job) -> Result:

@@ -1,7 +1,8 @@
-"""The problem of the experiment: every pixel of a scene is classified, so gradients of weights are long sums."""
+"""The problems of the experiment: one has long dot products in its gradients, the other long sums in its layers."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache, partial
 
 import numpy as np
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
+from experiments.digits import digits_problem
 from experiments.problem import Problem
 from experiments.training import Problems
 from simfloat import nn
@@ -73,4 +75,30 @@ def predicted(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, float]
     return {"ink": float(np.sum(1 / (1 + np.exp(-output))) / np.sum(y))}
 
 
-PROBLEMS: Problems = {"segmentation": segmentation}
+class Normalised(nn.Module):
+    """Two convolutions, each with batch norm, ReLU and max pooling, and a linear layer."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self.first, self.first_norm = nn.Conv2d(1, 8, 3, padding=1, rng=rng), nn.BatchNorm2d(8)
+        self.second, self.second_norm = nn.Conv2d(8, 16, 3, padding=1, rng=rng), nn.BatchNorm2d(16)
+        self.pool, self.flatten = nn.MaxPool2d(2), nn.Flatten()
+        self.head = nn.Linear(16 * 2 * 2, 10, rng=rng)
+
+    def forward(self, x: NDArray) -> sf.Tensor:
+        """Images (N, 1, 8, 8) -> logits (N, 10)."""
+        x = self.pool(self.first_norm(self.first(x)).relu())
+        x = self.pool(self.second_norm(self.second(x)).relu())
+        return self.head(self.flatten(x))
+
+
+def normalised(seed: int, tiny: bool) -> Problem:
+    """Digits in batches of 256: the statistics of the first batch norm are sums over 16 384 pixels."""
+    optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
+    steps, shape = 3 if tiny else 60, (1, DIGIT, DIGIT)
+    problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape)
+    return replace(problem, records=20)
+
+
+PROBLEMS: Problems = {"segmentation": segmentation, "normalised": normalised}

@@ -6,10 +6,13 @@ import pytest
 import simfloat as sf
 from experiments.experiment import Options
 from experiments.fp32_accumulation.findings import findings
-from experiments.fp32_accumulation.jobs import VARIANTS, first_gradients, jobs
+from experiments.fp32_accumulation.jobs import KINDS, VARIANTS, first_gradients, jobs
 from experiments.fp32_accumulation.problems import INK, NOISE, PROBLEMS, predicted, scenes
 from experiments.fp32_accumulation.sums import ACCUMULATORS, LENGTHS, sums
 from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+
+#: What pointwise operations are rounded to.
+ALIKE = {"mixed": sf.FP16, "pointwise": sf.FP32}
 
 
 def test_ink_is_what_is_darker_than_any_noise_in_one_digit_a_scene():
@@ -38,8 +41,13 @@ def test_fp16_sums_lose_much_of_the_first_gradient_and_fp32_sums_do_not():
 
 
 def test_the_policies_differ_in_their_sums_alone():
-    policies = {variant.key: variant.policy for variant in VARIANTS}
+    policies = {variant.key: variant.policy for variant in (*VARIANTS, *KINDS)}
     recipe = {key: policy.recipe("first", "conv2d") for key, policy in policies.items()}
+    assert recipe["reductions"].accumulate == recipe["mixed"].accumulate == sf.sequential(sf.FP32)
+    assert recipe["reductions"].reduce == sf.sequential(sf.FP16)
+    assert {
+        key: policy.recipe("first", "relu").activations for key, policy in policies.items() if key in ALIKE
+    } == ALIKE
     assert recipe["products"].accumulate == recipe["all"].accumulate == sf.sequential(sf.FP16)
     assert recipe["products"].reduce == recipe["mixed"].reduce == sf.sequential(sf.FP32)
     assert recipe["all"].reduce == sf.sequential(sf.FP16)
@@ -53,7 +61,7 @@ def made_up(narrow):
     for job in jobs(Options(tiny=True, seeds=3)):
         scatter = 1 + 1e-3 * (job["seed"] % 7)
         if job["kind"] == "training":
-            loss = narrow if job["variant"] in ("products", "all") else 1.0
+            loss = narrow if job["variant"] in ("products", "all", "reductions") else 1.0
             results.append({**job, "loss": [loss * scatter], "ink": [1.0]})
         elif job["kind"] == "gradients":
             rows = [{"under": v.key, "error": (0.5 if v.key in ("products", "all") else 1e-3)} for v in VARIANTS]
@@ -70,7 +78,12 @@ def made_up(narrow):
 
 @pytest.mark.parametrize("narrow, verdict", [(1.2, REPRODUCED), (1.0, NOT_REPRODUCED)])
 def test_narrow_sums_that_cost_accuracy_are_told_from_those_that_do_not(narrow, verdict):
-    assert [finding.verdict for finding in findings(made_up(narrow))] == [*[REPRODUCED] * 6, verdict]
+    assert [finding.verdict for finding in findings(made_up(narrow))] == [
+        *[REPRODUCED] * 6,
+        verdict,
+        verdict,
+        REPRODUCED,
+    ]
 
 
 def test_errors_are_relative_to_the_sum_of_magnitudes():
