@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import agreement, images, operations, peers, products, rounding, startup, training
+from benchmarks import agreement, images, operations, peers, products, pytorch, rounding, startup, training
 
 BENCHMARKS = {
     "startup": startup,
@@ -22,6 +22,7 @@ BENCHMARKS = {
     "operations": operations,
     "training": training,
     "images": images,
+    "pytorch": pytorch,
     "peers": peers,
     "agreement": agreement,
 }

@@ -32,7 +32,7 @@ def rows() -> Iterator[Row]:
 
 
 def _step(nn: Any, losses: Any, optim: Any, x: Any, y: Any) -> Callable[[], None]:
-    model = _network(nn)
+    model = network(nn)
     optimizer = optim.SGD(model.parameters(), lr=0.01)
 
     def step() -> None:
@@ -43,7 +43,7 @@ def _step(nn: Any, losses: Any, optim: Any, x: Any, y: Any) -> Callable[[], None
     return step
 
 
-def _network(nn: Any) -> Any:
+def network(nn: Any) -> Any:
     """Two residual blocks with batch normalization, written once for simfloat.nn and torch.nn: `nn` is either."""
 
     class Block(nn.Module):

@@ -49,8 +49,9 @@ class Movement(Handler):
 
     how = "movement"
 
-    def __init__(self, makes: bool = False) -> None:
+    def __init__(self, *, makes: bool = False, chooses: bool = False) -> None:
         self.makes = makes  # numbers of its own, of which the operands tell nothing
+        self.chooses = chooses  # numbers, which then are no longer the parameter that they were in
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
@@ -59,7 +60,8 @@ class Movement(Handler):
         result = func(*args, **options)
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             if tag_of(made) is NOTHING:
-                put_tag(made, in_type(run.moved(operands), made.dtype))
+                tag = in_type(run.moved(operands), made.dtype)
+                put_tag(made, Tag(tag.format) if self.chooses and tag.is_weight else tag)
         if run.gradients.is_accumulating():
             return run.gradients.finished(result)
         is_copy = func is torch.ops.aten.clone.default and run.optimizing.optimizer is not None

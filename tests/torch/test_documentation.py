@@ -1,13 +1,38 @@
-"""The page on PyTorch models: its example runs."""
+"""The page on PyTorch models: its examples run, and show what they say."""
 
 import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[2] / "docs" / "pytorch.md"
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
 
 
-def test_the_example_runs():
-    (example,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+def printed_by(number, capsys):
     namespace = {}
-    exec(example, namespace)
+    exec(EXAMPLES[number], namespace)
+    return capsys.readouterr().out.splitlines(), namespace
+
+
+def test_the_first_example_counts_what_is_lost(capsys):
+    lines, namespace = printed_by(0, capsys)
     assert namespace["recorder"].counts(phase="update")["total"] > 0
+    assert len(lines) == 6
+
+
+def test_updates_cancel_but_for_the_two_ways_that_keep_them(capsys):
+    lines, _ = printed_by(1, capsys)
+    losses = {line.split()[0]: float(re.search(r"loss (\S+),", line)[1]) for line in lines}
+    assert losses["bf16-standard"] > 1.15 * losses["fp32"]
+    assert all(losses[policy] < 1.1 * losses["fp32"] for policy in ("bf16-stochastic", "bf16-kahan"))
+
+
+def test_a_small_gpt_learns_on_hoppers_arithmetic(capsys):
+    lines, namespace = printed_by(2, capsys)
+    assert float(lines[-1].split()[1]) < float(lines[0].split()[1]) - 0.5
+    assert 'tensor_core("hopper"' in repr(namespace["run"].policy)
+
+
+def test_the_first_layers_gradients_underflow_most(capsys):
+    lines, _ = printed_by(3, capsys)
+    shares = [float(line.split()[1].rstrip("%")) for line in lines if "weight" in line]
+    assert shares[0] > shares[-1] and len(EXAMPLES) == 4

@@ -19,6 +19,9 @@ MOVEMENT = frozenset(
     """.split()
 )
 
+#: Those among them that choose numbers: what they choose of a parameter is an activation, not the parameter.
+CHOOSING = frozenset("embedding index index_select gather take masked_select where".split())
+
 #: Those that make numbers like others in shape alone.
 MAKING = frozenset("full_like rand_like randn_like new_full".split())
 

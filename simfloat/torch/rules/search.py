@@ -36,7 +36,7 @@ from simfloat.torch.rules import (
     resampling,
     scattering,
 )
-from simfloat.torch.rules.movement import MAKING, MOVEMENT, OVERWRITING
+from simfloat.torch.rules.movement import CHOOSING, MAKING, MOVEMENT, OVERWRITING
 from simfloat.torch.rules.users import USERS, name_operation
 from simfloat.torch.scaling import Unscale
 
@@ -120,7 +120,7 @@ def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
         if key in MAKING:
             return Movement(makes=True)
         if key in MOVEMENT:
-            return Movement()
+            return Movement(chooses=key in CHOOSING)
         if key in OVERWRITING:
             return Overwritten()
     return None
