@@ -101,8 +101,8 @@ def training_step(problem: Problem, model: sf.nn.Module, scaler: LossScale | Non
 
 
 def _largest(model: sf.nn.Module) -> float:
-    """The largest magnitude in the gradients of all parameters."""
-    return max(float(np.abs(p.grad).max()) for p in model.parameters() if p.grad is not None)
+    """The largest magnitude in the gradients of all parameters; NaN if one of them is."""
+    return float(np.max([np.abs(p.grad).max() for p in model.parameters() if p.grad is not None]))
 
 
 def _scaling(steps: list[dict[str, Any]]) -> dict[str, float]:

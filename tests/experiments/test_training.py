@@ -81,6 +81,7 @@ def test_a_scaled_run_is_a_users_own_and_tells_of_every_step():
     assert result["scale"] == [scales[2], scales[5]]
     assert result["skipped"] == [np.mean(trace["skipped"][:3]), np.mean(trace["skipped"][3:])]
     assert {len(values) for values in trace.values()} == {6}
+    assert np.isfinite(trace["largest"]).tolist() == [not skipped for skipped in trace["skipped"]]
     assert "trace" not in training_rows(result)[0] and training_rows(result)[0]["scale"] == scales[2]
 
 
