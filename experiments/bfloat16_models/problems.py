@@ -37,8 +37,13 @@ class Task(NamedTuple):
         return 100 * values if self.is_share else values
 
     def shortfall(self, values: NDArray, reference: NDArray) -> NDArray:
-        """How much worse the values are, in percent: a difference of shares, or how far perplexities are above."""
-        return 100 * (reference - values if self.is_share else np.log(values) - np.log(reference))
+        """How much worse the values are, in percent: a difference of shares, or how far perplexities are above.
+
+        A perplexity that is NaN, that of a run that diverged, is infinitely worse.
+        """
+        if self.is_share:
+            return 100 * (reference - values)
+        return 100 * (np.log(np.where(np.isnan(values), np.inf, values)) - np.log(reference))
 
 
 PROBLEMS: Problems = {"images": images, "clicks": clicks, "topics": topics, "language": language, "speech": speech}

@@ -137,6 +137,7 @@ def test_training_that_loses_nothing_and_remedies_that_fail_reproduce_nothing():
 
 def test_perplexities_fall_short_in_percent_above_and_shares_in_points_below():
     assert TASKS["language"].shortfall(np.array([5.5]), np.array([5.0])) == pytest.approx(100 * np.log(1.1))
+    assert TASKS["language"].shortfall(np.array([np.nan]), np.array([5.0])) == np.inf, "a run that diverged"
     assert TASKS["speech"].shortfall(np.array([0.7]), np.array([0.9])) == pytest.approx(20)
 
 
