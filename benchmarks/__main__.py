@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import agreement, images, operations, peers, products, pytorch, rounding, startup, training
+from benchmarks import agreement, gpu, images, operations, peers, products, pytorch, rounding, startup, training
 
 BENCHMARKS = {
     "startup": startup,
@@ -25,6 +25,7 @@ BENCHMARKS = {
     "pytorch": pytorch,
     "peers": peers,
     "agreement": agreement,
+    "gpu": gpu,
 }
 COLUMNS = ("what", "measured", "compared", "target")
 
