@@ -8,7 +8,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 from numba.cuda import types  # noqa: E402
 
-from simfloat.cuda import at_once, compiling, counting, elementwise, facts, rounding  # noqa: E402
+from simfloat.cuda import at_once, bins, compiling, counting, elementwise, facts, pairwise, rounding, sequential  # noqa: E402
 from simfloat.cuda.loop import threads_over  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
@@ -19,6 +19,9 @@ NO_WORDS, PLACE, ONE = (
     types.UniTuple(types.float64, 1),
 )
 SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.float32, types.float64, types.int64))
+
+SINGLE_GRID, COUNTER = types.UniTuple(types.float32, len(Grid._fields)), types.UniTuple(types.int64, 6)
+MATRIX, IMAGES = (types.Array(element, 2, "C") for element in (types.float32, types.uint16))
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
@@ -31,6 +34,14 @@ KERNELS = {
     "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
     "multiply, rounded": (at_once.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
     "count": (counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
+    "sums, FP32": (sequential.steps["fused_native"], (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 8),
+    "sums, E5M2": (sequential.steps["fused_odd"], (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 16),
+    "sums, pairwise": (
+        pairwise.loops["native"],
+        (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
+        0,
+    ),
+    "sums, exact": (bins.odd_totals, (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")), 0),
     "facts": (facts._look, (SINGLE, types.int64, COUNTERS), 0),
 }
 
@@ -57,6 +68,12 @@ def test_nothing_is_contracted_or_approximated(name):
     assert sum(one.startswith(("fma", "mad")) for one in found) <= fused
     # Without a rounding of its own an instruction may be contracted by the driver's assembler.
     assert [one for one in found if ".rn" not in one] == []
+
+
+def test_sums_in_fp16_are_one_instruction_a_step():
+    kinds = (*[IMAGES] * 3, *[SINGLE_GRID] * 2, types.float32)
+    ptx = compiling.compile_to_ptx(sequential.steps["fused_halves"].body, kinds, (9, 0)).ptx.decode()
+    assert set(arithmetic(ptx)) == {"fma.rn.f16"}
 
 
 @threads_over("out")
