@@ -11,7 +11,7 @@ from experiments.layer_switching.problems import LAYER
 from simfloat.arithmetic import Cast
 from simfloat.simulation.switching import Rule, Switching
 
-#: A loss scale as PyTorch's, whose 2000 steps between two growths are as many as fit a run of 400 steps often.
+#: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.
 GROWTH_INTERVAL = 25
 
 #: Above this variance of the layer's weight gradient it is carried out in FP16: the median of runs in FP32 is near it.
