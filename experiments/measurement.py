@@ -1,4 +1,4 @@
-"""What experiments on single sums and roundings have in common: many numbers a job, and no policy."""
+"""What experiments on sums and roundings by themselves have in common: many numbers a job, and no policy."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from simfloat.policy import Policy
 
 
 def refuse_policy(policy: Policy) -> None:
-    """ValueError: nothing is trained that a policy could be for."""
-    raise ValueError("A policy is of no use here, as nothing is trained; leave out --policy.")
+    """ValueError: no model is trained that a policy could be for."""
+    raise ValueError("A policy is of no use here: sums and roundings are compared by themselves. Leave out --policy.")
 
 
 def measured_rows(result: Result) -> list[dict[str, Any]]:

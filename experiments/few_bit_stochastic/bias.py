@@ -36,7 +36,7 @@ def measure_bias(tiny: bool) -> list[dict[str, Any]]:
                 chance = chance_of_rounding_away(fractions, bits, variant)
                 bias = float(np.mean(chance - fractions))
                 exceptions = int(np.sum(chance != rounded_fraction(fractions, bits, variant)))
-                known = {"variant": variant, "bits": bits, "extra": extra}
+                known = {"mode": variant, "bits": bits, "extra": extra}
                 rows.append(
                     {**known, "bias": bias, "theory": mean_bias(variant, bits, extra), "exceptions": exceptions}
                 )

@@ -40,7 +40,7 @@ def draw_few_bits(results: list[Result], path: Path) -> None:
     training = select(results, kind="training")
     losses = [Curve(f"variant {v}", *positions(training, "loss", v), STYLES[v]) for v in TRAINED]
     draw_curves(right, losses, xlabel=label, title="digits: held-out loss")
-    nearest = over_seeds(training, "loss", variant="nearest").mean()
+    nearest = over_seeds(training, "loss", mode="nearest").mean()
     right.axhline(nearest, color="black", linestyle=":", linewidth=1)
     right.text(
         0.97, nearest, "to nearest", transform=right.get_yaxis_transform(), fontsize=SMALL, ha="right", va="bottom"
@@ -57,8 +57,7 @@ def bias_curves(results: list[Result]) -> list[Curve]:
     bias = select(results, kind="bias")
     most = max(row["extra"] for result in bias for row in measured_rows(result))
     return [
-        Curve(f"variant {v}", *table_over_seeds(bias, "bias", "bits", variant=v, extra=most), STYLES[v])
-        for v in VARIANTS
+        Curve(f"variant {v}", *table_over_seeds(bias, "bias", "bits", mode=v, extra=most), STYLES[v]) for v in VARIANTS
     ]
 
 
@@ -69,5 +68,5 @@ def bits_of(results: list[Result]) -> list[int]:
 
 def positions(results: list[Result], key: str, variant: str) -> tuple[np.ndarray, np.ndarray]:
     """Places of the bits, and the measurement at each of them for every seed."""
-    values = [over_seeds(results, key, variant=variant, bits=bits) for bits in bits_of(results)]
+    values = [over_seeds(results, key, mode=variant, bits=bits) for bits in bits_of(results)]
     return np.arange(len(values)), np.array(values).T

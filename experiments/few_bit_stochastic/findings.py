@@ -37,7 +37,7 @@ def _bias(results: list[Result]) -> Finding:
     wrong = sum(row["exceptions"] + (row["bias"] != row["theory"]) for row in rows)
     fractions = sum(2 ** row["extra"] for row in rows)
     most = max(row["bits"] for row in rows)
-    least = {row["variant"]: row["bias"] for row in rows if row["bits"] == 1 and row["extra"] == rows[-1]["extra"]}
+    least = {row["mode"]: row["bias"] for row in rows if row["bits"] == 1 and row["extra"] == rows[-1]["extra"]}
     test = count_test(wrong, fractions + len(rows))
     return Finding(
         "N random bits round away with a multiple of 2^-N: A cuts f down, B and C round it, ties up or to even",
@@ -52,7 +52,7 @@ def _stagnation(results: list[Result]) -> Finding:
     rows = [row for result in results for row in measured_rows(result) if "small_bits" in row]
     wrong = sum(row["moves"] != row["can"] for row in rows)
     least = {
-        variant: min((row["small_bits"] for row in rows if row["variant"] == variant and row["moves"]), default=0)
+        variant: min((row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]), default=0)
         for variant in "ABC"
     }
     test = count_test(wrong, len(rows))
@@ -66,7 +66,7 @@ def _stagnation(results: list[Result]) -> Finding:
 
 
 def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Finding:
-    few, all_bits = (over_seeds(results, "error", variant=variant, bits=number) for number in (bits, 32))
+    few, all_bits = (over_seeds(results, "error", mode=variant, bits=number) for number in (bits, 32))
     test = ratio_test(few, all_bits, **_limit(TWICE, enough))
     return Finding(
         f"sums of {TERMS} random terms, {claim}",
@@ -78,7 +78,7 @@ def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough:
 
 
 def _losses(results: list[Result], variant: str, bits: int) -> NDArray[np.float64]:
-    return over_seeds(results, "loss", variant=variant, bits=bits)
+    return over_seeds(results, "loss", mode=variant, bits=bits)
 
 
 def _trains(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Finding:

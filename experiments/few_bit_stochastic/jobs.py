@@ -19,9 +19,9 @@ def jobs(options: Options) -> list[Job]:
     return [
         {"kind": "bias", "seed": seeds[0], "tiny": tiny},
         *({"kind": "sums", "seed": seed, "tiny": tiny} for seed in seeds),
-        *({"kind": "training", "variant": "nearest", "bits": 0, "seed": seed, "tiny": tiny} for seed in seeds),
+        *({"kind": "training", "mode": "nearest", "bits": 0, "seed": seed, "tiny": tiny} for seed in seeds),
         *(
-            {"kind": "training", "variant": variant, "bits": bits, "seed": seed, "tiny": tiny}
+            {"kind": "training", "mode": variant, "bits": bits, "seed": seed, "tiny": tiny}
             for variant in TRAINED
             for bits in (TINY_BITS if tiny else BITS)
             for seed in seeds

@@ -34,7 +34,7 @@ def measure_sums(job: Job) -> list[dict[str, Any]]:
             accumulate = sf.sequential(FORMAT, rounding=sf.stochastic(bits, variant))
             error = sf.sum(x, axis=1, accumulate=accumulate, stream=sf.BitStream(job["seed"])) / exact - 1
             square = float(np.sqrt(np.mean(error**2)))
-            rows.append({"variant": variant, "bits": bits, "drift": float(np.mean(error)), "error": square})
+            rows.append({"mode": variant, "bits": bits, "drift": float(np.mean(error)), "error": square})
     return rows + stagnation(job["seed"], terms)
 
 
@@ -47,7 +47,7 @@ def stagnation(seed: int, terms: int) -> list[dict[str, Any]]:
         for bits in SMALL_BITS:
             accumulate = sf.sequential(FORMAT, rounding=sf.stochastic(bits, variant))
             total = float(sf.sum(x, accumulate=accumulate, stream=sf.BitStream(seed)))
-            rows.append({"variant": variant, "small_bits": bits, "moves": total > 1, "can": can_move(variant, bits)})
+            rows.append({"mode": variant, "small_bits": bits, "moves": total > 1, "can": can_move(variant, bits)})
     return rows
 
 

@@ -23,9 +23,9 @@ def measure_training(job: Job) -> dict[str, Any]:
     """Held-out loss and accuracy of the digits after training."""
     steps = TINY_STEPS if job["tiny"] else STEPS
     problem = replace(digits(job["seed"], job["tiny"]), steps=steps)
-    if job["variant"] == "nearest":
+    if job["mode"] == "nearest":
         return train(problem, sf.nearest_even, job["seed"])
-    return train(problem, sf.stochastic(job["bits"], job["variant"]), job["seed"])
+    return train(problem, sf.stochastic(job["bits"], job["mode"]), job["seed"])
 
 
 def train(problem: Problem, rounding: sf.Rounding, seed: int) -> dict[str, Any]:

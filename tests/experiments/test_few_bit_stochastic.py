@@ -20,7 +20,7 @@ def test_one_random_bit_cuts_a_fraction_down_or_rounds_it(variant, chances):
 
 def test_the_bias_of_every_fraction_is_theorys():
     rows = measure_bias(tiny=True)
-    assert {row["variant"] for row in rows} == set(VARIANTS) and len(rows) == 18
+    assert {row["mode"] for row in rows} == set(VARIANTS) and len(rows) == 18
     assert all(row["exceptions"] == 0 and row["bias"] == row["theory"] for row in rows)
     assert mean_bias("A", bits=2, extra=4) == -(2**-3) + 2**-5 and mean_bias("B", 2, 4) == 2**-5
 
