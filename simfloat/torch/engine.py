@@ -157,8 +157,8 @@ class Engine:
         tag = tag_of(target)
         if not tag.is_weight:
             return tag
-        own = self.parameters.by_path[str(tag.owner)]
-        is_own = own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
+        own = self.parameters.by_path.get(str(tag.owner))  # none where the copy was made in another model's block
+        is_own = own is not None and own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return tag if is_own else Tag(tag.format)
 
     def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor) -> None:

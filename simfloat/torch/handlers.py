@@ -171,7 +171,10 @@ class InPlace(Handler):
             return func(*args, **options)
         into = run.optimizing.moment_of(target, run.known_of(target))
         run.notes.in_place = True
-        result = self.handler(run, self.functional, args, options, into)
+        try:
+            result = self.handler(run, self.functional, args, options, into)
+        finally:
+            run.notes.in_place = False
         run.write(target, into, result)
         return target
 

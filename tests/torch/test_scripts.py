@@ -131,6 +131,31 @@ def test_an_average_of_weights_that_is_made_inside_is_no_weight():
     assert torch.equal(averages[0], averages[0].bfloat16().float())
 
 
+def test_a_copy_of_weights_may_be_written_to_in_the_block_of_another_model():
+    model, other = model_of(), nn.Linear(2, 2, bias=False)
+    with sf.torch.simulate(model, "bf16-standard"):
+        copy = model[0].weight.detach().clone()
+    with sf.torch.simulate(other, "bf16-standard", observer=(recorder := sf.Recorder())), torch.no_grad():
+        copy.mul_(0.3)
+    assert recorder.counts(phase="update")["total"] == 0
+    assert torch.equal(copy, (model[0].weight * 0.3).bfloat16().float())
+
+
+def test_blocks_of_two_models_may_take_turns():
+    def trained(takes_turns):
+        models = [model_of(), model_of()]
+        runs = [sf.torch.simulate(model, "bf16-stochastic", seed) for seed, model in enumerate(models)]
+        optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
+        for number in (0, 1, 0, 1) if takes_turns else (0, 0, 1, 1):
+            with runs[number]:
+                optimizers[number].zero_grad()
+                models[number](X).square().mean().backward()
+                optimizers[number].step()
+        return [p for model in models for p in model.parameters()]
+
+    assert all(map(torch.equal, trained(True), trained(False)))
+
+
 def test_gradients_by_torch_func_are_refused():
     model = model_of()
     with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=r"torch\.autograd\.grad"):
