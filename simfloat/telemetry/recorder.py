@@ -87,7 +87,7 @@ class Recorder(Observer):
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Add the events of one call; the array itself is neither kept nor changed."""
-        if not self.wants(path, phase):
+        if not (self._path is None is self._phase or self.wants(path, phase)):
             return
         with self._lock:
             known = self._events.get((path, operation, phase))
