@@ -16,9 +16,9 @@ from simfloat.formats import FP16, Format, Rounding, nearest_even
 
 def computes_in_halves(problem: Problem, rounding: Rounding, *formats: Format) -> bool:
     """Whether the machine has arithmetic of its own for such sums, rounded in `formats`: of FP16 numbers, in FP16."""
-    if rounding != nearest_even or any(format != FP16 for format in formats):
-        return False
     if not problem.machine.loops.target.COMPUTES_FP16:
+        return False
+    if rounding != nearest_even or any(format != FP16 for format in formats):
         return False
     start = problem.start
     return problem.a.facts.inside(FP16) and problem.b.facts.inside(FP16) and (start is None or start.inside(FP16))

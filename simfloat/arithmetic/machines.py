@@ -231,6 +231,8 @@ def machine_of(array: Any, *others: Any) -> Machine:
 
 def is_on_gpu(array: Any) -> bool:
     """Whether an array is one of CuPy's."""
+    if type(array) is ndarray:
+        return False
     return type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "__cuda_array_interface__")
 
 
