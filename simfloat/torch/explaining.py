@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any
 
@@ -12,7 +13,7 @@ from simfloat.policy.presets import as_policy
 from simfloat.policy.roles import UPDATE
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.torch.handlers import floating_in
+from simfloat.torch.paths import tensors_in
 from simfloat.torch.run import Run
 
 #: The layer of what runs in none.
@@ -25,18 +26,21 @@ SHOWN = ("compute", "compute_gradients", "weights", "activations", "gradients", 
 def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
     """The table of what a forward and a backward pass of `model(sample)` do: where, by what, and in which formats.
 
-    sample is what the model takes, or a tuple of several arguments. The backward pass starts from the sum of the
-    results. The last column is what a policy calls an operation, behind the composites around it: a product with a
-    parameter is `linear`, and the addition of its bias `add`. An operation that would be refused is listed as such,
-    and then computed by PyTorch itself. It is a copy of the model that runs, so that the model stays as it is.
+    sample is what the model takes, or a tuple or dictionary of several arguments. The backward pass starts from the
+    sum of the results. The last column is what a policy calls an operation, behind the composites around it: a product
+    with a parameter is `linear`, and the addition of its bias `add`. An operation that would be refused is listed as
+    such, and then computed by PyTorch itself. It is a copy of the model that runs, so that the model stays as it is.
 
     Raises ValueError for an unknown policy, a model that is none, and parameters that cannot hold the policy.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
     with run:
-        results = run.model(*sample) if isinstance(sample, tuple) else run.model(sample)
-        found = [x for x in floating_in((results,)) if x.requires_grad]
+        if isinstance(sample, Mapping):
+            results = run.model(**sample)
+        else:
+            results = run.model(*sample) if isinstance(sample, tuple) else run.model(sample)
+        found = [x for x in tensors_in(results) if x.requires_grad]
         torch.autograd.backward([x.sum() for x in found])
     rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]
     for name, place in shown:

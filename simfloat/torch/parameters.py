@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 
 from simfloat.arithmetic._round import round_array
@@ -47,6 +48,8 @@ class Parameters:
             )
         numbers = numbers_of(tensor)
         rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
-        with torch.no_grad():
-            tensor.detach().copy_(tensor_of(rounded, tensor.dtype))
+        # Writing to a parameter ends the use of what was recorded with it, as between two blocks of one step.
+        if not (np.array_equal(rounded, numbers) and np.array_equal(np.signbit(rounded), np.signbit(numbers))):
+            with torch.no_grad():
+                tensor.detach().copy_(tensor_of(rounded, tensor.dtype))
         put_tag(tensor, Tag(format, owner=path, is_weight=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -13,6 +14,15 @@ from simfloat.simulation import Simulation
 REMEMBERED = 1 << 18
 
 sequence_number = torch._C._autograd._get_sequence_nr
+
+
+def tensors_in(result: Any) -> Iterator[torch.Tensor]:
+    """The tensors of what a module gives: one, or several in a list, a tuple or a dictionary."""
+    if isinstance(result, torch.Tensor):
+        yield result
+    elif isinstance(result, Mapping | list | tuple):
+        for value in result.values() if isinstance(result, Mapping) else result:
+            yield from tensors_in(value)
 
 
 class Paths:
@@ -31,7 +41,7 @@ class Paths:
         for path, module in model.named_modules():
             self._hooks += [
                 module.register_forward_pre_hook(lambda *_, path=path: self._enter(path)),
-                module.register_forward_hook(lambda *_: self._leave(), always_call=True),
+                module.register_forward_hook(lambda *called: self._leave(called[-1]), always_call=True),
             ]
 
     def end(self) -> None:
@@ -40,6 +50,14 @@ class Paths:
             hook.remove()
         self._hooks, self.running = [], []
         self._log(None)
+
+    def _check_open(self, gradient: torch.Tensor) -> None:
+        """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
+        if not self._hooks:
+            raise ValueError(
+                "backward() was called outside of the block in which the model ran, where nothing is simulated; call "
+                "it inside, unlike with torch.autocast."
+            )
 
     def forget(self) -> None:
         """Know nothing of nodes that were made so far."""
@@ -65,7 +83,11 @@ class Paths:
         self.running.append(path)
         self._log(path)
 
-    def _leave(self) -> None:
+    def _leave(self, result: Any) -> None:
         if self.running:
             self.running.pop()
+        if not self.running:
+            for x in tensors_in(result):
+                if x.grad_fn is not None:
+                    x.register_hook(self._check_open)
             self._log(self.running[-1] if self.running else "")

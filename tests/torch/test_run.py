@@ -138,6 +138,33 @@ def test_explain_lists_layers_formats_and_what_would_be_refused_and_leaves_the_m
     assert torch.equal(model[0].weight, before)
 
 
+def test_a_backward_pass_outside_of_the_block_of_its_forward_pass_is_refused():
+    model = model_of()
+    run = sf.torch.simulate(model, "bf16-standard")
+    with run:
+        loss, other = model(torch.ones(2, 3)).sum(), model(torch.ones(2, 3)).sum()
+    with pytest.raises(ValueError, match="outside of the block"):
+        loss.backward()
+    with run:
+        other.backward()
+    model(torch.ones(2, 3)).sum().backward()
+
+
+def test_explain_takes_several_arguments_by_position_or_name_and_any_results():
+    class Named(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = torch.nn.Linear(3, 2)
+
+        def forward(self, x, scale):
+            return {"logits": [self.layer(x) * scale]}
+
+    x, two = torch.ones(1, 3), torch.tensor(2.0)
+    tables = [sf.torch.explain(Named(), sample, "fp32") for sample in ((x, two), {"scale": two, "x": x})]
+    assert tables[0] == tables[1]
+    assert ("layer", "aten.mm.default") in {row[:2] for row in tables[0].rows}
+
+
 def test_explain_shows_what_overrides_by_operation_change():
     policy = sf.policies["bf16-standard"].override(operation="linear", compute="fp16", activations="fp32")
     policy = policy.override(operation="softmax", activations="fp32").override(
