@@ -94,11 +94,13 @@ def larger(a: NDArray, b: NDArray) -> NDArray:
 
 def smaller(a: NDArray, b: NDArray) -> NDArray:
     """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
+    a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
     return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
 
 
 def share(u: Arithmetic, g: NDArray, own: NDArray, other: NDArray) -> NDArray:
     """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
+    own, other = own[()], other[()]
     number = g.dtype.type
     return u.multiply(np.where(own < other, number(0), g), np.where(own == other, number(0.5), number(1)))
 
@@ -135,9 +137,9 @@ class Pointwise(Operations[T]):
         forward=lambda u, a: u.round(where_above(a, a)),
     )
     leaky_relu = Binary(
-        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ONE, b)),
-        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO, a)),
-        forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE, b)),
+        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ONE[()], b[()])),
+        lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO[()], a[()])),
+        forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE[()], b[()])),
     )
     maximum = Binary(
         lambda u, g, y, a, b: share(u, g, a, b),

@@ -67,7 +67,7 @@ def avg_pool2d(
     check_divisor(divisor_override)
     started, shape = begin("avg_pool2d", x), x.shape
     counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
-    divisor = counts if divisor_override is None else np.array(float(divisor_override))
+    divisor = beside(counts, x.numbers) if divisor_override is None else np.array(float(divisor_override))
     windows = geometry.windows(geometry.padded(x.numbers, x.numbers.dtype)).transpose(2, 3, 0, 1, 4, 5)
     arithmetic = started.forward
     result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)

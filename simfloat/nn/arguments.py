@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats.integers import is_integer
 
@@ -48,7 +49,7 @@ def check_not_in_place(inplace: Any) -> None:
 def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
     """An array of integers from 0 below `count`; ValueError naming the first that is none."""
     try:
-        indices = np.asarray(x)
+        indices = as_array(x)
     except ValueError:
         raise ValueError(f"{name} must be a rectangular array of integers.") from None
     if not indices.size and indices.dtype.kind == "f":

@@ -7,6 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Operand, Tensor, as_tensor, where
 from simfloat.nn.arguments import as_probability
 from simfloat.nn.dropout import dropout
@@ -46,7 +47,7 @@ def scaled_dot_product_attention(
     if is_causal and attn_mask is not None:
         raise ValueError("Attention takes an attn_mask or is_causal=True, got both.")
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
-    masks += [] if attn_mask is None else [np.asarray(attn_mask)]
+    masks += [] if attn_mask is None else [as_array(attn_mask)]
     weights = attention_weights(q, k, masks, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
     return dropout(weights, as_probability(dropout_p, "dropout_p")) @ v
 

@@ -110,8 +110,9 @@ class EmbeddingBag(Embedding):
         """
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
         numbers, count = self._bags(places, offsets)
-        kept = np.ones(places.size, bool) if self.padding_idx is None else places.reshape(-1) != self.padding_idx
-        named = places.reshape(-1)[kept]
+        named = places.reshape(-1)
+        kept = np.ones(named.size, bool, like=named) if self.padding_idx is None else named != self.padding_idx
+        named = named[kept]
         lengths = np.bincount(numbers[kept], minlength=count)
         if per_sample_weights is None:
             return compose("embedding_bag", lambda w: self._pooled(embedding(w, named), lengths), self.weight)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, linear
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.attention import attention_weights, causal_mask
@@ -186,7 +187,7 @@ def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice |
 
 def _mask(given: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:
     """A mask of one of the shapes, in that which belongs to it; its truth values say where a key takes part."""
-    mask = np.asarray(given)
+    mask = as_array(given)
     if mask.shape not in shapes or mask.dtype.kind not in "bf":
         raise ValueError(
             f"{name} holds truth values or numbers and has the shape {' or '.join(map(str, shapes))}, got shape "

@@ -141,7 +141,7 @@ class Recurrent(Module):
 
     def _zeros(self, given: Tensor) -> State:
         """States of zeros, which are numbers of whatever format the gates have."""
-        zeros = Tensor(np.zeros((given.shape[1], self.hidden_size), given.numbers.dtype))
+        zeros = Tensor(np.zeros((given.shape[1], self.hidden_size), given.numbers.dtype, like=given.numbers))
         zeros.format = given.format
         return (zeros,) * self.states
 

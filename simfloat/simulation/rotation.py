@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate import exact, matmul
 from simfloat.arithmetic.hadamard import Hadamard
+from simfloat.arithmetic.machines import beside
 from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import FP32
 
@@ -29,5 +30,5 @@ class Rotation(NamedTuple):
         short = -x.shape[-1] % size
         filled = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
         runs = filled.reshape(-1, size)
-        turned = matmul(runs, self.transform.matrix(self.stream.seed), accumulate=exact, output=FP32)
+        turned = matmul(runs, beside(self.transform.matrix(self.stream.seed), x), accumulate=exact, output=FP32)
         return turned.reshape(filled.shape)

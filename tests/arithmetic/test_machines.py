@@ -91,6 +91,14 @@ def test_the_cpu_provides_every_declared_loop(name):
     assert isinstance(value, bool) or all(map(callable, value.values() if isinstance(value, dict) else [value]))
 
 
+@pytest.mark.parametrize("name", sorted(DECLARED))
+def test_the_gpu_provides_every_declared_loop_of_the_cpu(name):
+    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+    room, loop = name.split(".")
+    value, other = (getattr(getattr(machine.loops, room), loop) for machine in (GPU, CPU))
+    assert isinstance(value, bool) or callable(value) or list(value) == list(other)
+
+
 class OnGPU:
     """An array on a GPU, as far as can be seen from outside; of a library that is not CuPy."""
 

@@ -228,6 +228,27 @@ def training_of_images(move):
     yield from trained(move, model, sf.nn.mse_loss, x, y, "amp-fp16", make, scaler)
 
 
+class Text(sf.nn.Module):
+    """Words to words, through a layer that looks at all of a line."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.words = sf.nn.Embedding(5, 4, rng=1)
+        self.layer = kind(4, 2, batch_first=True, rng=2)
+        self.head = sf.nn.Linear(4 if kind is sf.nn.MultiHeadAttention else 2, 5, rng=3)
+
+    def forward(self, x):
+        known = self.words(x)
+        inputs = (known, known, known) if isinstance(self.layer, sf.nn.MultiHeadAttention) else (known,)
+        return self.head(self.layer(*inputs)[0].maximum(-0.5))
+
+
+def training_of_sequences(move):
+    x, y = np.array([[0, 1, 2], [3, 0, 1]]), np.array([[1, 2, 0], [4, 1, 2]])
+    for kind, policy in ((sf.nn.GRU, "nvfp4"), (sf.nn.MultiHeadAttention, "fp8-delayed")):
+        yield from trained(move, Text(kind), sf.nn.cross_entropy, x, y, policy, lambda p: sf.optim.Adagrad(p, lr=0.1))
+
+
 def given(x):
     """NumPy's arrays as they are."""
     return x
@@ -249,6 +270,7 @@ CASES = {
         convolutions,
         training,
         training_of_images,
+        training_of_sequences,
     )
 }
 
