@@ -79,7 +79,7 @@ class Counting(Protocol):
 
 
 class Random(Protocol):
-    """Random words."""
+    """Random words, of machines whose loops do not make them themselves: see stream.random_words."""
 
     fill_words: Loop  # (words, start, call, stage, seed)
 
