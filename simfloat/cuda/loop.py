@@ -13,9 +13,6 @@ from typing import Any
 from simfloat.cuda import launching
 from simfloat.kernels.jit import scalar
 
-#: Every loop of the modules that are imported.
-LOOPS: list[ThreadLoop] = []
-
 
 class ThreadLoop:
     """A body, and over which of its arguments it loops: called as the CPU's loop of that name is."""
@@ -23,7 +20,6 @@ class ThreadLoop:
     def __init__(self, body: Callable, over: str, each: int) -> None:
         self.over, self.each = list(signature(body).parameters).index(over) - 1, each
         self.body = scalar(body)
-        LOOPS.append(self)
 
     def __call__(self, *arguments: Any) -> None:
         """Start a thread for every element of the argument, or for every few."""
