@@ -53,8 +53,8 @@ def draw_curves(
 ) -> None:
     """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
 
-    Values that are not finite leave a gap. Raises ValueError for what is no list of curves, and for a curve whose
-    values do not fit its x.
+    Values that are not finite leave a gap. Raises ValueError for what is no list of curves, for a curve without values
+    or whose values do not fit its x, and for a style or a number of points to smooth that is none.
     """
     check_curves(curves)
     for number, curve in enumerate(curves):
@@ -66,7 +66,7 @@ def draw_curves(
 
 
 def check_curves(curves: Any) -> None:
-    """Raise ValueError for what is no list of curves, and for a curve whose values do not fit its x."""
+    """Raise ValueError for what is no list of curves, and for a curve whose values, style or smoothing are none."""
     if isinstance(curves, Curve) or not isinstance(curves, list | tuple):
         raise ValueError(f"Curves come as a list of simfloat.plots.Curve, got a {type(curves).__name__}.")
     for curve in curves:
@@ -75,6 +75,14 @@ def check_curves(curves: Any) -> None:
         x, values = np.shape(curve.x), np.shape(curve.values)
         if len(x) != 1 or len(values) not in (1, 2) or values[-1:] != x:
             raise ValueError(f"{curve.label!r} has x of shape {x} and values of shape {values}: a value for each x.")
+        if not values[0]:
+            raise ValueError(
+                f"{curve.label!r} has no values: a curve has one for each x, or a row of them for each seed."
+            )
+        for name, least in (("style", 0), ("smooth", 1)):
+            number = getattr(curve, name)
+            if not isinstance(number, int | np.integer) or number < least:
+                raise ValueError(f"{name} of {curve.label!r} must be a whole number from {least} on, got {number!r}.")
 
 
 def draw_band(

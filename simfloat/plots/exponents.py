@@ -108,6 +108,8 @@ def draw_exponents(
     if known is None and k:
         raise ValueError(f"A scale of {scale!r} needs a format that it serves, such as format=simfloat.FP16.")
     total = sum(counts.values())
+    if any(number < 0 for number in counts.values()):
+        raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:
         raise ValueError("The histogram is empty: no result was counted that is finite.")
     bars, binades = _bars(counts, total), None if known is None else span(known)

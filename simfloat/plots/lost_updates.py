@@ -94,6 +94,13 @@ def draw_lost_updates(
 
 
 def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:
-    """Counts of updates that changed nothing as shares of all; NaN where there was none."""
-    counts = np.asarray(total, np.float64)
-    return np.divide(unchanged, counts, out=np.full(counts.shape, np.nan), where=counts > 0)
+    """Counts of updates that changed nothing as shares of all; NaN where there was none.
+
+    Raises ValueError if the two differ in shape, and for counts that are negative or more than all.
+    """
+    lost, counts = np.asarray(unchanged, np.float64), np.asarray(total, np.float64)
+    if lost.shape != counts.shape:
+        raise ValueError(f"unchanged has shape {lost.shape} and total {counts.shape}: a count for each count.")
+    if not ((lost >= 0) & (lost <= counts)).all():
+        raise ValueError("unchanged counts some of the updates in total: from 0 to as many.")
+    return np.divide(lost, counts, out=np.full(counts.shape, np.nan), where=counts > 0)

@@ -41,7 +41,8 @@ def draw_trade_off(
     A point stands at the mean of its values, with a line from the least to the greatest. Points that no other one beats
     in both are filled and joined by a line of steps; the rest are hollow. With `log` the costs have a logarithmic axis.
 
-    Raises ValueError for what is no list of points, without any, and for numbers that are not finite.
+    Raises ValueError for what is no list of points, without any, for numbers that are not finite, and with
+    `log` for costs that are not positive.
     """
     if isinstance(points, Point) or not all(isinstance(point, Point) for point in points):
         raise ValueError(f"Points come as a list of simfloat.plots.Point, got {points!r}.")
@@ -52,6 +53,8 @@ def draw_trade_off(
     for point, cost, each in zip(points, costs, values, strict=True):
         if not np.isfinite(cost) or not each.size or not np.isfinite(each).all():
             raise ValueError(f"Costs and values must be finite numbers; those of {point.label!r} are not.")
+        if log and cost <= 0:
+            raise ValueError(f"Costs must be positive on a logarithmic axis; {point.label!r} costs {point.cost!r}.")
     means = np.array([each.mean() for each in values])
     best = unbeaten(costs, means if higher_is_better else -means)
     _draw_front(axes, costs[best], means[best])

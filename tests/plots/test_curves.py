@@ -123,6 +123,10 @@ def test_a_suffix_that_no_figure_has_is_refused(tmp_path):
         ([([1], [1])], r"Curves come as a list of simfloat\.plots\.Curve, got one of tuple"),
         ([Curve("a", [1, 2], [[1, 2, 3]])], r"'a' has x of shape \(2,\) and values of shape \(1, 3\)"),
         ([Curve("a", 1, 2)], r"'a' has x of shape \(\) and values of shape \(\)"),
+        ([Curve("a", [1, 2], np.zeros((0, 2)))], "'a' has no values: a curve has one for each x"),
+        ([Curve("a", [], [])], "'a' has no values"),
+        ([Curve("a", [1], [1], style="-")], "style of 'a' must be a whole number from 0 on, got '-'"),
+        ([Curve("a", [1], [1], smooth=0)], "smooth of 'a' must be a whole number from 1 on, got 0"),
     ],
 )
 def test_what_is_no_list_of_curves_is_refused(curves, message):

@@ -132,6 +132,7 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
         (lambda r: exponents(r, format="fp16", scale=float("nan")), "scale must be a power of two"),
         (lambda r: exponents(r, format="fp16", scale="8"), "scale must be a power of two"),
         (lambda r: exponents(r, scale=8), "A scale of 8 needs a format that it serves"),
+        (lambda r: draw_exponents(None, {0: 2, 1: -1}), "A histogram counts: none of its numbers is negative"),
     ],
 )
 def test_what_cannot_be_drawn_is_refused(recorder, ask, message):

@@ -23,6 +23,19 @@ def test_a_step_without_updates_has_no_share():
     assert np.isnan(unchanged_share([1, 0, 3], [2, 0, 3])[1])
 
 
+@pytest.mark.parametrize(
+    "unchanged, total, message",
+    [
+        ([1, 2], [3], r"unchanged has shape \(2,\) and total \(1,\)"),
+        ([3], [2], "unchanged counts some of the updates in total"),
+        ([-1], [2], "unchanged counts some of the updates in total"),
+    ],
+)
+def test_more_updates_than_there_were_cannot_be_lost(unchanged, total, message):
+    with pytest.raises(ValueError, match=message):
+        unchanged_share(unchanged, total)
+
+
 def test_lost_updates_stand_over_a_shade_and_deferred_ones_do_not():
     axes = drawn([curve("nearest", [0.0, 0.5], [0.5, 1.0])], [curve("_kahan$", [0.25, np.nan])], title="t$")
     lost, deferred = axes.lines

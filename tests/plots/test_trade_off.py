@@ -68,3 +68,10 @@ def test_a_single_point_is_drawn_and_its_name_as_it_is(log):
 def test_what_is_no_point_is_refused(points, message):
     with pytest.raises(ValueError, match=message):
         drawn(points)
+
+
+def test_what_costs_nothing_has_no_place_on_a_logarithmic_axis():
+    points = [Point("a", 1, 1), Point("free", 0, 1)]
+    assert drawn(points).get_xscale() == "linear"
+    with pytest.raises(ValueError, match="Costs must be positive on a logarithmic axis; 'free' costs"):
+        drawn(points, log=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,15 +14,21 @@ from simfloat.torch.numbers import numbers_of
 from simfloat.torch.tags import weight_path
 
 
-def product(call: Call, a: torch.Tensor, b: torch.Tensor) -> NDArray:
-    """a (..., m, k) times b (..., k, n)."""
+def product(call: Call, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> NDArray:
+    """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes.
+
+    Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
+    """
+    if (a.ndim, b.ndim) != (axes, axes) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
+        needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
+        raise ValueError(f"{call.name} multiplies {needed}, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
     arithmetic = call.begin((*a.shape[:-1], b.shape[-1]))
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b))
 
 
-def multiplied(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def multiplied(call: Call, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
     """The product of matrices, or of a batch of them."""
-    return call.tensor(product(call, a, b))
+    return call.tensor(product(call, a, b, axes))
 
 
 def by_vector(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
@@ -32,10 +39,12 @@ def by_vector(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def added(
-    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1, axes: int = 2
 ) -> torch.Tensor:
     """beta * c + alpha * a @ b: the product is rounded, and so is the sum; and each factor that is not 1."""
-    result = call.times(float(alpha), product(call, a, b))
+    result = call.times(float(alpha), product(call, a, b, axes))
+    if c.ndim > axes or any(n not in (1, m) for n, m in zip(c.shape[::-1], result.shape[::-1], strict=False)):
+        raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
     format = call.format
     call.site = call.site.beside("add", format)
     call.begin(result.shape)
@@ -55,6 +64,9 @@ def added_batch(
     call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """The same for the sum of products of a batch of matrices: one sum through all of them, in their order."""
+    if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
+        shapes = f"{tuple(a.shape)} and {tuple(b.shape)}"
+        raise ValueError(f"{call.name} multiplies (batch, m, k) by (batch, k, n), got shapes {shapes}.")
     rows = a.transpose(0, 1).reshape(a.shape[1], -1)
     return added(call, c, rows, b.reshape(-1, b.shape[-1]), beta=beta, alpha=alpha)
 
@@ -86,7 +98,7 @@ class Contraction(Ruled):
 #: By PyTorch's name; overloads that ask for the type of the result, as of mm, have no rule.
 TABLE: dict[str, Contraction] = {
     "mm.default": Contraction(multiplied),
-    "bmm.default": Contraction(multiplied),
+    "bmm.default": Contraction(partial(multiplied, axes=3)),
     "mv": Contraction(by_vector),
     "dot": Contraction(by_vector),
     "vdot": Contraction(by_vector),
@@ -94,5 +106,5 @@ TABLE: dict[str, Contraction] = {
     "addmm.default": Contraction(added, 1),
     "addmv": Contraction(added_vector, 1),
     "addbmm": Contraction(added_batch, 1),
-    "baddbmm.default": Contraction(added, 1),
+    "baddbmm.default": Contraction(partial(added, axes=3), 1),
 }

@@ -9,6 +9,7 @@ import torch
 
 from simfloat.torch.handlers import Composed
 from simfloat.torch.reaching import reaching
+from simfloat.torch.rules.reductions import axes_of
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -47,7 +48,13 @@ def sums(g: Tensor, y: Tensor, axes: list[int], shape: Sequence[int], mask: Sequ
 def layer_norm(
     x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The result, the means and the factors."""
+    """The result, the means and the factors; ValueError for another shape than that of x's last axes."""
+    shapes = [x.shape[-len(shape) :], *(y.shape for y in (weight, bias) if y is not None)]
+    if any(tuple(each) != tuple(shape) for each in shapes):
+        raise ValueError(
+            f"layer_norm takes x whose shape ends with {tuple(shape)}, and a weight and a bias of that shape; "
+            f"got x of shape {tuple(x.shape)} and shapes {[tuple(each) for each in shapes]}."
+        )
     y, mean, factor = normalized(x, list(range(x.ndim - len(shape), x.ndim)), eps)
     return scaled(y, weight, bias), mean, factor
 
@@ -136,7 +143,7 @@ def group_norm_backward(
 
 def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
     """The variance along axes, the sum of squared differences divided by their number less the correction; the mean."""
-    along = list(range(x.ndim)) if not axes else [axis % x.ndim for axis in axes]
+    along = list(axes_of(x, axes))
     count = math.prod(x.shape[axis] for axis in along)
     mean = x.mean(along, keepdim=True)
     d = x - mean

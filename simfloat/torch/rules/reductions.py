@@ -18,8 +18,12 @@ Axes = int | Sequence[int] | None
 
 
 def axes_of(x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
-    """Axes as ascending numbers from 0; all of them for None and for none."""
+    """Axes as ascending numbers from 0; all of them for None and for none. ValueError for one that x does not have."""
     given = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
+    last = max(1, x.ndim) - 1
+    for axis in given:
+        if not -last - 1 <= axis <= last:
+            raise ValueError(f"dim must lie between {-last - 1} and {last} for shape {tuple(x.shape)}, got {axis}.")
     return tuple(sorted({axis % x.ndim for axis in given})) if x.ndim else ()
 
 
