@@ -23,7 +23,7 @@ def convolutional(seed: int, tiny: bool) -> Problem:
     return digits_problem(
         partial(convolutional_model, seed),
         partial(sf.optim.SGD, lr=0.05),
-        steps=4 if tiny else 120,
+        steps=2 if tiny else 120,
         batch=8 if tiny else 32,
         shape=(1, 8, 8),
         judged=TINY_JUDGED if tiny else JUDGED,
@@ -68,7 +68,7 @@ def transformer(seed: int, tiny: bool) -> Problem:
     return digits_problem(
         partial(RowsTransformer, seed),
         partial(sf.optim.AdamW, lr=5e-3),
-        steps=4 if tiny else 120,
+        steps=2 if tiny else 120,
         batch=8 if tiny else 32,
         judged=TINY_JUDGED if tiny else JUDGED,
     )
@@ -84,7 +84,7 @@ def regression(seed: int, tiny: bool) -> Problem:
         loss=nn.mse_loss,
         optimizer=partial(sf.optim.SGD, lr=1e-4),
         batch=32,
-        steps=4 if tiny else 200,
+        steps=2 if tiny else 200,
     )
 
 
