@@ -153,7 +153,7 @@ def test_results_and_gradients_are_numbers_of_the_policys_format(name):
         assert torch.equal(x.nan_to_num(), x.nan_to_num().to(torch.bfloat16).to(x.dtype))
 
 
-def test_an_operation_that_pytorch_makes_of_others_is_simulated_inside_of_a_rule_too():
+def test_an_operation_that_pytorch_makes_of_others_is_simulated_inside_of_a_rule_too(own_rules):
     @sf.torch.rule("aten::special_i1")
     def rule(x):
         return F.linear(x.to(x.dtype), torch.full((2, 3), 1.001)).softmax(1)

@@ -78,7 +78,7 @@ def test_an_operation_without_a_rule_is_refused_by_name_and_path_with_the_remedy
         model(torch.ones(1, 2))
 
 
-def test_a_rule_is_written_in_operations_that_are_then_simulated():
+def test_a_rule_is_written_in_operations_that_are_then_simulated(own_rules):
     class Odd(torch.nn.Module):
         def forward(self, x):
             return torch.special.erfcx(x)
