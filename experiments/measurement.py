@@ -1,4 +1,4 @@
-"""What experiments on sums and roundings by themselves have in common: many numbers a job, and no policy."""
+"""What experiments on sums and roundings by themselves have in common, where many numbers come from a job."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from experiments.experiment import Result
 from experiments.statistics import select
+from experiments.training import training_rows
 from simfloat.policy import Policy
 
 
@@ -22,6 +23,13 @@ def measured_rows(result: Result) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl of a job that lists its measurements as "rows": one each, with the job's fields."""
     job = {key: value for key, value in result.items() if key != "rows"}
     return [{**job, **row} for row in result["rows"]]
+
+
+def metric_rows(result: Result) -> list[dict[str, Any]]:
+    """The rows of metrics.jsonl of a job that trains, that lists its measurements as "rows", or that is one itself."""
+    if result["kind"] == "training":
+        return training_rows(result)
+    return measured_rows(result) if "rows" in result else [result]
 
 
 def over_seeds(results: Sequence[Result], key: str, **where: object) -> NDArray[np.float64]:

@@ -6,9 +6,10 @@ from functools import partial
 
 from experiments.accumulator_width.figures import figure_names, figures
 from experiments.accumulator_width.findings import findings
-from experiments.accumulator_width.jobs import jobs, metrics, run
+from experiments.accumulator_width.jobs import jobs, run
 from experiments.accumulator_width.training import PROBLEMS
 from experiments.experiment import Experiment
+from experiments.measurement import metric_rows
 from experiments.training import check_policy
 from experiments.training_grid import training_grid
 
@@ -18,7 +19,7 @@ ACCUMULATOR_WIDTH = Experiment(
     jobs=jobs,
     run=run,
     findings=findings,
-    metrics=metrics,
+    metrics=metric_rows,
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, PROBLEMS),

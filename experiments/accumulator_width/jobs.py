@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiments.accumulator_width.dots import measure_dots
 from experiments.accumulator_width.training import FP32, PROBLEMS, VARIANTS
 from experiments.experiment import Job, Options, Result
-from experiments.measurement import measured_rows
 from experiments.operands import DATA
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import given
 
 
@@ -28,8 +25,3 @@ def jobs(options: Options) -> list[Job]:
 def run(job: Job) -> Result:
     """Carry out a job."""
     return {**job, "rows": measure_dots(job)} if job["kind"] == "dots" else run_training(PROBLEMS, job)
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl."""
-    return measured_rows(result) if result["kind"] == "dots" else training_rows(result)

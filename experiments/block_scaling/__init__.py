@@ -6,9 +6,10 @@ from functools import partial
 
 from experiments.block_scaling.figures import figure_names, figures
 from experiments.block_scaling.findings import findings
-from experiments.block_scaling.jobs import jobs, metrics, run
+from experiments.block_scaling.jobs import jobs, run
 from experiments.block_scaling.problems import PROBLEMS
 from experiments.experiment import Experiment
+from experiments.measurement import metric_rows
 from experiments.training import check_policy
 from experiments.training_grid import training_grid
 
@@ -18,7 +19,7 @@ BLOCK_SCALING = Experiment(
     jobs=jobs,
     run=run,
     findings=findings,
-    metrics=metrics,
+    metrics=metric_rows,
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, PROBLEMS),

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiments.block_scaling.policies import BF16, VARIANTS
 from experiments.block_scaling.problems import PROBLEMS
 from experiments.block_scaling.rules import DATA, measure_rules
 from experiments.experiment import Job, Options, Result
-from experiments.measurement import measured_rows
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import given
 
 
@@ -28,8 +25,3 @@ def jobs(options: Options) -> list[Job]:
 def run(job: Job) -> Result:
     """Carry out a job."""
     return {**job, "rows": measure_rules(job)} if job["kind"] == "rules" else run_training(PROBLEMS, job)
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl."""
-    return measured_rows(result) if result["kind"] == "rules" else training_rows(result)

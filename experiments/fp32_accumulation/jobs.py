@@ -12,11 +12,10 @@ import simfloat as sf
 from experiments.experiment import Job, Options, Result
 from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.fp32_accumulation.sums import sums
-from experiments.measurement import measured_rows
 from experiments.mixed_precision import FP32, MIXED
 from experiments.operands import DATA
 from experiments.scalers import make_scaler, static
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 
 #: The mean over 16 384 pixels makes gradients too small for FP16.
@@ -92,8 +91,3 @@ def gradient(seed: int, variant: Variant) -> NDArray[np.float64]:
         scaler.scale(problem.loss(model(x), y)).backward()
     found = [p.grad for name, p in model.named_parameters() if name.endswith("weight") and p.grad is not None]
     return np.concatenate([np.asarray(g, np.float64).ravel() for g in found]) / scaler.get_scale()
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a training, one for each other measurement."""
-    return training_rows(result) if result["kind"] == "training" else measured_rows(result)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from experiments.experiment import Job, Options, Result
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.mixed_precision import FP32, with_scaler
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 from simfloat.optim import LogNormalLossScale
 
@@ -64,8 +62,3 @@ def steps_at_one(seed: int, counted: float) -> int:
             return step
         scaler.adapt(True, 2.0 ** rng.normal(5, 1))
     return MOST
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for an overflow."""
-    return [result] if result["kind"] == "overflow" else training_rows(result)

@@ -7,8 +7,9 @@ from functools import partial
 from experiments.experiment import Experiment
 from experiments.loss_scaling.figures import figure_names, figures
 from experiments.loss_scaling.findings import findings
-from experiments.loss_scaling.jobs import jobs, metrics, run
+from experiments.loss_scaling.jobs import jobs, run
 from experiments.loss_scaling.problems import PROBLEMS
+from experiments.measurement import metric_rows
 from experiments.training import check_policy
 from experiments.training_grid import training_grid
 
@@ -18,7 +19,7 @@ LOSS_SCALING = Experiment(
     jobs=jobs,
     run=run,
     findings=findings,
-    metrics=metrics,
+    metrics=metric_rows,
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, PROBLEMS),

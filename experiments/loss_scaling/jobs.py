@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -13,7 +12,7 @@ from experiments.gradients import gradient_histograms
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.mixed_precision import FP32, MIXED, UNSCALED, scaled
 from experiments.problem import Problem
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import given
 
 #: The exponents of the scales: what suffices for SSD, bigLSTM's, and the largest of the paper.
@@ -78,8 +77,3 @@ def moved(problem: Problem, seed: int) -> int:
             scaler.update()
     started = {name: sf.round(value, MIXED.recipe(name).weights) for name, value in before.items()}
     return sum(int((value != started[name]).sum()) for name, value in model.state_dict().items())
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for steps that overflow."""
-    return [result] if result["kind"] == "overflow" else training_rows(result)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import simfloat as sf
 from experiments.experiment import Job, Options, Result
 from experiments.gradients import gradient_histograms
 from experiments.master_weights.problems import PROBLEMS
 from experiments.master_weights.ratios import ratios
 from experiments.mixed_precision import FP16_WEIGHTS, FP32, MIXED
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 
 VARIANTS = (
@@ -44,8 +42,3 @@ def run(job: Job) -> Result:
         vanished = recorder.counts("*weight.update", "update")["underflow"]
         return {**result, "vanished": vanished / recorder.counts("*weight", "update")["total"]}
     return run_training(PROBLEMS, job)
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for each job of sums."""
-    return [result] if result["kind"] == "ratios" else training_rows(result)

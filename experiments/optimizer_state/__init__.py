@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from experiments.experiment import Experiment
+from experiments.measurement import metric_rows
 from experiments.optimizer_state.figures import figure_names, figures
 from experiments.optimizer_state.findings import findings
-from experiments.optimizer_state.jobs import jobs, metrics, run
+from experiments.optimizer_state.jobs import jobs, run
 from experiments.optimizer_state.problems import PROBLEMS
 from experiments.training import check_policy
 from experiments.training_grid import training_grid
@@ -18,7 +19,7 @@ OPTIMIZER_STATE = Experiment(
     jobs=jobs,
     run=run,
     findings=findings,
-    metrics=metrics,
+    metrics=metric_rows,
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, PROBLEMS),

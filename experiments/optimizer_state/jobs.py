@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from experiments.experiment import Job, Options, Result
-from experiments.measurement import measured_rows
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.problems import PROBLEMS
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, follow_moment
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 
 #: Which formats a memory of 1000 steps is tried with, and a shorter one.
@@ -47,8 +44,3 @@ def run(job: Job) -> Result:
     if job["kind"] == "training":
         return run_training(PROBLEMS, job)
     return {**{key: value for key, value in job.items() if key != "policy"}, "rows": follow_moment(job)}
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each recorded step."""
-    return measured_rows(result) if result["kind"] == "moment" else training_rows(result)
