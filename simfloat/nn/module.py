@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import machine_named
 from simfloat.autodiff import Parameter, Tensor, forget_gradients
 from simfloat.autodiff.owned import Owned
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
-from simfloat.nn.state import Held, as_buffer, fitting_arrays
+from simfloat.nn.state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.text import tree
 from simfloat.simulation import Names, module_running
 
@@ -228,16 +228,8 @@ class Module(Owned):
         for name in (*self._parameters, *buffers):
             yield _below(path, name), Held(self, name)
 
-    def _state(self) -> dict[str, Held]:
-        """All that is part of the state, each once, in torch's order."""
-        found: dict[tuple[int, str], tuple[str, Held]] = {}
-        for where, module in self.named_modules():
-            for path, held in module._held(where):
-                found.setdefault(held.identity, (path, held))
-        return dict(found.values())
-
     def _occurrences(self, path: str = "") -> Iterator[tuple[str, Held]]:
-        """The same with what occurs several times under each of its paths."""
+        """All that is part of the state, what occurs several times under each of its paths, in torch's order."""
         yield from self._held(path)
         for name, module in self._modules.items():
             yield from module._occurrences(_below(path, name))
@@ -264,8 +256,13 @@ class Module(Owned):
         return self.train(False)
 
     def state_dict(self) -> dict[str, NDArray]:
-        """Copies of the numbers of parameters and persistent buffers by path, each once, in torch's order."""
-        return {path: held.numbers.copy() for path, held in self._state().items()}
+        """Copies of the numbers of parameters and persistent buffers by path, in torch's order.
+
+        What occurs under several paths, as tied weights do, stands under each of them, as one array.
+        """
+        held = dict(self._occurrences())
+        copies = {part.identity: part.numbers.copy() for part in held.values()}
+        return {path: copies[part.identity] for path, part in held.items()}
 
     def to(self, device: str) -> Self:
         """Move the parameters, their gradients and the buffers of floats to "cuda" or "cpu"; returns the module.
@@ -280,22 +277,28 @@ class Module(Owned):
         machine = machine_named(device)
         for parameter in self.parameters():
             parameter.move(machine)
-        for held in self._state().values():
-            if not isinstance(held.value, Parameter) and held.numbers.dtype.kind == "f":
-                held.take(machine.take(held.numbers))
+        for module in self.modules():
+            for name, array in module._buffers.items():
+                if array.dtype.kind == "f":
+                    setattr(module, name, machine.take(array))
         return self
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Take the numbers of parameters and buffers from `state`, arrays by path: all of them, or none if one does not
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> Keys:
+        """Take the numbers of parameters and buffers from a state, arrays by path: all of them, or none if one does not
         fit.
 
-        What occurs under several paths may be given under each of them, as in torch's state of a model with tied
-        parameters, if the numbers are the same.
+        What occurs under several paths may be given under all of them, if the numbers are the same, or under any. With
+        strict=False, keys that only the model or only the state has are left alone. Returns `missing_keys`, those that
+        only the model has, and `unexpected_keys`, as torch does.
 
-        Raises ValueError naming the keys that are missing or unknown, shapes that differ, and what holds no numbers.
+        Raises ValueError naming such keys, if strict; shapes that differ, and what holds no numbers.
         """
-        for held, array in fitting_arrays(self._state(), dict(self._occurrences()), state):
+        if not isinstance(strict, bool):
+            raise ValueError(f"strict must be True or False, got {strict!r}.")
+        arrays, keys = fitting_arrays(dict(self._occurrences()), state_dict, strict)
+        for held, array in arrays:
             held.take(array)
+        return keys
 
     def extra_repr(self) -> str:
         """What stands between the parentheses of its repr: the arguments that made it."""

@@ -54,26 +54,47 @@ def as_buffer(value: Any, what: str) -> NDArray:
     return as_operand(value, what)
 
 
-def fitting_arrays(
-    listed: Mapping[str, Held], names: Mapping[str, Held], state: Mapping[str, Any]
-) -> list[tuple[Held, NDArray]]:
-    """All that a model holds, each with a copy of its new numbers; ValueError unless all of the state fits.
+class Keys(NamedTuple):
+    """The keys of a model that a state lacks, and those of the state that the model lacks."""
 
-    listed has each parameter and buffer once, under its path; names has it under every path where it occurs.
+    missing_keys: list[str]
+    unexpected_keys: list[str]
+
+    def __repr__(self) -> str:
+        if not any(self):
+            return "<All keys matched successfully>"
+        return f"Keys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
+
+    __str__ = __repr__
+
+
+def fitting_arrays(
+    names: Mapping[str, Held], state: Mapping[str, Any], strict: bool
+) -> tuple[list[tuple[Held, NDArray]], Keys]:
+    """All that a model takes of a state, each with a copy of its new numbers, and the keys that do not match.
+
+    names has each parameter and buffer under every path where it occurs; a state may name it under any of them. Raises
+    ValueError unless all fits that is taken; strict, unless all keys match.
     """
     if not isinstance(state, Mapping):
         raise ValueError(f"load_state_dict takes arrays by path, as state_dict gives, got a {type(state).__name__}.")
-    missing, unknown = [path for path in listed if path not in state], [key for key in state if key not in names]
-    if missing or unknown:
-        raise ValueError(f"The state does not fit the model: missing {missing}, unknown {unknown}.")
-    arrays = {path: _array(path, names[path].numbers, state[path]) for path in state}
-    first = {held.identity: path for path, held in listed.items()}
-    for path, held in names.items():
-        name = first[held.identity]
-        if path in arrays and not np.array_equal(arrays[path], arrays[name], equal_nan=arrays[path].dtype.kind == "f"):
+    given = {path: held for path, held in names.items() if path in state}
+    there = {held.identity for held in given.values()}
+    missing = [path for path, held in names.items() if held.identity not in there]
+    keys = Keys(missing, [key for key in state if key not in names])
+    if strict and any(keys):
+        raise ValueError(
+            f"The state does not fit the model: missing {missing}, unknown {keys.unexpected_keys}. With strict=False, "
+            "what both have is taken."
+        )
+    first: dict[tuple[int, str], tuple[str, NDArray]] = {}
+    for path, held in given.items():
+        array = _array(path, held.numbers, state[path])
+        name, numbers = first.setdefault(held.identity, (path, array))
+        if not np.array_equal(array, numbers, equal_nan=array.dtype.kind == "f"):
             kind = "parameter" if isinstance(held.value, Parameter) else "buffer"
             raise ValueError(f"{name} and {path} are one {kind}; the state gives it different numbers.")
-    return [(held, arrays[path]) for path, held in listed.items()]
+    return [(given[path], array) for path, array in first.values()], keys
 
 
 def _array(path: str, before: NDArray, value: Any) -> NDArray:

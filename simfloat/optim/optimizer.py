@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -80,13 +80,25 @@ class Optimizer:
         """Forget the gradients of the parameters; with set_to_none=False those that there are become zeros."""
         forget_gradients(self.params, set_to_none)
 
-    def step(self) -> None:
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Update every parameter that has a gradient; inside a `simulate` block.
+
+        A closure, which computes the loss anew, calls its `backward` and returns it, is called first, and its result
+        is returned; None without one.
 
         Raises ValueError, before anything is updated, for an option that cannot be used, and for a gradient or a state
         that has not the parameter's shape.
         """
         current()  # refuses a step outside of any block, even if there is nothing to do
+        if closure is not None and not callable(closure):
+            kind = type(closure).__name__
+            raise ValueError(f"step takes a function that computes the loss and calls its backward, got a {kind}.")
+        loss = None if closure is None else closure()
+        self._update_all()
+        return loss
+
+    def _update_all(self) -> None:
+        """Update every parameter that has a gradient, once all that is read is known to fit."""
         params = self.params
         if len(params) != len(self.state):
             raise ValueError(

@@ -72,13 +72,12 @@ def test_copies_and_pickles_keep_buffers_of_their_own(copied):
 def test_buffers_of_a_module_that_occurs_twice_are_listed_once_and_loaded_from_either_name():
     model = sf.nn.Sequential(Counting())
     model.again = model[0]
-    state = model.state_dict()
     assert [name for name, _ in model.named_buffers()] == ["0.mean", "0.count", "0.scratch"]
-    assert not any(name.startswith("again") for name in state)
-    both = {**state, **{f"again.{name[2:]}": value for name, value in state.items()}}
-    model.load_state_dict(both)
+    state = model.state_dict()
+    for half in ("0.", "again."):
+        model.load_state_dict({name: value for name, value in state.items() if name.startswith(half)})
     with pytest.raises(ValueError, match="0.mean and again.mean are one buffer; the state gives it different numbers"):
-        model.load_state_dict({**both, "again.mean": np.ones(3)})
+        model.load_state_dict({**state, "again.mean": np.ones(3)})
 
 
 def test_a_deleted_buffer_is_gone_and_its_name_is_free():

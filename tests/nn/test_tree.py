@@ -35,13 +35,15 @@ def test_what_occurs_twice_is_listed_once_as_in_torch():
     model = Tied()
     assert [path for path, _ in model.named_modules()] == ["", "first", "second", "third"]
     assert paths(model) == ["first.weight", "first.bias", "second.bias", "third.weight", "third.bias"]
-    assert list(model.state_dict()) == paths(model)
     torch = pytest.importorskip("torch", reason="needs torch as an oracle")
     theirs = torch.nn.Module()
     theirs.first, theirs.second, theirs.third = (torch.nn.Linear(2, 2) for _ in range(3))
     theirs.second.weight, theirs.again = theirs.first.weight, theirs.third
     assert [path for path, _ in theirs.named_parameters()] == paths(model)
     assert [path for path, _ in theirs.named_modules()] == [path for path, _ in model.named_modules()]
+    state = {path: torch.tensor(array) for path, array in model.state_dict().items()}
+    assert list(state) == list(theirs.state_dict()), "a state names it under each of its paths"
+    theirs.load_state_dict(state)
 
 
 def test_a_shared_parameter_is_updated_once_a_step():
@@ -171,13 +173,47 @@ def test_a_state_is_loaded_whole_or_not_at_all():
         model.load_state_dict([1.0])
 
 
-def test_a_tied_parameter_may_be_loaded_under_each_of_its_names():
+def test_a_tied_parameter_may_be_loaded_under_any_of_its_names():
     model = Tied()
-    state = {k: v + 1 for k, v in model.state_dict().items()}
-    model.load_state_dict(state | {"second.weight": state["first.weight"], "again.bias": state["third.bias"]})
-    assert_bits(model.second.weight.data, state["first.weight"])
+    state = {path: array + 1 for path, array in model.state_dict().items()}
+    once = {path: state[path] for path in paths(model)}  # as states were before they named it under each
+    others = {path: array for path, array in state.items() if path not in ("first.weight", "third.bias")}
+    for given in (state, once, others):
+        model.load_state_dict({path: array * 0 for path, array in state.items()})
+        assert not any(model.load_state_dict(given))
+        assert_bits(model.second.weight.data, state["first.weight"])
+        assert_bits(model.third.bias.data, state["again.bias"])
     with pytest.raises(ValueError, match="first.weight and second.weight are one parameter; .* different numbers"):
         model.load_state_dict(state | {"second.weight": state["first.weight"] + 1})
+    for path in ("first.weight", "second.weight"):
+        del state[path]
+    with pytest.raises(ValueError, match=r"missing \['first.weight', 'second.weight'\], unknown \[\]"):
+        model.load_state_dict(state)
+
+
+def test_a_state_that_fits_in_part_is_taken_in_part_if_asked_for_and_what_is_left_is_named_as_in_torch():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    model = sf.nn.Sequential(sf.nn.Linear(2, 3), sf.nn.BatchNorm1d(3))
+    theirs = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).double()
+    state = {path: array + 1 for path, array in model.state_dict().items() if path not in ("0.bias", "1.running_var")}
+    state |= {"head.weight": np.ones(3), "1.scale": np.ones(3)}
+    untouched = model[0].bias.data.copy()
+    keys = model.load_state_dict(state, strict=False)
+    wanted = theirs.load_state_dict({path: torch.tensor(array) for path, array in state.items()}, strict=False)
+    assert keys.missing_keys == wanted.missing_keys == ["0.bias", "1.running_var"]
+    assert keys.unexpected_keys == wanted.unexpected_keys == ["head.weight", "1.scale"]
+    assert_bits(model[0].weight.data, state["0.weight"])
+    assert_bits(model[0].bias.data, untouched)
+    assert repr(keys) == (
+        "Keys(missing_keys=['0.bias', '1.running_var'], unexpected_keys=['head.weight', '1.scale'])"
+    )
+    assert repr(model.load_state_dict(model.state_dict())) == "<All keys matched successfully>"
+    with pytest.raises(ValueError, match=r"missing \['0.bias', .*With strict=False, what both have is taken"):
+        model.load_state_dict(state)
+    with pytest.raises(ValueError, match=r"0.weight has shape \(3, 2\), the state \(3,\)"):
+        model.load_state_dict({"0.weight": np.ones(3)}, strict=False)
+    with pytest.raises(ValueError, match="strict must be True or False, got 'no'"):
+        model.load_state_dict(state, "no")
 
 
 def test_a_wrapper_around_a_part_renames_nothing_in_the_model():

@@ -196,3 +196,30 @@ def test_a_step_outside_simulate_is_refused():
     w.grad = np.ones(1)
     with pytest.raises(ValueError, match="inside `with simfloat.simulate"):
         sf.optim.SGD([w], 0.1).step()
+
+
+def test_a_step_calls_the_closure_first_and_returns_its_loss_as_in_torch():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    x, w = np.array([1.0, 2.0, 3.0], np.float32), parameter([0.5, -1.0, 0.25])
+    theirs = torch.nn.Parameter(torch.tensor([0.5, -1.0, 0.25]))
+    optimizer, wanted = sf.optim.SGD([w], 0.125), torch.optim.SGD([theirs], 0.125)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = ((w * x) * (w * x)).sum()
+        loss.backward()
+        return loss
+
+    def reference():
+        wanted.zero_grad()
+        loss = ((theirs * torch.tensor(x)) * (theirs * torch.tensor(x))).sum()
+        loss.backward()
+        return loss
+
+    with sf.simulate("fp32"):
+        for _ in range(3):
+            assert optimizer.step(closure).item() == wanted.step(reference).item()
+            assert_bits(w.data, theirs.detach().numpy())
+        assert optimizer.step() is None
+        with pytest.raises(ValueError, match="takes a function that computes the loss .* got a Tensor"):
+            optimizer.step(closure())
