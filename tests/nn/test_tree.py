@@ -204,9 +204,7 @@ def test_a_state_that_fits_in_part_is_taken_in_part_if_asked_for_and_what_is_lef
     assert keys.unexpected_keys == wanted.unexpected_keys == ["head.weight", "1.scale"]
     assert_bits(model[0].weight.data, state["0.weight"])
     assert_bits(model[0].bias.data, untouched)
-    assert repr(keys) == (
-        "Keys(missing_keys=['0.bias', '1.running_var'], unexpected_keys=['head.weight', '1.scale'])"
-    )
+    assert repr(keys) == ("Keys(missing_keys=['0.bias', '1.running_var'], unexpected_keys=['head.weight', '1.scale'])")
     assert repr(model.load_state_dict(model.state_dict())) == "<All keys matched successfully>"
     with pytest.raises(ValueError, match=r"missing \['0.bias', .*With strict=False, what both have is taken"):
         model.load_state_dict(state)
