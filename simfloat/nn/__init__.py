@@ -4,7 +4,7 @@ from simfloat.autodiff import Parameter
 from simfloat.nn import init
 from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax, Tanh
 from simfloat.nn.attention import scaled_dot_product_attention
-from simfloat.nn.classification import cross_entropy
+from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
 from simfloat.nn.ctc import ctc_loss
@@ -58,6 +58,7 @@ __all__ = [
     "ctc_loss",
     "init",
     "mse_loss",
+    "nll_loss",
     "scaled_dot_product_attention",
     "seed",
     "smooth_l1_loss",

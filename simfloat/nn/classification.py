@@ -1,6 +1,8 @@
-"""The loss of classifiers."""
+"""The losses of classifiers."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -8,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, pick, where
+from simfloat.formats.integers import is_integer
 from simfloat.nn.arguments import as_probability
 from simfloat.nn.losses import check_reduction, reduced
 
@@ -20,6 +23,7 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    axis: int | None = None,
 ) -> Tensor:
     """The mean of -log_softmax(input)[target] over the rows of input (..., classes); target (...) holds class numbers.
 
@@ -28,7 +32,11 @@ def cross_entropy(
     divided by the sum of their factors. With `label_smoothing` e, losses are (1 - e) times the above, plus e / classes
     times the sum of -log_softmax(input), weighted, over all classes.
 
-    Raises ValueError if the shapes do not fit, a target is no class, or label_smoothing is not from 0 to 1.
+    Classes may also be axis 1, as in PyTorch: input (N, classes, d1, ...), target (N, d1, ...). The shape of the target
+    tells which; where it fits both, `axis` must, as 1 or -1.
+
+    Raises ValueError if the shapes do not fit, or fit both; if a target is no class, or label_smoothing is not from 0
+    to 1.
 
     Examples:
         >>> with sf.simulate("fp32"):
@@ -36,23 +44,58 @@ def cross_entropy(
         >>> loss.item()
         0.2395448386669159
     """
+    smoothing = as_probability(label_smoothing, "label_smoothing")
+    return _loss("cross_entropy", input, target, weight, ignore_index, reduction, axis, smoothing, Tensor.log_softmax)
+
+
+def nll_loss(
+    input: Operand,
+    target: ArrayLike,
+    weight: ArrayLike | None = None,
+    *,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+    axis: int | None = None,
+) -> Tensor:
+    """The mean of -input[target]: `cross_entropy` of what is a logarithm of probabilities already.
+
+    Arguments, shapes and errors are those of `cross_entropy`, the name under which a policy knows both.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.nll_loss([[-0.25, -1.5]], [1])
+        >>> loss.item()
+        1.5
+    """
+    return _loss("nll_loss", input, target, weight, ignore_index, reduction, axis, 0.0, lambda x: x)
+
+
+def _loss(
+    name: str,
+    input: Operand,
+    target: ArrayLike,
+    weight: ArrayLike | None,
+    ignore_index: int,
+    reduction: str,
+    axis: int | None,
+    smoothing: float,
+    logarithms: Callable[[Tensor], Tensor],
+) -> Tensor:
+    """The loss `name`, of `logarithms` of probabilities."""
     check_reduction(reduction)
     x, labels = as_tensor(input), as_array(target)
-    if x.ndim == 0:
-        raise ValueError("cross_entropy needs an input of shape (..., classes), got a single number.")
     if labels.dtype.kind not in "iu":
-        raise ValueError(f"cross_entropy takes class numbers as integers, got dtype {labels.dtype}.")
-    if labels.shape != x.shape[:-1]:
-        raise ValueError(f"cross_entropy needs a target of shape {x.shape[:-1]}, got {labels.shape}.")
-    smoothing = as_probability(label_smoothing, "label_smoothing")
-    kept = labels != ignore_index
-    _check_classes(labels[kept], x.shape[-1])
+        raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.")
+    place = _class_axis(name, x.shape, labels.shape, axis)
+    kept, classes = labels != ignore_index, x.shape[place]
+    _check_classes(labels[kept], classes)
     factors = None if weight is None else as_operand(weight, "weight")
-    if factors is not None and factors.shape != x.shape[-1:]:
-        raise ValueError(f"weight has one number for each of {x.shape[-1]} classes, got shape {factors.shape}.")
+    if factors is not None and factors.shape != (classes,):
+        raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
 
     def body(x: Tensor) -> Tensor:
-        losses = _losses(x.log_softmax(), np.where(kept, labels, 0), factors, smoothing)
+        last = x if place == -1 else x.transpose(0, *range(2, x.ndim), 1)
+        losses = _losses(logarithms(last), np.where(kept, labels, 0), factors, smoothing)
         if not kept.all():
             losses = where(kept, losses, 0.0)
         if reduction != "mean" or (factors is None and kept.all()):
@@ -60,6 +103,25 @@ def cross_entropy(
         return losses.sum() / (kept.sum() if factors is None else Tensor(factors[labels[kept]]).sum())
 
     return compose("cross_entropy", body, x)
+
+
+def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int | None) -> int:
+    """The axis of classes, as the target's shape tells or `axis` says: 1 or -1."""
+    if not shape:
+        raise ValueError(f"{name} needs an input of shape (..., classes), got a single number.")
+    if axis is not None and not (is_integer(axis, -1, 1) and axis):
+        raise ValueError(f"axis, of classes, is -1, the last, or 1, as in PyTorch; got {axis!r}.")
+    places = (-1,) if len(shape) < 3 else (-1, 1) if axis is None else (axis,)
+    due = {place: shape[:-1] if place == -1 else (shape[0], *shape[2:]) for place in places}
+    fitting = [place for place in places if due[place] == target]
+    if not fitting:
+        raise ValueError(f"{name} needs a target of shape {' or '.join(map(str, due.values()))}, got {target}.")
+    if len(fitting) > 1:
+        raise ValueError(
+            f"A target of shape {target} fits an input {shape} with classes as its last axis, and as axis 1: pass "
+            "axis=-1 or, as in PyTorch, axis=1."
+        )
+    return fitting[0]
 
 
 def _losses(logarithms: Tensor, labels: NDArray[np.integer], factors: NDArray | None, smoothing: float) -> Tensor:

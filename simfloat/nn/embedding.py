@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, concatenate, embedding
 from simfloat.formats.integers import is_integer
-from simfloat.nn.arguments import as_indices, check_sizes
+from simfloat.nn.arguments import as_indices, as_number, check_sizes
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
 
@@ -25,7 +25,8 @@ class Embedding(Module):
     weight is (num_embeddings, embedding_dim), normal with variance 1 as in torch.nn, from `rng`, a NumPy generator or a
     seed; without one from the generator of `seed`. The row `padding_idx` starts at zero and has no gradient.
 
-    Raises ValueError unless the sizes are positive integers and padding_idx is a row.
+    Raises ValueError unless the sizes are positive integers and padding_idx is a row; for max_norm, with which PyTorch
+    writes over the table while the model runs, for scale_grad_by_freq and sparse, saying what to do instead.
 
     Examples:
         >>> layer = sf.nn.Embedding(10, 4, rng=0)
@@ -36,9 +37,19 @@ class Embedding(Module):
     """
 
     def __init__(
-        self, num_embeddings: int, embedding_dim: int, padding_idx: int | None = None, *, rng: Seed = None
+        self,
+        num_embeddings: int,
+        embedding_dim: int,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+        *,
+        rng: Seed = None,
     ) -> None:
         super().__init__()
+        _check_plain(max_norm, norm_type, scale_grad_by_freq, sparse)
         check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
             raise ValueError(f"padding_idx is a row, from {-num_embeddings} to {num_embeddings - 1}: {padding_idx!r}.")
@@ -89,12 +100,18 @@ class EmbeddingBag(Embedding):
         num_embeddings: int,
         embedding_dim: int,
         *,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
         mode: Literal["sum", "mean", "max"] = "mean",
+        sparse: bool = False,
         include_last_offset: bool = False,
         padding_idx: int | None = None,
         rng: Seed = None,
     ) -> None:
-        super().__init__(num_embeddings, embedding_dim, padding_idx, rng=rng)
+        super().__init__(
+            num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, rng=rng
+        )
         if mode not in MODES:
             raise ValueError(f"mode must be one of {', '.join(MODES)}; got {mode!r}.")
         self.mode, self.include_last_offset = mode, include_last_offset
@@ -170,3 +187,20 @@ class EmbeddingBag(Embedding):
     def extra_repr(self) -> str:
         """Its sizes and mode, and the row of padding."""
         return f"{super().extra_repr()}, mode={self.mode!r}"
+
+
+def _check_plain(max_norm: Any, norm_type: Any, scale_grad_by_freq: Any, sparse: Any) -> None:
+    """Raise ValueError for what PyTorch's tables do and these do not, saying why and what to do."""
+    as_number(norm_type, "norm_type")
+    if max_norm is not None:
+        raise ValueError(
+            f"max_norm must be None, got {max_norm!r}: the forward pass of a simulation writes to no parameter, whose "
+            "numbers change in the formats of an update. Shorten rows after optimizer.step(), by assigning weight.data."
+        )
+    if scale_grad_by_freq:
+        raise ValueError(
+            "scale_grad_by_freq must be False: gradients of a row are added, each sum rounded as the policy says. "
+            "Divide rows of weight.grad by np.bincount of the indices before optimizer.step()."
+        )
+    if sparse:
+        raise ValueError("sparse must be False: gradients are whole arrays here, with the same numbers.")

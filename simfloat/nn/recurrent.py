@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, concatenate, linear, stack
+from simfloat.formats.integers import is_integer
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.dropout import dropout
 from simfloat.nn.initial import generator_of
@@ -16,7 +17,7 @@ from simfloat.nn.module import Module
 if TYPE_CHECKING:
     from simfloat.nn.initial import Seed
 
-#: What a cell hands on from step to step: (h,) or (h, c), each (N, hidden_size).
+#: What a cell hands on from step to step: (h,) or (h, c), h being (N, output_size) and c (N, hidden_size).
 State = tuple[Tensor, ...]
 
 
@@ -27,6 +28,7 @@ class Weights(NamedTuple):
     weight_hh: Parameter
     bias_ih: Parameter | None
     bias_hh: Parameter | None
+    weight_hr: Parameter | None
 
 
 class Recurrent(Module):
@@ -38,7 +40,7 @@ class Recurrent(Module):
 
     Roundings: the inputs of all steps are one contraction, to which bias_ih is added; every step is a contraction of
     the hidden state, to which bias_hh is added; then what the kind of layer says, one rounding an operation. The shares
-    of the steps in the gradients of weight_hh and bias_hh are added from the last step to the first.
+    of the steps in the gradients of weight_hh, bias_hh and weight_hr are added from the last step to the first.
     """
 
     gates = 1
@@ -53,6 +55,7 @@ class Recurrent(Module):
         batch_first: bool = False,
         dropout: float = 0.0,
         bidirectional: bool = False,
+        proj_size: int = 0,
         *,
         rng: Seed = None,
     ) -> None:
@@ -60,29 +63,48 @@ class Recurrent(Module):
         check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
-        self.dropout = as_probability(dropout, "dropout")
+        self.dropout, self.proj_size = as_probability(dropout, "dropout"), self._projection(proj_size)
         generator, bound = generator_of(rng), 1 / math.sqrt(hidden_size)
-        rows = self.gates * hidden_size
         for layer in range(num_layers):
-            inputs = hidden_size * self.directions if layer else input_size
-            shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, hidden_size)}
-            shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if bias else {}
+            shapes = self._shapes(self.output_size * self.directions if layer else input_size)
             for direction in range(self.directions):
                 for name, shape in shapes.items():
                     numbers = generator.uniform(-bound, bound, shape)
                     setattr(self, f"{name}{_suffix(layer, direction)}", Parameter(numbers))
+
+    def _projection(self, proj_size: Any) -> int:
+        """A size to which h is projected, or 0."""
+        if not is_integer(proj_size, 0, self.hidden_size - 1) or (proj_size and self.states == 1):
+            whose = "" if self.states > 1 else " It is for LSTM only."
+            raise ValueError(
+                f"proj_size must be an integer from 0, for no projection, below hidden_size, {self.hidden_size}; got "
+                f"{proj_size!r}.{whose}"
+            )
+        return int(proj_size)
+
+    def _shapes(self, inputs: int) -> dict[str, tuple[int, ...]]:
+        """The shapes of a layer's parameters, by name, in torch's order."""
+        rows = self.gates * self.hidden_size
+        shapes: dict[str, tuple[int, ...]] = {"weight_ih": (rows, inputs), "weight_hh": (rows, self.output_size)}
+        shapes |= {"bias_ih": (rows,), "bias_hh": (rows,)} if self.bias else {}
+        return shapes | ({"weight_hr": (self.proj_size, self.hidden_size)} if self.proj_size else {})
 
     @property
     def directions(self) -> int:
         """2 for a bidirectional layer, else 1."""
         return 2 if self.bidirectional else 1
 
+    @property
+    def output_size(self) -> int:
+        """The size of h: proj_size where there is one, else hidden_size."""
+        return self.proj_size or self.hidden_size
+
     def forward(self, input: Operand, hx: Any = None) -> tuple[Tensor, Any]:
-        """input (L, N, input_size) -> h of the last layer (L, N, directions * hidden_size), and every layer's last h.
+        """input (L, N, input_size) -> h of the last layer (L, N, directions * output_size), and every layer's last h.
 
         With batch_first the input and the first result have the axes N, L; without N there is one sequence. hx and the
-        second result, the states before and after all steps, are (num_layers * directions, N, hidden_size); for LSTM
-        pairs (h, c) of them. States start at zero where they are left out.
+        second result, the states before and after all steps, are (num_layers * directions, N, output_size); for LSTM
+        pairs (h, c) of them, c with hidden_size. States start at zero where they are left out.
 
         Raises ValueError for other shapes, and for a sequence without steps.
         """
@@ -121,29 +143,32 @@ class Recurrent(Module):
 
     def _weights(self, layer: int, direction: int) -> Weights:
         suffix = _suffix(layer, direction)
-        bias_ih, bias_hh = (getattr(self, name + suffix, None) for name in ("bias_ih", "bias_hh"))
-        return Weights(getattr(self, "weight_ih" + suffix), getattr(self, "weight_hh" + suffix), bias_ih, bias_hh)
+        return Weights(**{name: getattr(self, name + suffix, None) for name in Weights._fields})  # type: ignore[arg-type]
 
     def _run(self, x: Tensor, weights: Weights, direction: int, state: State | None) -> tuple[Tensor, State]:
-        """One layer in one direction: x (L, N, inputs) -> h at every step (L, N, hidden_size), and the last state."""
+        """One layer in one direction: x (L, N, inputs) -> h at every step (L, N, output_size), and the last state."""
         given = _affine(x, weights.weight_ih, weights.bias_ih)
         now = state or self._zeros(given)
         steps = given.unbind()
         outputs = []
         for step in reversed(steps) if direction else steps:
-            now = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
+            h, *others = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
+            now = (h if weights.weight_hr is None else linear(h, weights.weight_hr), *others)
             outputs.append(now[0])
         return stack(outputs[::-1] if direction else outputs), now
 
     def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
-        """The next state, from what the input and the hidden state give to the gates, (N, gates * hidden_size) each."""
+        """The next state, h not yet projected, from what input and h give to the gates, (N, gates * hidden_size) each."""
         raise ValueError(f"{type(self).__name__} has no step.")
 
     def _zeros(self, given: Tensor) -> State:
         """States of zeros, which are numbers of whatever format the gates have."""
-        zeros = Tensor(np.zeros((given.shape[1], self.hidden_size), given.numbers.dtype, like=given.numbers))
-        zeros.format = given.format
-        return (zeros,) * self.states
+        sizes, states = (self.output_size, self.hidden_size)[: self.states], []
+        for size in sizes:
+            zeros = Tensor(np.zeros((given.shape[1], size), given.numbers.dtype, like=given.numbers))
+            zeros.format = given.format
+            states.append(zeros)
+        return tuple(states)
 
     def _before(self, hx: Any, batch: int, is_single: bool) -> list[State] | None:
         """The initial states, one for each layer and direction; None where they are left out."""
@@ -153,9 +178,9 @@ class Recurrent(Module):
         if not isinstance(given, tuple | list) or len(given) != self.states:
             raise ValueError(f"{type(self).__name__} takes a pair (h, c) of initial states, got {type(hx).__name__}.")
         number = self.num_layers * self.directions
-        shape = (number, self.hidden_size) if is_single else (number, batch, self.hidden_size)
         tensors = [as_tensor(state) for state in given]
-        for tensor in tensors:
+        for size, tensor in zip((self.output_size, self.hidden_size), tensors, strict=False):
+            shape = (number, size) if is_single else (number, batch, size)
             if tensor.shape != shape:
                 raise ValueError(f"An initial state of this {type(self).__name__} is {shape}, got {tensor.shape}.")
         parts = [(t.unsqueeze(1) if is_single else t).unbind() for t in tensors]
@@ -164,6 +189,7 @@ class Recurrent(Module):
     def extra_repr(self) -> str:
         """The arguments that made it, where they are not the usual ones."""
         usual = {"num_layers": 1, "bias": True, "batch_first": False, "dropout": 0.0, "bidirectional": False}
+        usual |= {"proj_size": 0}
         given = [f"{name}={getattr(self, name)}" for name, value in usual.items() if getattr(self, name) != value]
         return ", ".join([str(self.input_size), str(self.hidden_size), *given])
 
@@ -209,7 +235,9 @@ class RNN(Recurrent):
 class LSTM(Recurrent):
     """c' = f * c + i * g and h' = o * tanh(c'): Hochreiter and Schmidhuber, Neural Computation 9, 1997.
 
-    i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o.
+    i, f and o are sigmoids of their gates, g is the tanh of its own; the gates stand in the order i, f, g, o. With a
+    `proj_size`, h is the product of ``weight_hr_lk`` (proj_size, hidden_size) and the above, one more contraction a
+    step: Sak, Senior and Beaufays, arXiv 1402.1128.
 
     Arguments, the names of parameters, shapes and the order of roundings: :class:`~simfloat.nn.recurrent.Recurrent`.
 

@@ -65,8 +65,6 @@ class Keys(NamedTuple):
             return "<All keys matched successfully>"
         return f"Keys(missing_keys={self.missing_keys}, unexpected_keys={self.unexpected_keys})"
 
-    __str__ = __repr__
-
 
 def fitting_arrays(
     names: Mapping[str, Held], state: Mapping[str, Any], strict: bool

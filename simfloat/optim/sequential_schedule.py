@@ -20,7 +20,8 @@ class SequentialLR(LRScheduler):
         warm_up = LinearLR(optimizer, start_factor=0.01, total_iters=500)
         SequentialLR(optimizer, [warm_up, CosineAnnealingLR(optimizer, T_max=9500)], milestones=[500])
 
-    See torch.optim.lr_scheduler.SequentialLR.
+    See torch.optim.lr_scheduler.SequentialLR. One among the schedules of another has the rates that it has alone; in
+    torch it skips an epoch as the first of them, and cannot be a later one.
 
     Raises ValueError for schedules of another optimizer, and unless milestones ascend and are one less than these.
 

@@ -47,6 +47,44 @@ def test_losses_and_their_gradients_are_torchs_in_double_precision(name, reducti
     np.testing.assert_allclose(b.grad, a.grad.numpy(), rtol=1e-12, atol=1e-14)
 
 
+IMAGES, MASKS = RNG.standard_normal((2, 4, 3, 5)), RNG.integers(0, 4, (2, 3, 5))
+
+
+@pytest.mark.parametrize("function", ["cross_entropy", "nll_loss"])
+@pytest.mark.parametrize("options", [{}, dict(reduction="none"), dict(ignore_index=2, weight=FACTORS)], ids=str)
+def test_classes_may_be_axis_1_as_in_torch(function, options):
+    a, b = torch.tensor(IMAGES, requires_grad=True), sf.Tensor(IMAGES, requires_grad=True)
+    theirs = {k: torch.tensor(v) if isinstance(v, np.ndarray) else v for k, v in options.items()}
+    want = getattr(F, function)(a, torch.tensor(MASKS), **theirs)
+    want.sum().backward()
+    last = np.moveaxis(IMAGES, 1, -1)
+    with sf.simulate("fp64"):
+        got = getattr(sf.nn, function)(b, MASKS, **options)
+        got.sum().backward()
+        assert_bits(getattr(sf.nn, function)(last, MASKS, **options).data, got.data)
+    np.testing.assert_allclose(got.data, want.detach().numpy(), rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(b.grad, a.grad.numpy(), rtol=1e-12, atol=1e-14)
+
+
+def test_where_a_target_fits_classes_on_either_axis_the_axis_must_be_said():
+    x, target = RNG.standard_normal((2, 3, 3)), RNG.integers(0, 3, (2, 3))
+    with sf.simulate("fp64"):
+        with pytest.raises(ValueError, match=r"target of shape \(2, 3\) fits an input \(2, 3, 3\) .* pass axis=-1 or"):
+            sf.nn.cross_entropy(x, target)
+        first, last = (sf.nn.cross_entropy(x, target, axis=axis).item() for axis in (1, -1))
+        swapped = sf.nn.cross_entropy(np.swapaxes(x, 1, 2), target, axis=-1).item()
+    assert first == swapped != last
+    assert first == pytest.approx(F.cross_entropy(torch.tensor(x), torch.tensor(target)).item(), rel=1e-12)
+
+
+def test_a_negative_log_likelihood_is_the_second_half_of_a_cross_entropy():
+    with sf.simulate("bf16-standard"):
+        logarithms = sf.Tensor(X).log_softmax()
+        assert_bits(sf.nn.nll_loss(logarithms, SOME).data, sf.nn.cross_entropy(X, SOME).data)
+    with sf.simulate(sf.policies["bf16-standard"].override(operation="cross_entropy", activations=sf.FP32)):
+        assert sf.nn.nll_loss(X, CLASSES).format == sf.FP32
+
+
 def test_every_step_of_a_smooth_l1_loss_is_rounded():
     f = sf.BF16
     with sf.simulate("bf16-standard"):
@@ -113,6 +151,11 @@ def test_a_fused_loss_is_rounded_once():
             lambda: sf.nn.cross_entropy(X, CLASSES, label_smoothing=2),
             "label_smoothing is a probability, a number from 0 to 1",
         ),
+        (lambda: sf.nn.nll_loss(X, CLASSES[:5]), r"nll_loss needs a target of shape \(6,\), got \(5,\)"),
+        (lambda: sf.nn.nll_loss(X, Y), "nll_loss takes class numbers as integers, got dtype float64"),
+        (lambda: sf.nn.cross_entropy(IMAGES, CLASSES), r"shape \(2, 4, 3\) or \(2, 3, 5\), got \(6,\)"),
+        (lambda: sf.nn.cross_entropy(IMAGES, MASKS, axis=-1), r"target of shape \(2, 4, 3\), got \(2, 3, 5\)"),
+        (lambda: sf.nn.cross_entropy(X, CLASSES, axis=0), "axis, of classes, is -1, the last, or 1, .* got 0"),
         (lambda: sf.nn.cross_entropy(X, np.full(6, -1)), "Class numbers go from 0 to 3; -1 to"),
     ],
 )

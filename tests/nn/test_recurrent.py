@@ -33,6 +33,37 @@ def test_recurrent_layers_equal_torchs(kind, options):
     compare(ours, theirs, X, *((h, c) if kind == "LSTM" else (h,)), run=run)
 
 
+@pytest.mark.parametrize("options", [
+    {}, {"num_layers": 2, "bidirectional": True, "bias": False}, {"num_layers": 2, "batch_first": True},
+], ids=str)  # fmt: skip
+def test_a_projected_lstm_equals_torchs(options):
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    ours, theirs = sf.nn.LSTM(5, 4, proj_size=3, **options), torch.nn.LSTM(5, 4, proj_size=3, **options)
+    assert {k: v.shape for k, v in ours.state_dict().items()} == {k: v.shape for k, v in theirs.state_dict().items()}
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    compare(ours, theirs, X)
+    rows = options.get("num_layers", 1) * (2 if options.get("bidirectional") else 1)
+    batch = X.shape[0] if options.get("batch_first") else X.shape[1]
+    h, c = RNG.standard_normal((rows, batch, 3)), RNG.standard_normal((rows, batch, 4))
+    compare(ours, theirs, X, h, c, run=lambda layer, given: layer(given[0], (given[1], given[2])))
+
+
+def test_the_projection_of_an_lstm_is_one_more_contraction():
+    projected, plain = sf.nn.LSTM(5, 4, proj_size=3, rng=1), sf.nn.LSTM(5, 4, rng=2)
+    shared = {name: array for name, array in projected.state_dict().items() if name in ("weight_ih_l0", "bias_ih_l0")}
+    plain.load_state_dict(shared | {"bias_hh_l0": projected.bias_hh_l0.data}, strict=False)
+    with sf.simulate("bf16-standard"):
+        outputs, (h, c) = projected(X[:1])
+        whole, (_, wanted) = plain(X[:1])
+    product = sf.matmul(
+        whole.data[0], projected.weight_hr_l0.data.T, inputs=sf.BF16, accumulate=sf.FP32, output=sf.BF16
+    )
+    assert_bits(outputs.data[0], product)
+    assert_bits(h.data[0], product)
+    assert_bits(c.data, wanted.data)
+    assert "proj_size=3" in repr(projected)
+
+
 def test_the_nonlinearity_of_an_rnn_may_be_relu():
     torch = pytest.importorskip("torch", reason="needs torch as an oracle")
     compare(sf.nn.RNN(5, 2, nonlinearity="relu"), torch.nn.RNN(5, 2, nonlinearity="relu"), X)
@@ -223,6 +254,12 @@ def test_a_batch_may_be_empty():
             lambda: sf.nn.GRU(5, 2, 2)(X, np.zeros((1, 3, 2))),
             r"An initial state of this GRU is \(2, 3, 2\), got \(1, 3, 2\)",
         ),
+        (
+            lambda: sf.nn.LSTM(5, 4, proj_size=2)(X, (np.zeros((1, 3, 4)), np.zeros((1, 3, 4)))),
+            r"An initial state of this LSTM is \(1, 3, 2\), got \(1, 3, 4\)",
+        ),
+        (lambda: sf.nn.LSTM(5, 4, proj_size=4), "proj_size must be an integer from 0, .* below hidden_size, 4; got 4"),
+        (lambda: sf.nn.GRU(5, 4, proj_size=2), "proj_size must be .* got 2. It is for LSTM only"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):

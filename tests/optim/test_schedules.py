@@ -155,6 +155,28 @@ def test_schedules_nest():
     np.testing.assert_allclose(seen, [0.2, 0.2, 0.2, 0.05, 0.075, 0.1, 0.01])
 
 
+def test_a_schedule_of_schedules_has_in_another_the_rates_that_torch_gives_it_alone():
+    def parts(lib, optimizer):
+        return lib.SequentialLR(optimizer, [lib.LinearLR(optimizer, 0.5, total_iters=2), lib.StepLR(optimizer, 1)], [2])
+
+    def rates(lib, optimizer, make, epochs):
+        schedule = make(lib, optimizer)
+        for _ in range(epochs):
+            yield schedule.get_last_lr()
+            schedule.step()
+
+    def first(lib, optimizer):
+        return lib.SequentialLR(optimizer, [parts(lib, optimizer), lib.LambdaLR(optimizer, squared)], [4])
+
+    def second(lib, optimizer):
+        return lib.SequentialLR(optimizer, [lib.LambdaLR(optimizer, squared), parts(lib, optimizer)], [4])
+
+    alone = list(rates(*torchs(), parts, 4))
+    assert list(rates(*ours(), first, 8))[:4] == alone
+    later = list(rates(*ours(), second, 8))[4:]
+    np.testing.assert_allclose(later, alone, rtol=1e-15)  # epoch 0 after others is in closed form
+
+
 def test_callables_that_are_no_functions_keep_their_attributes():
     class Counting:
         def __init__(self):
