@@ -158,7 +158,7 @@ class Recurrent(Module):
         return stack(outputs[::-1] if direction else outputs), now
 
     def _step(self, given: Tensor, hidden: Tensor, state: State) -> State:
-        """The next state, h not yet projected, from what input and h give to the gates, (N, gates * hidden_size) each."""
+        """The next state, h not yet projected; input and h give the gates these (N, gates * hidden_size) each."""
         raise ValueError(f"{type(self).__name__} has no step.")
 
     def _zeros(self, given: Tensor) -> State:
