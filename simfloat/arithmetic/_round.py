@@ -26,10 +26,11 @@ def round(
 ) -> NDArray[np.floating]:
     """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
 
-    float32 in gives float32 out when the format fits; everything else is read as float64 and gives float64. The one
-    definition for all modes: round as if the exponent had no upper bound; a result beyond the format's max is an
-    overflow and becomes +-inf (ieee, p3109), NaN (fn, fnuz) or +-max (finite formats, saturating modes, and modes
-    that point back inside). The sign of zero is kept where the format has -0. Underflow is gradual.
+    float32 in gives float32 out when every number of the format is one (`format.fits_float32`); everything else is
+    read as float64 and gives float64. The one definition for all modes: round as if the exponent had no upper bound; a
+    result beyond the format's max is an overflow and becomes +-inf (ieee, p3109), NaN (fn, fnuz) or +-max (finite
+    formats, saturating modes, and modes that point back inside). The sign of zero is kept where the format has -0.
+    Underflow is gradual.
 
     Stochastic modes take their bits from `stream`. `observer` receives the counted events.
 

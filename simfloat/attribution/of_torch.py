@@ -14,6 +14,7 @@ from simfloat.attribution.parts import Part, below, parts_of_place, together
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.torch import Run, simulate
+from simfloat.torch.calling import called
 
 
 class TorchRun:
@@ -38,7 +39,7 @@ class TorchRun:
         with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed) as run:
             torch.manual_seed(self.seed)
             model.zero_grad()
-            loss = self.loss_fn(model(x), y)
+            loss = self.loss_fn(called(model, x), y)
             if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
                 raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
             loss.backward()
@@ -47,7 +48,12 @@ class TorchRun:
 
 
 def _double(x: Any) -> Any:
-    """Floating tensors in float64, in lists, tuples and dictionaries too."""
+    """Floating tensors in float64, in lists, tuples and dictionaries too; ValueError for NumPy's arrays."""
+    if isinstance(x, np.ndarray):
+        raise ValueError(
+            f"A batch for a torch.nn.Module holds tensors, got a NumPy array of shape {x.shape}; torch.as_tensor(x) "
+            "makes a tensor of it."
+        )
     if isinstance(x, torch.Tensor):
         return x.detach().double() if x.is_floating_point() else x
     if isinstance(x, dict):

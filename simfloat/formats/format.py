@@ -173,8 +173,12 @@ class Format:
 
     @cached_property
     def fits_float32(self) -> bool:
-        """Whether every number of the format is a float32 number."""
-        # All are multiples of the last place of the smallest normal one.
+        """Whether every number of the format is a float32 number.
+
+        So it is if precision is at most 24, emax at most 127, and emin - mantissa_bits, the exponent of the last place
+        of the smallest normal number, at least -149: also without subnormals, where max and smallest_subnormal alone
+        do not tell.
+        """
         return self.precision <= 24 and self.emax <= 127 and self.emin - self.mantissa_bits >= -149
 
     # --- codes -------------------------------------------------------------------------------

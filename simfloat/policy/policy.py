@@ -145,14 +145,14 @@ class Policy(Roles):
         listed = [name for entry in self.overrides if entry.is_list for name in entry.operations]
         return table(model, self.recipe, single, listed)
 
-    def diff(self, other: Policy) -> Table:
-        """The table of what differs: roles with the values of both policies, and overrides that one of them lacks.
+    def diff(self, other: Policy | str) -> Table:
+        """The table of what differs from another policy, or preset of this name: roles with the values of both, and
+        overrides that one of them lacks.
 
         Where the same overrides stand in another order it shows none, although later ones win. Raises ValueError for
         what is no policy.
         """
-        if not isinstance(other, Policy):
-            raise ValueError(f"diff compares with a Policy, such as simfloat.policies['fp32']; got {other!r}.")
+        other = as_policy(other, "diff")
         names = self.name or "this", other.name or "other"
         return difference(names, (self.recipe(), other.recipe()), (self.overrides, other.overrides))
 
@@ -238,3 +238,26 @@ def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
 # The table has the words: help shows them, and the types that a call takes.
 Policy.__doc__ = f"{Policy.__doc__}\n" + "\n".join(f"    * {name}: {role}" for name, role in ROLES.items())
 Policy.__init__.__annotations__ |= {name: role.takes for name, role in ROLES.items()}
+
+
+#: The policies that have a name of their own, by this name: `presets` fills it.
+NAMED: dict[str, Policy] = {}
+
+
+def as_policy(policy: Policy | str, taker: str) -> Policy:
+    """The policy, or the preset of this name, that is given to `taker`.
+
+    Raises ValueError with the nearest name for an unknown one, and for what is no policy.
+    """
+    if isinstance(policy, str):
+        if policy not in NAMED:
+            raise ValueError(unknown(policy))
+        return NAMED[policy]
+    if not isinstance(policy, Policy):
+        raise ValueError(f"{taker} takes a simfloat.Policy or its name, got {policy!r}.")
+    return policy
+
+
+def unknown(name: object) -> str:
+    """What is said of a name that no policy has."""
+    return f"Unknown policy {name!r}. Policies: {', '.join(NAMED)}.{did_you_mean(name, NAMED)}"

@@ -10,9 +10,8 @@ from typing import Any
 from simfloat.accumulate import tensor_core
 from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
-from simfloat.hints import did_you_mean
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
-from simfloat.policy.policy import Policy
+from simfloat.policy.policy import NAMED, Policy, unknown
 from simfloat.table import table
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
@@ -111,31 +110,13 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
 
 class _Presets(dict[str, Policy]):
     def __missing__(self, name: object) -> Policy:
-        raise KeyError(_unknown(name))
+        raise KeyError(unknown(name))
 
     def __repr__(self) -> str:
         return table([("name", "source"), *((name, policy.source or "") for name, policy in self.items())])
 
 
+NAMED.update((name, replace(policy, name=name, source=source)) for name, policy, source in PRESETS)
+
 #: Every preset by its name.
-policies: Mapping[str, Policy] = MappingProxyType(
-    _Presets({name: replace(policy, name=name, source=source) for name, policy, source in PRESETS})
-)
-
-
-def as_policy(policy: Policy | str, taker: str) -> Policy:
-    """The policy, or the preset of this name, that is given to `taker`.
-
-    Raises ValueError with the nearest name for an unknown one, and for what is no policy.
-    """
-    if isinstance(policy, str):
-        if policy not in policies:
-            raise ValueError(_unknown(policy))
-        return policies[policy]
-    if not isinstance(policy, Policy):
-        raise ValueError(f"{taker} takes a simfloat.Policy or its name, got {policy!r}.")
-    return policy
-
-
-def _unknown(name: object) -> str:
-    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}"
+policies: Mapping[str, Policy] = MappingProxyType(_Presets(NAMED))

@@ -8,11 +8,11 @@ from typing import Any
 
 import torch
 
-from simfloat.policy import Policy
-from simfloat.policy.presets import as_policy
+from simfloat.policy import Policy, as_policy
 from simfloat.policy.roles import UPDATE
 from simfloat.table import Table
 from simfloat.table import table as aligned
+from simfloat.torch.calling import called
 from simfloat.torch.paths import tensors_in
 from simfloat.torch.run import Run
 
@@ -31,15 +31,16 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
     with a parameter is `linear`, and the addition of its bias `add`. An operation that would be refused is listed as
     such, and then computed by PyTorch itself. It is a copy of the model that runs, so that the model stays as it is.
 
-    Raises ValueError for an unknown policy, a model that is none, and parameters that cannot hold the policy.
+    Raises ValueError for an unknown policy, a model that is none or cannot be called with the sample, and parameters
+    that cannot hold the policy.
     """
     run = Run(deepcopy(model), as_policy(policy, "simfloat.torch.explain"), 0, None)
     shown = run.show()
     with run:
         if isinstance(sample, Mapping):
-            results = run.model(**sample)
+            results = called(run.model, **sample)
         else:
-            results = run.model(*sample) if isinstance(sample, tuple) else run.model(sample)
+            results = called(run.model, *sample) if isinstance(sample, tuple) else called(run.model, sample)
         found = [x for x in tensors_in(results) if x.requires_grad]
         torch.autograd.backward([x.sum() for x in found])
     rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]

@@ -10,8 +10,7 @@ from typing import Any
 import torch
 
 from simfloat.arithmetic import Observer
-from simfloat.policy import Policy
-from simfloat.policy.presets import as_policy
+from simfloat.policy import Policy, as_policy
 from simfloat.simulation import Simulation
 from simfloat.table import Table
 from simfloat.table import table as aligned

@@ -18,8 +18,14 @@ from simfloat.arithmetic.machines import on_cpu
 KINDS = "biufc"
 
 
-def encode(value: Any, arrays: list[NDArray], where: str) -> Any:
+#: In so many of another a dict, list or tuple may lie.
+DEEPEST = 100
+
+
+def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any:
     """The tree as JSON takes it, its arrays added to `arrays`; ValueError, saying where, for what cannot be kept."""
+    if depth > DEEPEST:
+        raise ValueError(f"{where.split('[')[0]} contains itself, or is nested more than {DEEPEST} deep.")
     if value is None or type(value) in (bool, int, float, str):
         return value
     value = on_cpu(value)
@@ -32,10 +38,12 @@ def encode(value: Any, arrays: list[NDArray], where: str) -> Any:
         arrays.append(array)
         return {"array" if isinstance(value, np.ndarray) else "scalar": len(arrays) - 1}
     if isinstance(value, Mapping):
-        pairs = [[encode(key, arrays, where), encode(x, arrays, f"{where}[{key!r}]")] for key, x in value.items()]
+        pairs = [
+            [encode(key, arrays, where), encode(x, arrays, f"{where}[{key!r}]", depth + 1)] for key, x in value.items()
+        ]
         return {"dict": pairs}
     if isinstance(value, list | tuple):
-        items = [encode(x, arrays, f"{where}[{number}]") for number, x in enumerate(value)]
+        items = [encode(x, arrays, f"{where}[{number}]", depth + 1) for number, x in enumerate(value)]
         return {"tuple" if isinstance(value, tuple) else "list": items}
     raise ValueError(
         f"{where} is a {type(value).__name__}; a file holds dicts, lists, tuples, arrays, numbers, text and None."

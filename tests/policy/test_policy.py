@@ -306,8 +306,11 @@ def test_two_policies_side_by_side_show_what_differs():
     assert mine.diff(sf.Policy.from_toml(mine.to_toml())).rows == (("role", "fp16-master", "fp16-master"),)
     wide = sf.policies["amp-fp16"].diff(sf.Policy(compute=sf.FP16))
     assert max(map(len, wide.splitlines())) < 120 and wide.rows[0] == ("role", "amp-fp16", "other")
-    with pytest.raises(ValueError, match="diff compares with a Policy, .* got 'fp32'"):
-        mine.diff("fp32")
+    assert mine.diff("bf16-kahan") == mine.diff(sf.policies["bf16-kahan"])
+    with pytest.raises(ValueError, match="Unknown policy 'fp23'.* Did you mean 'fp32'"):
+        mine.diff("fp23")
+    with pytest.raises(ValueError, match="diff takes a simfloat.Policy or its name, got 32"):
+        mine.diff(32)
 
 
 def test_presets_stand_in_the_order_of_their_kinds_and_an_unknown_one_names_the_nearest():

@@ -1,5 +1,6 @@
 """The block: what it refuses, what it restores, and how it goes on."""
 
+import numpy as np
 import pytest
 import torch
 
@@ -163,6 +164,17 @@ def test_explain_takes_several_arguments_by_position_or_name_and_any_results():
     tables = [sf.torch.explain(Named(), sample, "fp32") for sample in ((x, two), {"scale": two, "x": x})]
     assert tables[0] == tables[1]
     assert ("layer", "aten.mm.default") in {row[:2] for row in tables[0].rows}
+
+
+@pytest.mark.parametrize("sample, kinds", [
+    (None, "NoneType"), (np.ones((2, 3)), "ndarray"), ((), ""), ({"image": torch.ones(2, 3)}, "Tensor"),
+], ids=["nothing", "an array", "no argument", "another name"])  # fmt: skip
+def test_explain_says_what_to_pass_where_the_model_cannot_be_called_with_the_sample(sample, kinds):
+    message = (
+        rf"Sequential cannot be called with what was given \({kinds}\): .* Pass what it is called with, as tensors"
+    )
+    with pytest.raises(ValueError, match=message):
+        sf.torch.explain(torch.nn.Sequential(torch.nn.Linear(3, 2)), sample, "fp32")
 
 
 def test_explain_shows_what_overrides_by_operation_change():

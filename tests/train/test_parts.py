@@ -107,6 +107,21 @@ def test_what_a_file_cannot_hold_is_refused_and_the_older_file_stays(value, mess
     assert sf.load(tmp_path / "x") == {"value": 1}
 
 
+def test_what_contains_itself_is_refused_and_what_is_nested_deeply_comes_back(tmp_path):
+    endless, around = [1.0], {}
+    endless.append(endless)
+    around["inner"] = (around,)
+    for value in (endless, around):
+        with pytest.raises(ValueError, match="state contains itself, or is nested more than 100 deep"):
+            sf.save(tmp_path / "x", state=value)
+    assert not list(tmp_path.iterdir())
+    deep = 1.0
+    for _ in range(100):
+        deep = [deep]
+    sf.save(tmp_path / "x", deep=deep)
+    assert sf.load(tmp_path / "x") == {"deep": deep}
+
+
 def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
     path = tmp_path / "x"
     sf.save(path, value=np.arange(4.0), name="y")
