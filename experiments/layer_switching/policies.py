@@ -9,7 +9,7 @@ import numpy as np
 import simfloat as sf
 from experiments.layer_switching.problems import LAYER
 from simfloat.arithmetic import Cast
-from simfloat.simulation.switching import Rule, Switching
+from simfloat.simulation.switching import SwitchingRule, Switching
 
 #: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.
 GROWTH_INTERVAL = 25
@@ -50,7 +50,7 @@ class Switched(NamedTuple):
         """The policy of the first step."""
         return WIDE if self.rule == "once" else self.narrow
 
-    def switching(self, model: sf.nn.Module, steps: int) -> Rule | None:
+    def switching(self, model: sf.nn.Module, steps: int) -> SwitchingRule | None:
         """The rule for a model in a run of so many steps."""
         if self.rule == "once":
             return lambda step, observer: self.narrow if step >= ONCE * steps else WIDE

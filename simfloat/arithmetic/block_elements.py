@@ -56,11 +56,11 @@ def _reduced(magnitudes: NDArray, block: int, axis: int) -> NDArray:
     return np.maximum.reduceat(magnitudes, np.arange(0, magnitudes.shape[axis], block), axis)
 
 
-Rule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
+ScaleRule = Callable[[NDArray[np.float64], Format], NDArray[np.integer]]
 
 
 def scaled_by_powers(
-    x: NDArray, blocks: Blocks, target: Target, rule: Rule, draw: Draw | None
+    x: NDArray, blocks: Blocks, target: Target, rule: ScaleRule, draw: Draw | None
 ) -> tuple[NDArray, NDArray]:
     """Elements x / X rounded once, and the scales X, powers of two or NaN."""
     amax = blocks.largest(x).astype(np.float64)
@@ -135,4 +135,4 @@ def _even(amax: NDArray, format: Format) -> NDArray:
 
 
 #: The exponent of a block's scale, by name; functions of the blocks' largest magnitudes and the element format.
-RULES: dict[str, Rule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}
+RULES: dict[str, ScaleRule] = {"floor": _floor, "ceil": _ceil, "rceil": _rceil, "even": _even}

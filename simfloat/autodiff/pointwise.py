@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff.rule import Binary, Bounded, Operations, Rule, Ternary, Unary
+from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Operations, Ternary, Unary
 from simfloat.simulation import Arithmetic
 
 T = TypeVar("T")
@@ -178,4 +178,6 @@ class Pointwise(Operations[T]):
 
 
 #: The rows by name.
-RULES: dict[str, Rule] = {name: rule for name, rule in vars(Pointwise).items() if isinstance(rule, Rule)}
+DIFFERENTIABLE: dict[str, Differentiable] = {
+    name: row for name, row in vars(Pointwise).items() if isinstance(row, Differentiable)
+}

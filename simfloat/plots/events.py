@@ -10,7 +10,7 @@ import numpy as np
 from simfloat.plots.heat_map import draw_heat_map
 from simfloat.telemetry import Recorder
 from simfloat.telemetry.entries import COUNTED, counted
-from simfloat.telemetry.recorder import PHASES
+from simfloat.telemetry.query import PHASES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,7 +15,7 @@ from simfloat.simulation.context import Names, UnderWay, close_block, open_block
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.streams import Streams
-from simfloat.simulation.switching import Rule, Switch, Switches, read_log
+from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
 
 _numbers = count()
 
@@ -87,7 +87,7 @@ class Simulation:
         """The changes of policy so far, each with the step after which it happened, if that was told."""
         return self._switches.log
 
-    def follow(self, rule: Rule, step: int) -> None:
+    def follow(self, rule: SwitchingRule, step: int) -> None:
         """Ask a rule, after the step of this number, which policy the next step takes, and switch to it.
 
         rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.

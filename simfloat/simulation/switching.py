@@ -16,7 +16,7 @@ from simfloat.policy import Policy, as_policy
 MEASURES = ("overflow", "underflow", "subnormal", "nan", "unchanged")
 
 #: Which policy the next step takes: from the number of the step that was just taken, and the simulation's observer.
-Rule = Callable[[int, Observer | None], Policy | str]
+SwitchingRule = Callable[[int, Observer | None], Policy | str]
 
 
 class Switch(NamedTuple):
@@ -40,7 +40,7 @@ class Switches:
         """The policy in force."""
         return self.log[-1].policy if self.log else self.first
 
-    def asked(self, rule: Rule, step: int, observer: Observer | None) -> Policy:
+    def asked(self, rule: SwitchingRule, step: int, observer: Observer | None) -> Policy:
         """The policy that a rule wants, which becomes the rule that is followed."""
         if not callable(rule):
             raise ValueError(f"A rule is simfloat.Switching or a function of the step and the observer, got {rule!r}.")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from html import escape
 from pathlib import Path
@@ -15,18 +14,16 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import MORE
 from simfloat.formats.names import FormatLike, as_format
-from simfloat.hints import did_you_mean
 from simfloat.kernels.events import EVENTS
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, resized, zeros
 from simfloat.telemetry.kept import span
+from simfloat.telemetry.query import Asked, check_pattern, check_phase
 from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
 from simfloat.train.aside import as_number
-
-PHASES = ("forward", "backward", "update")
 
 
 class Recorder(Observer):
@@ -75,8 +72,8 @@ class Recorder(Observer):
     """
 
     def __init__(self, path: str | None = None, phase: str | None = None, *, more: bool = False) -> None:
-        _check_seen("path", path, ())
-        _check_phase(phase)
+        check_pattern("path", path)
+        check_phase(phase)
         if not isinstance(more, bool):
             raise ValueError(f"more must be True or False, got {more!r}.")
         self._path, self._phase, self.more = path, phase, more
@@ -113,7 +110,7 @@ class Recorder(Observer):
         """
         if more and not self.more:
             raise ValueError(f"{', '.join(MORE)} are counted by simfloat.Recorder(more=True) only.")
-        events = self._sum(path, phase, operation)
+        events = self._sum(Asked(path, phase, operation))
         return counted(events) | (counted_more(events) if more else {})
 
     def histogram(
@@ -123,7 +120,7 @@ class Recorder(Observer):
 
         What matches, and what is refused, is as in `counts`.
         """
-        events = self._sum(path, phase, operation)
+        events = self._sum(Asked(path, phase, operation))
         return exponents(events) | {"zero": zeros(events)}
 
     def step(self, /, **values: float) -> None:
@@ -149,11 +146,12 @@ class Recorder(Observer):
             lost = recorder.series("*.weight", "update")
             lost["unchanged"] / lost["total"]
         """
-        _check_asked(path, phase, operation, (key for key, _ in self.entries()))
+        asked = Asked(path, phase, operation)
+        asked.check(key for key, _ in self.entries())
         with self._lock:
             total = np.zeros((self._series.steps, len(COUNTED)), np.int64)
             for key, counts in self._series:
-                if _asked(key, path, phase, operation):
+                if asked.takes(key):
                     total += counts
         return dict(zip(COUNTED, total.T.copy(), strict=True))
 
@@ -252,12 +250,12 @@ class Recorder(Observer):
             steps = list(self._series)
         write_tensorboard(path, self.entries(), steps, self.scalars())
 
-    def _sum(self, path: str | None, phase: str | None, operation: str | None) -> NDArray[np.int64]:
+    def _sum(self, asked: Asked) -> NDArray[np.int64]:
         entries = self.entries()
-        _check_asked(path, phase, operation, (key for key, _ in entries))
+        asked.check(key for key, _ in entries)
         total = np.zeros(self._size, np.int64)
         for key, events in entries:
-            if _asked(key, path, phase, operation):
+            if asked.takes(key):
                 total += events
         return total
 
@@ -278,41 +276,7 @@ class Recorder(Observer):
         vars(self).update(state, _lock=Lock())
 
 
-def _matches(pattern: str | None, name: str) -> bool:
-    return pattern is None or fnmatchcase(name, pattern)
-
-
-def _asked(key: Key, path: str | None, phase: str | None, operation: str | None) -> bool:
-    return phase in (None, key.phase) and _matches(path, key.path) and _matches(operation, key.operation)
-
-
-def _check_asked(path: str | None, phase: str | None, operation: str | None, keys: Iterable[Key]) -> None:
-    """Raise ValueError for an unknown phase, and for patterns that match none of the keys if there are any."""
-    _check_phase(phase)
-    seen = list(keys)
-    _check_seen("path", path, (key.path for key in seen))
-    _check_seen("operation", operation, (key.operation for key in seen))
-
-
 def _as_path(path: str | Path, method: str) -> Path:
     if not isinstance(path, str | Path):
         raise ValueError(f"{method} takes a path, text or a pathlib.Path, got {path!r}.")
     return Path(path)
-
-
-def _check_phase(phase: str | None) -> None:
-    if phase is not None and phase not in PHASES:
-        raise ValueError(f"Unknown phase {phase!r}. Phases: {', '.join(PHASES)}.{did_you_mean(phase, PHASES, 3)}")
-
-
-def _check_seen(what: str, pattern: str | None, names: Iterable[str]) -> None:
-    """Raise ValueError for a pattern that is no text, or that matches none of the names if there are any."""
-    if pattern is not None and not isinstance(pattern, str):
-        raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
-    seen = list(dict.fromkeys(names))
-    if pattern is None or not seen or any(_matches(pattern, name) for name in seen):
-        return
-    shown = ", ".join(name or "''" for name in seen)
-    raise ValueError(
-        f"{what} {pattern!r} matches nothing that was seen.{did_you_mean(pattern, seen, 3)} Seen: {shown}."
-    )

@@ -11,7 +11,7 @@ from simfloat.formats.integers import check_count
 from simfloat.nn import Module
 from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.simulation import current
-from simfloat.simulation.switching import Rule
+from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.early_stop import EarlyStop
 from simfloat.train.history import COLUMNS, History
@@ -35,7 +35,7 @@ def fit(
     steps: int | None = None,
     schedule: Any = None,
     clip: float | None = None,
-    switching: Rule | None = None,
+    switching: SwitchingRule | None = None,
     accumulation: int = 1,
     metrics: Mapping[str, Metric] | None = None,
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,

@@ -10,7 +10,7 @@ from typing import Any
 from simfloat.arithmetic import Observer
 from simfloat.nn import Module
 from simfloat.simulation import Simulation
-from simfloat.simulation.switching import Rule
+from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.aside import evaluated
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.history import COLUMNS, History
@@ -31,7 +31,7 @@ class Plan:
     checkpoints: Checkpoints | None
     every: int
     schedule: Any
-    switching: Rule | None
+    switching: SwitchingRule | None
     evaluate: Callable[[Module], Any] | None
     evaluate_every: int
     stop: Callable[[History], bool] | None

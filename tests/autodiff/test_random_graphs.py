@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat import autodiff, nn
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff.pointwise import RULES
+from simfloat.autodiff.pointwise import DIFFERENTIABLE
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 F = torch.nn.functional
@@ -162,9 +162,9 @@ OTHERS = {
     "binary_cross_entropy_with_logits": lambda t, a: t.binary_cross_entropy_with_logits(full(a), t.constant(CHANCES)),
     "ctc_loss": lambda t, a: t.ctc_loss(full(a).log_softmax(1).reshape(4, 1, 6), *CTC),
 }
-TABLE = {**{name: pointwise(name, len(rule.slopes)) for name, rule in RULES.items()}, **OTHERS}
+TABLE = {**{name: pointwise(name, len(row.slopes)) for name, row in DIFFERENTIABLE.items()}, **OTHERS}
 ARITY = {
-    **{name: len(rule.slopes) for name, rule in RULES.items()},
+    **{name: len(row.slopes) for name, row in DIFFERENTIABLE.items()},
     **{n: f.__code__.co_argcount - 1 for n, f in OTHERS.items()},
 }
 
@@ -192,7 +192,7 @@ def assert_torchs(arrays, steps):
 
 
 def test_every_operation_of_the_catalog_takes_part():
-    assert set(TABLE) == {*OPERATIONS, *RULES} - {"update"}
+    assert set(TABLE) == {*OPERATIONS, *DIFFERENTIABLE} - {"update"}
 
 
 @pytest.mark.parametrize("name", TABLE)

@@ -1,4 +1,4 @@
-"""A rule: how a pointwise operation is carried out and how gradients go back; a row of the table, and a method."""
+"""How a pointwise operation is carried out and how its gradients go back: a row of the table, and a method."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ T = TypeVar("T")
 Slope = Callable[..., NDArray]
 
 
-class Rule:
-    """One pointwise operation.
+class Differentiable:
+    """One pointwise operation with its derivatives.
 
     slopes: for each operand the gradient with respect to it, computed with the arithmetic that comes first.
     passes: they hand the gradient on as it is or with its sign changed, to be rounded where it arrives.
     reads: which arrays they need, the "operands", the "result" or "both"; of others they are given None.
-    forward: how the result is computed, by default by the operation of the rule's name.
+    forward: how the result is computed, by default by the operation of the row's name.
     operation: as what it is recorded, where it is a case of another operation.
     """
 
@@ -81,8 +81,8 @@ class Operations(Generic[T]):
         raise TypeError(f"{type(self).__name__} makes no tensors.")
 
 
-class Unary(Rule):
-    """A rule of one operand: a method without arguments."""
+class Unary(Differentiable):
+    """One of one operand: a method without arguments."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -92,8 +92,8 @@ class Unary(Rule):
         return self if tensor is None else MethodType(self, tensor)
 
 
-class Binary(Rule):
-    """A rule of two operands: a method that takes the second."""
+class Binary(Differentiable):
+    """One of two operands: a method that takes the second."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -103,8 +103,8 @@ class Binary(Rule):
         return self if tensor is None else MethodType(self, tensor)
 
 
-class Ternary(Rule):
-    """A rule of three operands: a method that takes the second and the third."""
+class Ternary(Differentiable):
+    """One of three operands: a method that takes the second and the third."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
@@ -114,8 +114,8 @@ class Ternary(Rule):
         return self if tensor is None else MethodType(self, tensor)
 
 
-class Bounded(Rule):
-    """A rule of an operand and two bounds: a method that takes `min`, `max`, or both."""
+class Bounded(Differentiable):
+    """One of an operand and two bounds: a method that takes `min`, `max`, or both."""
 
     @overload
     def __get__(self, tensor: None, owner: type) -> Self: ...
