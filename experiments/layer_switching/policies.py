@@ -9,7 +9,7 @@ import numpy as np
 import simfloat as sf
 from experiments.layer_switching.problems import LAYER
 from simfloat.arithmetic import Cast
-from simfloat.simulation.switching import SwitchingRule, Switching
+from simfloat.simulation.switching import Switching, SwitchingRule
 
 #: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.
 GROWTH_INTERVAL = 25
