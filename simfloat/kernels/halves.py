@@ -16,6 +16,7 @@ from numba.extending import intrinsic, overload
 
 from simfloat.kernels.exact import fma_odd
 from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.plain import one_nan
 
 HALF = ir.HalfType()
 
@@ -57,6 +58,11 @@ def fma_halves(a, b, c):
 def negative(x):
     """A float, or the number of an image, with the other sign."""
     return x ^ np.uint16(0x8000) if isinstance(x, np.uint16) else -x
+
+
+def one_nan_of(x):
+    """A float, with every NaN replaced by the positive quiet one; an image as it is."""
+    return x if isinstance(x, np.uint16) else one_nan(x)
 
 
 def image(x):
@@ -136,6 +142,13 @@ def _negative(x):
     if x == types.uint16:
         return lambda x: np.uint16(x ^ np.uint16(0x8000))
     return lambda x: -x
+
+
+@overload(one_nan_of, jit_options={"forceinline": True})
+def _one_nan_of(x):
+    if x == types.uint16:
+        return lambda x: x
+    return lambda x: one_nan(x)
 
 
 @overload(image, jit_options={"forceinline": True})

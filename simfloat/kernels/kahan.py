@@ -1,8 +1,9 @@
 """Kahan's compensated sums, every operation rounded (Kahan 1965; Higham 2002, section 4.3).
 
 For every k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t. `a` is (m, k), `b` is (k, n), both of the
-carrier's type; `out` (m, n) of that type holds what the sums start from, and in the end the sums. t draws from stage 0,
-p from 1, y from 2, t - s from 3 and c from 4, each at step k.
+carrier's type; `out` (m, n) of that type holds what the sums start from, and in the end the sums, every NaN of which
+becomes the one NaN. Stacks of matrices are taken, too (`stack`). t draws from stage 0, p from 1, y from 2, t - s from 3
+and c from 4, each at step k.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from simfloat.kernels.halves import negative
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
+from simfloat.kernels.stack import finish, row_of_left, top_of_right
 from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 COLUMNS, DEPTH = 512, 16
@@ -50,18 +52,20 @@ def kahan(step, drawing):
             for first in range(0, terms, depth):
                 last = min(first + depth, terms)
                 for i in range(out.shape[0]):
-                    sums, rest = out[i, left:right], rests[i, left:right]
+                    sums, rest, top = out[i, left:right], rests[i, left:right], top_of_right(a, b, out, i)
+                    factors = a[row_of_left(a, i)]
                     if draws:
                         for stage in range(STAGES):
                             fill_rows(words[stage], sums.size, counter, i, left, first, last, stage, seed, short)
                     for k in range(first, last):
-                        x, row, line, lift = a[i, k], b[k, left:right], line_of(k, short), lift_of(k, short)
+                        x, row, line, lift = factors[k], b[top + k, left:right], line_of(k, short), lift_of(k, short)
                         w0, w1, w2 = words[0, line], words[1, line], words[2, line]
                         w3, w4 = words[3, line], words[4, line]
                         for j in range(sums.size):
                             s, p, y = lifted(w0[j], lift), lifted(w1[j], lift), lifted(w2[j], lift)
                             d, c = lifted(w3[j], lift), lifted(w4[j], lift)
                             sums[j], rest[j] = step(sums[j], rest[j], x, row[j], grid, sign, pair, s, p, y, d, c)
+        finish(out)
 
     return loop
 

@@ -3,9 +3,9 @@
 That tree is walked without storing its levels: a sum of 2^l products waits on a stack until its right neighbour is
 complete, as a carry waits in a binary counter. Four products, the lowest two levels, are summed in registers.
 
-`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type; a sum of no products leaves `out` as it
-is. The addition whose right operand starts with product k draws the random word of step k, stage 0; product k that of
-stage 1.
+`a` is (m, k), `b` is (k, n), `out` is (m, n), all of the carrier's type, or stacks of such matrices (`stack`); a sum of
+no products leaves `out` as it is, and every NaN becomes the one NaN. The addition whose right operand starts with
+product k draws the random word of step k, stage 0; product k that of stage 1.
 """
 
 from __future__ import annotations
@@ -13,9 +13,11 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.grid import unpack
+from simfloat.kernels.halves import one_nan_of
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
+from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
@@ -74,7 +76,7 @@ def pairwise(product, add, four, drawing):
         for left in range(0, out.shape[1], COLUMNS):
             columns = min(COLUMNS, out.shape[1] - left)
             for i in range(out.shape[0]):
-                depth, k = 0, 0
+                depth, k, x, top = 0, 0, row_of_left(a, i), top_of_right(a, b, out, i)
                 while True:
                     # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
                     complete, node, line, lift = -1, stack[depth, :columns], line_of(k, short), lift_of(k, short)
@@ -86,12 +88,13 @@ def pairwise(product, add, four, drawing):
                         for j in range(columns):
                             waiting[depth, j] = lifted(s[line, j], lift)
                     if k < grouped:
-                        four(node, a[i, k : k + GROUP], b[k : k + GROUP], left, p, s, k, short, grid, sign, pair)
+                        factors, rows = a[x, k : k + GROUP], b[top + k : top + k + GROUP]
+                        four(node, factors, rows, left, p, s, k, short, grid, sign, pair)
                         depth, complete, k = depth + 1, k // GROUP, k + GROUP
                     elif k < terms:
-                        row, words = b[k, left : left + columns], p[line]
+                        row, words = b[top + k, left : left + columns], p[line]
                         for j in range(columns):
-                            node[j] = product(a[i, k], row[j], grid, sign, pair, lifted(words[j], lift))
+                            node[j] = product(a[x, k], row[j], grid, sign, pair, lifted(words[j], lift))
                         depth, complete, k = depth + 1, k - grouped, k + 1
                     while depth > 1 and complete & 1:
                         depth, complete = depth - 1, complete >> 1
@@ -101,7 +104,8 @@ def pairwise(product, add, four, drawing):
                     if complete < 0:
                         break
                 if terms > 0:
-                    out[i, left : left + columns] = stack[0, :columns]
+                    for j in range(columns):
+                        out[i, left + j] = one_nan_of(stack[0, j])
 
     return loop
 

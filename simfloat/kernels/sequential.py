@@ -1,9 +1,9 @@
 """Sums in ascending order of k, rounded at every step: sum = round(sum + a * b).
 
 `a` is (m, k), `b` is (k, n), both of one type, the carrier in which the steps compute; `out` (m, n) of that type holds
-what the sums start from, and in the end the sums. The innermost loop runs over columns, whose sums are independent, so
-LLVM vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does
-not.
+what the sums start from, and in the end the sums. Deterministic steps take stacks of matrices, too, and every
+NaN of theirs becomes the one NaN (`stack`). The innermost loop runs over columns, whose sums are independent, so LLVM
+vectorises it; a block of `b` is used for every row while it stays in the cache. The steps differ, the loop does not.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from simfloat.kernels.random import (
     steps_of_rows,
     words_of_sum,
 )
+from simfloat.kernels.stack import finish, matrices_of, products_of
 from simfloat.kernels.steps import (
     KINDS,
     converted_odd_add,
@@ -37,6 +38,7 @@ from simfloat.kernels.steps import (
     round_wide,
     wide_product,
 )
+from simfloat.kernels.tiles import add_in_tiles, no_tiles
 
 COLUMNS, DEPTH = 512, 16
 
@@ -51,38 +53,45 @@ def sequential(product, add):
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
         grid, products = unpack(grid_numbers), unpack(product_numbers)
-        for left in range(0, out.shape[1], COLUMNS):
-            right = min(left + COLUMNS, out.shape[1])
-            rows = COLUMNS // (right - left)
-            for first in range(0, a.shape[1], DEPTH):
-                for top in range(0, out.shape[0], rows):
-                    for k in range(first, min(first + DEPTH, a.shape[1])):
-                        for i in range(top, min(top + rows, out.shape[0])):
-                            x, row, sums = a[i, k], b[k, left:right], out[i, left:right]
-                            for j in range(sums.size):
-                                p = product(x, row[j], products, sign, False, 0.0)
-                                sums[j] = add(sums[j], p, grid, sign, False, 0.0)
+        for number in range(products_of(a, b)):
+            factors, terms, totals = matrices_of(a, b, out, number)
+            for left in range(0, totals.shape[1], COLUMNS):
+                right = min(left + COLUMNS, totals.shape[1])
+                rows = COLUMNS // (right - left)
+                for first in range(0, factors.shape[1], DEPTH):
+                    for top in range(0, totals.shape[0], rows):
+                        for k in range(first, min(first + DEPTH, factors.shape[1])):
+                            for i in range(top, min(top + rows, totals.shape[0])):
+                                x, row, sums = factors[i, k], terms[k, left:right], totals[i, left:right]
+                                for j in range(sums.size):
+                                    p = product(x, row[j], products, sign, False, 0.0)
+                                    sums[j] = add(sums[j], p, grid, sign, False, 0.0)
+            finish(totals)
 
     return loop
 
 
-def chain(add_to_two, add_to_one):
-    """Steps that are the hardware's fused multiply-add: four of two rows at a time, so that a sum is loaded once for
-    four of them, and a number of `b` once for two.
+def chain(add_to_two, add_to_one, add_in_tiles):
+    """Steps that are the hardware's fused multiply-add: in tiles that stay in registers, or else four of two rows at a
+    time, so that a sum is loaded once for four of them, and a number of `b` once for two.
     """
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
-        for left in range(0, out.shape[1], COLUMNS):
-            right = min(left + COLUMNS, out.shape[1])
-            for first in range(0, a.shape[1], DEPTH):
-                last = min(first + DEPTH, a.shape[1])
-                rows = b[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
-                for i in range(0, out.shape[0] - 1, 2):
-                    sums, others = out[i, left:right], out[i + 1, left:right]
-                    add_to_two(sums, others, a[i, first:last], a[i + 1, first:last], rows, left)
-                if out.shape[0] % 2 == 1:
-                    add_to_one(out[-1, left:right], a[-1, first:last], rows, left)
+        for number in range(products_of(a, b)):
+            factors, terms, totals = matrices_of(a, b, out, number)
+            columns = 0 if add_in_tiles(factors, terms, totals) else totals.shape[1]
+            for left in range(0, columns, COLUMNS):
+                right = min(left + COLUMNS, columns)
+                for first in range(0, factors.shape[1], DEPTH):
+                    last = min(first + DEPTH, factors.shape[1])
+                    rows = terms[first:last]  # not cut to the columns, lest Numba forget that they lie side by side
+                    for i in range(0, totals.shape[0] - 1, 2):
+                        sums, others = totals[i, left:right], totals[i + 1, left:right]
+                        add_to_two(sums, others, factors[i, first:last], factors[i + 1, first:last], rows, left)
+                    if totals.shape[0] % 2 == 1:
+                        add_to_one(totals[-1, left:right], factors[-1, first:last], rows, left)
+            finish(totals)
 
     return loop
 
@@ -184,8 +193,8 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
     return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
 
 
-def _chain(fma: Any) -> Any:
-    return chain(adding_to_two(fma), adding_to_one(fma))
+def _chain(fma: Any, add_in_tiles: Any) -> Any:
+    return chain(adding_to_two(fma), adding_to_one(fma), add_in_tiles)
 
 
 #: Loops by the kind of step; (a, b, out, grid_numbers, product_numbers, sign).
@@ -193,8 +202,8 @@ steps: dict[str, Any] = {}
 for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
     steps |= _fused_and_unfused(_kind)
 steps["fused_converted_odd"] = sequential(native_product, converted_odd_add)
-steps |= {"fused_native": _chain(fma), "unfused_native": sequential(*KINDS["native"][:2])}
-steps |= {"fused_halves": _chain(fma_halves), "unfused_halves": sequential(*KINDS["halves"][:2])}
+steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequential(*KINDS["native"][:2])}
+steps |= {"fused_halves": _chain(fma_halves, no_tiles), "unfused_halves": sequential(*KINDS["halves"][:2])}
 
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
 random_steps = {f"fused_{kind}": sequential_random(native_product, KINDS[kind].add, False) for kind in DRAWING[:3]}

@@ -1,0 +1,119 @@
+"""Lanes: neighbours in a row that a vector of the processor holds.
+
+LLVM makes vectors of a loop over columns, but keeps its sums in memory from one step to the next, and where rows are
+short the checks before such a loop take longer than the loop. Lanes are local variables, so they stay in registers.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic, models, overload, register_model
+
+from simfloat.kernels import machine
+from simfloat.kernels.target import VECTORS
+
+
+def width(array):
+    """How many numbers of the array's type a vector has."""
+    return VECTORS // 8 // array.itemsize
+
+
+def load(array, i, j):
+    """The lanes of row i from column j on."""
+    return array[i, j : j + width(array)].copy()
+
+
+def store(array, i, j, lanes):
+    """Put them back."""
+    array[i, j : j + lanes.size] = lanes
+
+
+def fma_lanes(x, lanes, sums):
+    """x * lanes + sums, each rounded once to nearest even; x is a number."""
+    return np.array([machine.fma(x, p, s) for p, s in zip(lanes, sums, strict=True)], sums.dtype)
+
+
+class Lanes(types.Type):
+    """A vector's numbers as a type of Numba's."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype, self.count = dtype, VECTORS // dtype.bitwidth
+        super().__init__(name=f"Lanes({dtype}, {self.count})")
+
+
+@register_model(Lanes)
+class _LanesModel(models.PrimitiveModel):
+    def __init__(self, manager: Any, lanes: Lanes) -> None:
+        number = manager.lookup(lanes.dtype).get_value_type()
+        super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
+
+
+def _address(context, builder, kind, array, i, j, vector):
+    """Where the lanes of row i from column j on lie."""
+    struct = context.make_array(kind)(context, builder, array)
+    place = cgutils.get_item_pointer(context, builder, kind, struct, [i, j])
+    return builder.bitcast(place, vector.as_pointer())
+
+
+@intrinsic
+def _llvm_load(typing_context, array, i, j):
+    lanes = Lanes(array.dtype)
+
+    def generate(context, builder, signature, arguments):
+        address = _address(context, builder, array, *arguments, context.get_value_type(lanes))
+        return builder.load(address, align=array.dtype.bitwidth // 8)
+
+    return lanes(array, types.intp, types.intp), generate
+
+
+@intrinsic
+def _llvm_store(typing_context, array, i, j, lanes):
+    def generate(context, builder, signature, arguments):
+        *place, vector = arguments
+        address = _address(context, builder, array, *place, vector.type)
+        builder.store(vector, address, align=array.dtype.bitwidth // 8)
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp, types.intp, lanes), generate
+
+
+@intrinsic
+def _llvm_fma_lanes(typing_context, x, lanes, sums):
+    def generate(context, builder, signature, arguments):
+        number, *vectors = arguments
+        kind, index = vectors[0].type, ir.IntType(32)
+        nothing = ir.Constant(kind, ir.Undefined)
+        first = builder.insert_element(nothing, number, ir.Constant(index, 0))
+        everywhere = ir.Constant(ir.VectorType(index, kind.count), [0] * kind.count)
+        spread = builder.shuffle_vector(first, nothing, everywhere)
+        name = f"llvm.fma.v{kind.count}f{sums.dtype.bitwidth}"
+        fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
+        return builder.call(fma, [spread, *vectors])
+
+    return lanes(sums.dtype, lanes, sums), generate
+
+
+@overload(width, jit_options={"forceinline": True})
+def _width(array):
+    count = VECTORS // array.dtype.bitwidth
+    return lambda array: count
+
+
+@overload(load, jit_options={"forceinline": True})
+def _load(array, i, j):
+    return lambda array, i, j: _llvm_load(array, i, j)
+
+
+@overload(store, jit_options={"forceinline": True})
+def _store(array, i, j, lanes):
+    return lambda array, i, j, lanes: _llvm_store(array, i, j, lanes)
+
+
+@overload(fma_lanes, jit_options={"forceinline": True})
+def _fma_lanes(x, lanes, sums):
+    return lambda x, lanes, sums: _llvm_fma_lanes(x, lanes, sums)

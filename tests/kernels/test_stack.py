@@ -1,0 +1,76 @@
+"""Stacks of matrices in one call of a loop, and sums of tiles that stay in registers."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.kernels import grid, kahan, pairwise, sequential
+from simfloat.kernels.lanes import width
+from tests.bits import assert_bits
+
+NUMBERS = grid.numbers_below(sf.BF16, sf.nearest_even, 20, np.float32)
+UNREAD = np.zeros(6, np.int64), np.uint64(0)
+
+LOOPS = {
+    "fused_native": (sequential.steps["fused_native"], (NUMBERS, NUMBERS, np.float32(0))),
+    "fused_plain": (sequential.steps["fused_plain"], (NUMBERS, NUMBERS, np.float32(0))),
+    "pairwise": (pairwise.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "kahan": (kahan.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+}
+
+
+def numbers(*shape):
+    rng = np.random.default_rng(5)
+    return sf.round(rng.standard_normal(shape).astype(np.float32), sf.E5M2)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+@pytest.mark.parametrize("shape", [(3, 9, 7, 21), (2, 33, 16, 64), (4, 5, 0, 3), (0, 5, 4, 3)], ids=str)
+def test_a_stack_of_matrices_is_summed_as_its_matrices_are_alone(name, shape):
+    loop, rest = LOOPS[name]
+    count, m, depth, n = shape
+    a, b, out = numbers(count, m, depth), numbers(count, depth, n), numbers(count, m, n)
+    expected, stacked = out.copy(), out.copy()
+    for i in range(count):
+        loop(a[i], b[i], expected[i], *rest)
+    flat = count * m, count * depth
+    loop(a.reshape(flat[0], depth), b.reshape(flat[1], n), stacked.reshape(flat[0], n), *rest)
+    assert_bits(stacked, expected)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_one_left_matrix_serves_a_whole_stack(name):
+    loop, rest = LOOPS[name]
+    a, b = numbers(6, 8), numbers(3, 8, 40)
+    expected, stacked = np.zeros((3, 6, 40), np.float32), np.zeros((18, 40), np.float32)
+    for i in range(3):
+        loop(a, b[i], expected[i], *rest)
+    loop(a, b.reshape(-1, 40), stacked, *rest)
+    assert_bits(stacked.reshape(expected.shape), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("m", [4, 7, 9])
+@pytest.mark.parametrize("k", [255, 300])
+def test_tiles_sum_every_row_and_column_as_one_row_alone(dtype, m, k):
+    """A single row is no tile: its loop is another one."""
+    loop, (grid_numbers, product_numbers, _) = LOOPS["fused_native"]
+    rest = grid_numbers.astype(dtype), product_numbers.astype(dtype), dtype(0)
+    rng = np.random.default_rng(m)
+    for n in {1, width(np.zeros(1, dtype)), 2 * width(np.zeros(1, dtype)), 45}:
+        a, b, out = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n), (m, n)))
+        a[1, 3], b[5, 0], out[0, 0] = np.inf, np.nan, -0.0
+        expected = out.copy()
+        for i in range(m):
+            loop(a[i : i + 1], b, expected[i : i + 1], *rest)
+        loop(a, b, out, *rest)
+        assert_bits(out, expected)
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_every_nan_among_the_sums_is_the_one_nan(name):
+    loop, rest = LOOPS[name]
+    strange = np.array([0x7FC12345, 0xFFC00000, 0xFF812345], np.uint32).view(np.float32)
+    out = np.zeros((5, 3), np.float32)
+    loop(np.ones((5, 1), np.float32), strange[np.newaxis], out, *rest)
+    assert (out.view(np.uint32) == 0x7FC00000).all()
