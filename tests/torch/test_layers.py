@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
+from tests.torch.compared import Function, check_format, compare_with_plain
 
 
 def numbers(*shape):
@@ -16,23 +17,12 @@ X, IMAGES, VOLUMES = numbers(4, 6), numbers(2, 4, 5, 6), numbers(1, 2, 4, 5, 4)
 CLASSES = torch.tensor([0, 2, 1, 1])
 
 
-class Function(nn.Module):
-    """A function as a module, after a parameter of its own, so that gradients go through it."""
-
-    def __init__(self, function):
-        super().__init__()
-        self.function, self.factor = function, nn.Parameter(torch.ones(()))
-
-    def forward(self, x, *others):
-        return self.function(x * self.factor, *others)
-
-
 def resized(mode, x, **options):
     return lambda: Function(lambda x: F.interpolate(x, mode=mode, **options)), x
 
 
 def of(function, x=X, *others):
-    return lambda: Function(function), x, *others
+    return Function.of(function), x, *others
 
 
 LAYERS = {
@@ -116,41 +106,14 @@ LAYERS = {
 }
 
 
-def found(name, policy, dtype=torch.float64):
-    """The results, and the gradients of parameters and of what came in."""
-    torch.manual_seed(0)
-    make, *given = LAYERS[name]
-    model = make().to(dtype)
-    given = [x.to(dtype).clone().requires_grad_() if x.is_floating_point() else x for x in given]
-
-    def run():
-        results = model(*given)
-        results = [results] if isinstance(results, torch.Tensor) else [results[0]]
-        weights = (torch.linspace(0.5, 1.5, x.numel(), dtype=dtype).reshape(x.shape) for x in results)
-        sum((x * w).sum() for x, w in zip(results, weights, strict=True)).backward()
-        return [x.detach() for x in results]
-
-    if policy is None:
-        results = run()
-    else:
-        with sf.torch.simulate(model, policy):
-            results = run()
-    leaves = [*model.parameters(), *(x for x in given if x.is_floating_point())]
-    return [*results, *(x.grad for x in leaves), *(x.clone() for x in model.buffers())]
-
-
 @pytest.mark.parametrize("name", LAYERS)
 def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
-    plain, simulated = found(name, None), found(name, "fp64")
-    largest = max(float(x.abs().max()) for x in plain)
-    for a, b in zip(plain, simulated, strict=True):
-        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12 * largest)
+    compare_with_plain(*LAYERS[name])
 
 
 @pytest.mark.parametrize("name", LAYERS)
 def test_results_and_gradients_are_numbers_of_the_policys_format(name):
-    for x in found(name, "bf16-standard", torch.float32):
-        assert torch.equal(x.nan_to_num(), x.nan_to_num().to(torch.bfloat16).to(x.dtype))
+    check_format(*LAYERS[name])
 
 
 def test_an_operation_that_pytorch_makes_of_others_is_simulated_inside_of_a_rule_too(own_rules):

@@ -172,6 +172,14 @@ def std(
     return variance(x, dim, correction, keepdim)[0].sqrt()
 
 
+def std_mean(
+    x: Tensor, dim: Sequence[int] | None = None, *, correction: float | None = None, keepdim: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The root of the variance along axes, and the mean."""
+    square, mean = variance(x, dim, correction, keepdim)
+    return square.sqrt(), mean
+
+
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
     "native_layer_norm": Composed("layer_norm", layer_norm),
@@ -183,4 +191,5 @@ TABLE: dict[str, Composed] = {
     "var.correction": Composed("var", var),
     "var_mean.correction": Composed("var", var_mean, 2),
     "std.correction": Composed("var", std),
+    "std_mean.correction": Composed("var", std_mean, 2),
 }

@@ -49,7 +49,10 @@ def averaged(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = Fals
 
 
 def normed(call: Call, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
-    """The p-norm: powers, sum and root, each rounded; the largest |x| for inf."""
+    """The p-norm: powers, sum and root, each rounded; the largest |x| for inf, the least for -inf.
+
+    For 0 it is how many are not zero.
+    """
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
     call.begin(shape)
@@ -75,8 +78,10 @@ def _norm(call: Call, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> ND
     numbers = numbers_of(size)
     if p == math.inf:
         return call.round(numbers.max(axes, initial=0.0))
-    if p == 1:
-        return call.sum(numbers, axes)
+    if p == -math.inf:
+        return call.round(numbers.min(axes))
+    if p in (0, 1):
+        return call.sum(numbers if p else (numbers != 0).astype(numbers.dtype), axes)
     if p == 2:
         return call.apply("sqrt", call.sum(call.multiply(numbers, numbers), axes))
     return call.apply("power", call.sum(call.apply("power", numbers, p), axes), 1 / p)
@@ -158,6 +163,8 @@ TABLE: dict[str, Handler] = {
     "max.dim": Ruled("max", largest_of(_aten.max)),
     "min.default": Ruled("min", largest_of(_aten.min)),
     "min.dim": Ruled("min", largest_of(_aten.min)),
+    "cummax": Ruled("max", largest_of(_aten.cummax)),
+    "cummin": Ruled("min", largest_of(_aten.cummin)),
     "aminmax": Composed("max", least_and_largest, 2),
     **{name: Ruled("max", largest_of(getattr(_aten, name))) for name in ("median", "nanmedian", "kthvalue", "mode")},
     **{

@@ -28,6 +28,10 @@ from simfloat.torch.rules import (
     composites,
     contractions,
     convolutions,
+    ctc,
+    distances,
+    functions,
+    grids,
     losses,
     normalization,
     pointwise,
@@ -51,6 +55,10 @@ REMEDY = (
 #: What there is to do about operations whose names have one of these words.
 REMEDIES = {
     ("sparse", "coo"): "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False).",
+    ("renorm",): (
+        "it writes over a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
+        "no_grad after the optimizer's step."
+    ),
     ("fft", "complex"): "complex numbers have no rules; write the module in real numbers.",
 }
 
@@ -76,6 +84,10 @@ RULES: dict[str, Handler] = {
     **activations.TABLE,
     **adjoints.TABLE,
     **resampling.TABLE,
+    **ctc.TABLE,
+    **distances.TABLE,
+    **functions.TABLE,
+    **grids.TABLE,
 }
 
 

@@ -1,0 +1,60 @@
+"""A model of PyTorch simulated, beside the same model that is not: results, gradients and buffers."""
+
+from functools import partial
+
+import torch
+from torch import nn
+
+import simfloat as sf
+
+
+class Function(nn.Module):
+    """A function as a module, after a parameter of its own, so that gradients go through it."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function, self.factor = function, nn.Parameter(torch.ones(()))
+
+    def forward(self, x, *others):
+        return self.function(x * self.factor, *others)
+
+    @classmethod
+    def of(cls, function):
+        """What makes such a module."""
+        return partial(cls, function)
+
+
+def found(make, given, policy, dtype=torch.float64):
+    """The results, and the gradients of parameters and of what came in."""
+    torch.manual_seed(0)
+    model = make().to(dtype)
+    given = [x.to(dtype).clone().requires_grad_() if x.is_floating_point() else x for x in given]
+
+    def run():
+        results = model(*given)
+        results = [results] if isinstance(results, torch.Tensor) else [results[0]]
+        weights = (torch.linspace(0.5, 1.5, x.numel(), dtype=dtype).reshape(x.shape) for x in results)
+        sum((x * w).sum() for x, w in zip(results, weights, strict=True)).backward()
+        return [x.detach() for x in results]
+
+    if policy is None:
+        results = run()
+    else:
+        with sf.torch.simulate(model, policy):
+            results = run()
+    leaves = [*model.parameters(), *(x for x in given if x.is_floating_point())]
+    return [*results, *(x.grad for x in leaves), *(x.clone() for x in model.buffers())]
+
+
+def compare_with_plain(make, *given):
+    """Under fp64 all is what plain PyTorch gives, up to the order of sums."""
+    plain, simulated = found(make, given, None), found(make, given, "fp64")
+    largest = max(float(x.abs().nan_to_num(0.0, 0.0).max()) for x in plain)
+    for a, b in zip(plain, simulated, strict=True):
+        torch.testing.assert_close(b, a, rtol=1e-12, atol=1e-12 * largest, equal_nan=True)
+
+
+def check_format(make, *given):
+    """Under bf16-standard all numbers are of BF16."""
+    for x in found(make, given, "bf16-standard", torch.float32):
+        assert torch.equal(x.nan_to_num(), x.nan_to_num().to(torch.bfloat16).to(x.dtype))

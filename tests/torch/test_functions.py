@@ -1,0 +1,144 @@
+"""Functions, distances, points in images and CTC in PyTorch models: plain PyTorch's, and every step rounded."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import simfloat as sf
+from tests.bits import assert_bits
+from tests.torch.compared import Function, check_format, compare_with_plain
+
+RANDOM = torch.Generator().manual_seed(3)
+X = torch.rand(4, 6, generator=RANDOM, dtype=torch.float64) + 0.1
+IMAGES = torch.randn(2, 3, 4, 5, generator=RANDOM, dtype=torch.float64)
+VOLUMES = torch.randn(2, 3, 4, 5, 3, generator=RANDOM, dtype=torch.float64)
+SCORES = torch.randn(6, 3, 5, generator=RANDOM, dtype=torch.float64)
+TARGETS, IN_A_ROW = torch.tensor([[1, 2, 2], [3, 1, 4], [2, 0, 0]]), torch.tensor([1, 2, 2, 3, 1, 2])
+
+
+def looked_up(x, images, mode, padding, corners):
+    axes = images.ndim - 2
+    grid = (x[:, :axes].repeat(1, 4) * 2.7 - 1.9).reshape(2, 2, *[1] * (axes - 2), 4, axes)
+    images = images.to(x.dtype) * x[0, 0]
+    return F.grid_sample(images, grid, mode, padding, corners)
+
+
+def ctc(x, *arguments, **options):
+    scores = (SCORES.to(x.dtype) * x[0, 0]).log_softmax(2)
+    return F.ctc_loss(scores, *arguments, **options)
+
+
+FUNCTIONS = {
+    **{name: getattr(torch, name) for name in ("log1p", "log10", "expm1", "sinh", "cosh", "tan", "sinc", "erfc")},
+    "xlog1py": lambda x: torch.special.xlog1py(x, x.flip(0)) + torch.special.xlog1py(0.0, x),
+    "entr": torch.special.entr,
+    "cummax": lambda x: x.cummax(1)[0] + x.cummin(0)[0],
+    "std_mean": lambda x: sum(torch.std_mean(x, 1)),
+    **{f"norm {p}": lambda x, p=p: torch.linalg.vector_norm(x - 0.5, p, 1) for p in (0.5, 1, 3, math.inf, -math.inf)},
+    "norm 0": lambda x: torch.linalg.vector_norm(x.relu() - x[0, 0], 0, 1) + x[:, 0],
+    "cdist of one and itself": lambda x: torch.cdist(x, x),
+    "cdist of many": lambda x: torch.cdist(x.repeat(8, 1), x.repeat(8, 1).flip(0) + 0.3),
+    **{f"cdist {p}": lambda x, p=p: torch.cdist(x, x[:3].flip(0) + 0.05, p) for p in (0, 0.5, 1, 1.5, 2, 3, math.inf)},
+    "affine_grid": lambda x: F.affine_grid(x.reshape(4, 2, 3), [4, 1, 3, 4], False),
+    "affine_grid of volumes": lambda x: F.affine_grid(x[:2].reshape(1, 3, 4), [1, 1, 2, 3, 4], True),
+    **{
+        f"grid_sample {images.ndim - 2}d {mode} {padding} {corners}": lambda x, a=(images, mode, padding, corners): (
+            looked_up(x, *a)
+        )
+        for images in (IMAGES, VOLUMES)
+        for mode, padding, corners in (
+            ("bilinear", "zeros", False), ("bilinear", "zeros", True), ("bilinear", "border", False),
+            ("bilinear", "reflection", False), ("bilinear", "reflection", True), ("nearest", "zeros", False),
+            ("nearest", "reflection", True),
+        )
+    },
+    **{
+        f"ctc {reduction}": lambda x, r=reduction: ctc(
+            x, TARGETS, torch.tensor([6, 5, 4]), torch.tensor([3, 2, 1]), reduction=r
+        )
+        for reduction in ("none", "mean", "sum")
+    },
+    "ctc in a row": lambda x: ctc(x, IN_A_ROW, [6, 5, 4], [3, 2, 1]),
+    "ctc without steps or targets": lambda x: ctc(x, TARGETS, [6, 0, 4], [3, 0, 0], reduction="none"),
+    "ctc of what fits no way": lambda x: ctc(x, TARGETS, [6, 2, 4], [3, 3, 1], zero_infinity=True),
+    "ctc with another blank": lambda x: ctc(x, TARGETS[:, :1], [6, 6, 4], [1, 1, 1], blank=4),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
+    compare_with_plain(Function.of(FUNCTIONS[name]), X)
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_results_and_gradients_are_numbers_of_the_policys_format(name):
+    check_format(Function.of(FUNCTIONS[name]), X)
+
+
+def computed(function, *arrays, policy="bf16-standard"):
+    with sf.torch.simulate(torch.nn.Identity(), policy):
+        return function(*map(torch.from_numpy, arrays)).numpy()
+
+
+SMALL = np.array([2.0**-9, 0.01, 0.3, 1.5, -0.25], np.float32)
+
+
+@pytest.mark.parametrize("name, steps", {
+    "log1p": lambda x, f: sf.log(sf.add(x, 1.0, f), f),
+    "expm1": lambda x, f: sf.subtract(sf.exp(x, f), 1.0, f),
+    "sinh": lambda x, f: sf.divide(sf.subtract(sf.exp(x, f), sf.exp(-x, f), f), 2.0, f),
+    "tan": lambda x, f: sf.divide(sf.sin(x, f), sf.cos(x, f), f),
+    "erfc": lambda x, f: sf.subtract(1.0, sf.erf(x, f), f),
+}.items())  # fmt: skip
+def test_every_operation_of_a_formula_is_rounded(name, steps):
+    x = sf.round(SMALL, sf.BF16)
+    assert_bits(computed(getattr(torch, name), x), steps(x, sf.BF16))
+
+
+def test_distances_are_norms_of_rounded_differences():
+    x, y = np.float32([[1.0, 0.1]]), np.float32([[0.3, 2.7]])
+    d = sf.subtract(x, y, sf.BF16)
+    squares = sf.multiply(d, d, sf.BF16)
+    total = sf.sum(squares, 1, accumulate=sf.FP32, output=sf.BF16)
+    assert_bits(computed(torch.cdist, x, y)[0], sf.sqrt(total, sf.BF16))
+
+
+def test_a_pixel_beside_a_point_counts_by_its_rounded_nearness():
+    image, f = np.float32([[[[1.0, 3.0], [0.5, 7.0]]]]), sf.BF16
+    grid = np.float32([[[[0.1, -0.3]]]])
+    at = sf.add(sf.multiply(grid[0, 0, 0], 1.0, f), 0.5, f)
+    x, y = at - np.floor(at)
+    left, above = sf.subtract(1.0, x, f), sf.subtract(1.0, y, f)
+    weights = sf.multiply([left, x, left, x], [above, above, y, y], f)
+    total, *others = sf.multiply(image.reshape(-1), weights, f)
+    for term in others:
+        total = sf.add(total, term, f)
+    found = computed(lambda *given: F.grid_sample(*given, align_corners=False), image, grid)
+    assert_bits(found.reshape(()), total.astype(np.float32))
+
+
+def test_a_point_outside_of_a_large_image_stays_outside_however_coarse_the_format():
+    image, grid = np.ones((1, 1, 1, 1001), np.float32), np.float32([[[[1.01, 0.0], [0.5, 0.0], [-1.01, 0.0]]]])
+    found = computed(lambda *given: F.grid_sample(*given, mode="nearest", align_corners=True), image, grid)
+    assert found.ravel().tolist() == [0, 1, 0]
+
+
+def test_the_steps_of_a_ctc_loss_are_those_of_our_own():
+    scores, lengths = SCORES.log_softmax(2).numpy(), ([6, 5, 4], [3, 2, 1])
+    found = computed(lambda x: F.ctc_loss(x, TARGETS, *lengths, reduction="none"), scores.astype(np.float32))
+    with sf.simulate("bf16-standard"):
+        assert_bits(found, sf.nn.ctc_loss(scores.astype(np.float32), TARGETS.numpy(), *lengths, reduction="none").data)
+
+
+def test_what_has_no_clear_definition_is_refused_with_what_to_do():
+    table = torch.nn.Embedding(4, 3, max_norm=1.0)
+    with sf.torch.simulate(table, "fp32"):
+        with pytest.raises(ValueError, match="bicubic'; take mode='bilinear' or 'nearest'"):
+            F.grid_sample(torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 1, 2), mode="bicubic", align_corners=True)
+        with pytest.raises(ValueError, match="leave max_norm out of nn.Embedding"):
+            table(torch.tensor([0]))
+        with pytest.raises(ValueError, match="linalg_inv_ex"):
+            torch.linalg.inv(torch.eye(2))
