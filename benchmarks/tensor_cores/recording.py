@@ -1,0 +1,72 @@
+"""The file of a run: what it ran on, and what was found, written after every finding."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import simfloat as sf
+
+#: Packages of which the versions are written down, if they are there.
+PACKAGES = (
+    *("cupy-cuda12x", "cupy-cuda13x", "torch", "nvidia-cublas", "nvidia-cublas-cu12", "nvidia-cuda-nvrtc"),
+    *("nvidia-cuda-nvrtc-cu12", "numba-cuda", "numpy"),
+)
+
+
+class Recording:
+    """A file that grows: facts first, then lists of entries."""
+
+    def __init__(self, path: Path, facts: dict[str, Any]) -> None:
+        self.path, self.contents = path, {**facts, "instructions": [], "libraries": []}
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._write()
+
+    def add(self, section: str, entry: dict[str, Any]) -> None:
+        """Append an entry to a section, in the file too."""
+        self.contents[section].append(entry)
+        self._write()
+
+    def _write(self) -> None:
+        """Whatever ends the process, the file is whole."""
+        draft = self.path.with_suffix(".draft")
+        draft.write_text(json.dumps(self.contents, indent=1) + "\n")
+        os.replace(draft, self.path)
+
+
+def facts() -> dict[str, Any]:
+    """The current GPU, its driver and the versions of libraries."""
+    import cupy
+
+    runtime = cupy.cuda.runtime
+    return {
+        "device": runtime.getDeviceProperties(0)["name"].decode(),
+        "capability": int(cupy.cuda.Device().compute_capability),
+        "driver": _driver(),
+        "cuda": {"driver": runtime.driverGetVersion(), "runtime": runtime.runtimeGetVersion()},
+        "versions": {"python": platform.python_version(), "simfloat": sf.__version__, **_versions()},
+    }
+
+
+def _driver() -> str:
+    """The driver's version, as its own tool gives it."""
+    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.split()[0]
+    except (OSError, subprocess.SubprocessError, IndexError):
+        return "unknown"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found

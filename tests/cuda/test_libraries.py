@@ -1,0 +1,100 @@
+"""Products by libraries beside our models: what is counted, and the order that is found inside a product."""
+
+import json
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from benchmarks.tensor_cores import __main__ as command
+from benchmarks.tensor_cores import libraries
+from tests.cuda import unit_by_hand
+
+SHAPE = (5, 7, 96)
+
+
+def by_hand(accumulate, inputs=sf.FP16, output=sf.FP16):
+    """A library that adds as an accumulator of ours does."""
+
+    def put(x, row, values):
+        x[row] = values
+
+    return libraries.Product(
+        "by hand",
+        inputs,
+        output,
+        lambda x: x.copy(),
+        lambda a, b: sf.matmul(a, b.T, accumulate=accumulate, output=output),
+        np.asarray,
+        put,
+    )
+
+
+def test_one_chain_differs_nowhere():
+    found = libraries.counted(by_hand(sf.tensor_core("hopper", sf.FP16)), SHAPE, "hopper")
+    assert found == {
+        "product": "by hand",
+        "shape": [5, 7, 96],
+        "model": 'tensor_core("hopper", FP16)',
+        "results": 35,
+        "differing": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "accumulate, inputs",
+    [
+        (sf.blocked(64, sf.tensor_core("hopper", sf.E4M3), sf.FP32), sf.E4M3),
+        (sf.blocked(24, sf.FP32, sf.FP32), sf.FP32),
+    ],
+    ids=str,
+)
+def test_the_order_of_another_sum_is_found_inside_the_product(accumulate, inputs):
+    product = by_hand(accumulate, inputs, sf.FP32)
+    counted = libraries.counted(product, SHAPE, "hopper")
+    assert counted["differing"] > 0
+    found = libraries.revealed(product, SHAPE, counted["first"])
+    assert (found["found"], found["output"]) == (str(accumulate), "FP32")
+    assert found["differing from it"] == 0
+    assert found["reason"].startswith("The accumulator gives the bits of 264 random sums of 96 products")
+
+
+def test_an_order_that_no_accumulator_has_is_written_down():
+    def backwards(a, b):
+        return sf.matmul(a[:, ::-1], b[:, ::-1].T, accumulate=sf.blocked(5, sf.FP32, sf.FP32))
+
+    product = by_hand(sf.FP32, sf.FP32, sf.FP32)._replace(multiply=backwards)
+    found = libraries.revealed(product, (3, 3, 12), (2, 1))
+    assert "found" not in found and found["reason"].endswith("each gives other bits.")
+    # Of two operands of an addition the larger sum is written first.
+    assert found["order"] == "5 + 6 + 4 + 3 + 2 + (10 + 11 + 9 + 8 + 7) + (0 + 1)"
+
+
+def test_libraries_are_asked_on_a_cpu_as_on_a_gpu():
+    pytest.importorskip("torch", reason="needs PyTorch")
+    for product in [*libraries.torch_products("cpu"), *libraries.array_products(np)]:
+        x = np.eye(4, 16, dtype=np.float32)
+        a, b = product.take(x), product.take(2 * x)
+        product.put(a, 3, product.take(np.full(16, 0.5, np.float32)))
+        assert np.array_equal(product.numbers(product.multiply(a, b))[3], [1.0] * 4), product.name
+        dot = libraries.dot_inside(product, (3, 4, 16), 2, 1)
+        assert dot(np.arange(16.0, dtype=np.float32), np.ones(16, np.float32)) == 120.0, product.name
+        found = libraries.counted(product, (8, 8, 16), "hopper")
+        assert found["results"] == 64
+        if "first" in found:
+            assert libraries.revealed(product, (8, 8, 16), found["first"])["reason"]
+
+
+def test_a_run_counts_libraries_and_follows_up_where_they_differ(monkeypatch, tmp_path, capsys):
+    unit_by_hand.install(monkeypatch)
+    monkeypatch.setattr(command, "units", lambda capability: [])
+    monkeypatch.setattr(libraries, "SHAPES", (SHAPE, (2, 2, 4096)))
+    products = {"PyTorch": [by_hand(sf.blocked(24, sf.FP32, sf.FP32), sf.FP32, sf.FP32)]}
+    monkeypatch.setattr(libraries, "on_gpu", lambda library: products[library])
+    assert command.run(tmp_path / "file.json", 1e6, unit_by_hand.Here()) == 0
+    short, long = json.loads((tmp_path / "file.json").read_text())["libraries"]
+    assert short["found"] == "blocked(24, inner=sequential(FP32), outer=sequential(FP32))"
+    assert long["differing"] == 4 and "reason" not in long
+    out = capsys.readouterr().out
+    assert "CuPy is left out: KeyError: 'CuPy'" in out
+    assert "by hand, 5 x 7 x 96: " in out and "0 from blocked(24" in out
