@@ -42,6 +42,7 @@ FUNCTIONS = {
     "cdist of one and itself": lambda x: torch.cdist(x, x),
     "cdist of many": lambda x: torch.cdist(x.repeat(8, 1), x.repeat(8, 1).flip(0) + 0.3),
     **{f"cdist {p}": lambda x, p=p: torch.cdist(x, x[:3].flip(0) + 0.05, p) for p in (0, 0.5, 1, 1.5, 2, 3, math.inf)},
+    "a pooled image whose channels are last": lambda x: F.adaptive_avg_pool1d(x.unsqueeze(0).transpose(1, 2), 1),
     "affine_grid": lambda x: F.affine_grid(x.reshape(4, 2, 3), [4, 1, 3, 4], False),
     "affine_grid of volumes": lambda x: F.affine_grid(x[:2].reshape(1, 3, 4), [1, 1, 2, 3, 4], True),
     **{
@@ -131,6 +132,32 @@ def test_the_steps_of_a_ctc_loss_are_those_of_our_own():
     found = computed(lambda x: F.ctc_loss(x, TARGETS, *lengths, reduction="none"), scores.astype(np.float32))
     with sf.simulate("bf16-standard"):
         assert_bits(found, sf.nn.ctc_loss(scores.astype(np.float32), TARGETS.numpy(), *lengths, reduction="none").data)
+
+
+def together(x, w, ends):
+    """Products of groups, one after the other."""
+    starts = [0, *ends[:-1]]
+    return torch.cat([x[start:end] @ matrix for start, end, matrix in zip(starts, ends, w, strict=True)])
+
+
+@pytest.mark.parametrize("ends", [[2, 2, 5], [0, 4, 6]], ids=str)
+def test_products_of_groups_are_products_of_each_group(ends):
+    x, w, found = torch.randn(ends[-1], 16, generator=RANDOM), torch.randn(3, 16, 8, generator=RANDOM), []
+    offsets = torch.tensor(ends, dtype=torch.int32)
+    for product in (lambda x, w: F.grouped_mm(x, w, offs=offsets), lambda x, w: together(x, w, ends)):
+        experts, given = Function(lambda x, w, product=product: product(x, w)), [x.clone(), w.clone()]
+        given = [each.requires_grad_() for each in given]
+        with sf.torch.simulate(experts, "fp8-hybrid"):
+            result = experts(*given)
+            (result * torch.arange(8.0)).sum().backward()
+        found.append([result.detach(), *(each.grad for each in given)])
+    for one, other in zip(*found, strict=True):
+        assert_bits(one.numpy(), other.numpy())
+
+
+def test_numbers_that_are_counted_are_not_rounded():
+    with sf.torch.simulate(torch.nn.Identity(), sf.Policy(compute=sf.E4M3)):
+        assert torch.histc(torch.zeros(1001), 2, 0, 1).tolist() == [1001, 0]
 
 
 def test_what_has_no_clear_definition_is_refused_with_what_to_do():

@@ -95,6 +95,27 @@ def cross(x: Tensor, y: Tensor, *, dim: int = -1) -> Tensor:
     return x.roll(-1, dim) * y.roll(-2, dim) - x.roll(-2, dim) * y.roll(-1, dim)
 
 
+def grouped(
+    a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: Any = None
+) -> Tensor:
+    """One product of matrices for each group: of rows of a, or columns of b, or of both, that end at offs.
+
+    With three axes a, or b, has a matrix for each group. The results stand beside each other, or, of groups along the
+    axis of the products' sums, in a batch. What lies behind the last group is 0.
+    """
+    if offs is None:
+        return torch.bmm(a, b)
+    ends = offs.tolist()
+    groups = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
+    if a.ndim == b.ndim == 2:
+        return torch.stack([a[:, group] @ b[group] for group in groups])
+    if a.ndim == 2:
+        parts = [a[group] @ matrix for group, matrix in zip(groups, b, strict=True)]
+        return torch.cat([*parts, parts[0].new_zeros(len(a) - ends[-1], b.shape[-1])])
+    parts = [matrix @ b[:, group] for group, matrix in zip(groups, a, strict=True)]
+    return torch.cat([*parts, parts[0].new_zeros(a.shape[1], b.shape[1] - ends[-1])], 1)
+
+
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     """v * (g / |v|), |v| being the root of the sum of squares over all axes but one; and |v|."""
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
@@ -123,6 +144,7 @@ TABLE: dict[str, Composed] = {
     "dist": Composed("sum", distance),
     "linalg_cross": Composed("multiply", cross),
     "_trilinear": Composed("matmul", trilinear),
+    "_grouped_mm": Composed("matmul", grouped),
     "_weight_norm_interface": Composed("weight_norm", weight_norm),
     "_weight_norm_interface_backward": Composed("weight_norm", weight_norm_backward),
     "_softmax": Composed("softmax", softmax),

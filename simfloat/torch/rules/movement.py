@@ -22,14 +22,14 @@ MOVEMENT = frozenset(
 #: Those among them that choose numbers: what they choose of a parameter is an activation, not the parameter.
 CHOOSING = frozenset("embedding index index_select gather take masked_select where".split())
 
-#: Those that make numbers like others in shape alone.
-MAKING = frozenset("full_like rand_like randn_like new_full".split())
+#: Those that make numbers like others in shape alone, or count others.
+MAKING = frozenset("full_like rand_like randn_like new_full histc".split())
 
 #: Those that write to their first operand.
 OVERWRITING = frozenset(
     """
     copy_ fill_ zero_ normal_ uniform_ bernoulli_ trunc_normal_ exponential_ random_ masked_fill_ index_fill_
     scatter_ index_copy_ masked_scatter_ set_ resize_ eye_ tril_ triu_ squeeze_ unsqueeze_ transpose_ t_ detach_
-    requires_grad_
+    requires_grad_ as_strided_
     """.split()
 )
