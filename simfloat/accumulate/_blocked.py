@@ -4,22 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
-from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.engine import Engine, is_direct
 from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
-from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import Format, FormatLike, Rounding, nearest_even
+from simfloat.accumulate.runs import Runs, StackedRuns
+from simfloat.arithmetic.machines import CPU
+from simfloat.formats import Format, FormatLike, Rounding
 from simfloat.formats.integers import is_integer
-
-#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
-KEPT = 1 << 20
 
 #: Stages of random bits that an accumulator may use; a result and the casts of operands have others.
 MOST_STAGES = 250
@@ -124,7 +121,10 @@ class Blocked(Accumulator):
         depth, runs = min(self.size, problem.depth), -(-problem.depth // self.size)
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales))
         results = Known(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
-        outer = self.outer.engine(Problem(results, UNITY, runs, outside, nearest_even, start=problem.start))
+        machine = problem.machine
+        outer = self.outer.engine(Problem(results, UNITY, runs, outside, start=problem.start, machine=machine))
+        if is_direct(inner) and is_direct(outer) and machine is CPU:
+            return StackedRuns(self.size, inner, outer, within)
         blocks = self.size // self.inner.scales[0] if self.inner.scales else 0
         return Runs(
             self.size, blocks, inner, outer, within, self.outer.stages, self.inner.steps(self.size), self._draws
@@ -148,95 +148,3 @@ def _format(accumulator: Accumulator) -> Format:
     if accumulator.result is None:
         raise ValueError(f"A blocked sum takes accumulators with a format of their own, got {accumulator!r}.")
     return accumulator.result
-
-
-class Freeing(Protocol):
-    """Takes scales off sums."""
-
-    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
-        """The sums (rows, columns) without the scales a of the rows and b of the columns."""
-
-
-class Runs(NamedTuple):
-    """Sums runs of some rows, then the results of the runs."""
-
-    size: int
-    blocks: int  # scaled blocks a run
-    inner: Engine
-    outer: Engine
-    within: Format  # of run results
-    outer_stages: int
-    steps: int  # that a run draws from
-    draws: bool  # the outer sums draw, so rows of the result are not summed as one
-    freeing: Freeing | None = None  # what takes the scales of its block off a run's sum
-
-    @property
-    def carrier(self) -> FloatType:
-        """The wider of both."""
-        return np.float32 if self.inner.carrier is self.outer.carrier is np.float32 else np.float64
-
-    @property
-    def cost(self) -> float:
-        return self.inner.cost + self.outer.cost / self.size
-
-    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        count, columns = -(-b.shape[0] // self.size), b.shape[1]
-        a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
-        ones = np.ones((1, count), self.outer.carrier, like=b)
-        rows = max(1, KEPT // max(count * columns, 1))
-        for top in range(0, len(a), rows):
-            within = slice(top, min(top + rows, len(a)))
-            first = region.first + top * region.row_step
-            scales = region.scales and (region.scales[0][within], region.scales[1])
-            sums = self._sums_of_runs(a[within], b, count, region._replace(first=first, scales=scales))
-            for row, part in self._parts(sums):
-                place = slice(top + row, top + row + part.shape[1])
-                totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
-                # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
-                at = region._replace(first=first + row * region.row_step, swapped=True, scales=None)
-                self.outer.run(ones, part.reshape(count, totals.size), totals, at)
-                out[place] = totals.reshape(part.shape[1:])
-
-    def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
-        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
-        if self.freeing:
-            return self._freed_sums(a, b, count, region)
-        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier, like=b)
-        for run in range(count):
-            self._sum_run(a, b, run, sums[run], region)
-        self._check_no_nan(sums)
-        return sums.astype(self.outer.carrier, copy=False)
-
-    def _freed_sums(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
-        """The same of runs that are scaled blocks."""
-        assert self.freeing and region.scales
-        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier, like=b)
-        for run in range(count):
-            sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
-            self._sum_run(a, b, run, sums, region._replace(scales=None))
-            freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
-        self._check_no_nan(freed)
-        return freed
-
-    def _check_no_nan(self, sums: NDArray) -> None:
-        if not self.within.has_nan and np.isnan(sums).any():
-            raise ValueError(f"{self.within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
-
-    def _sum_run(self, a: NDArray, b: NDArray, run: int, out: NDArray, region: Region) -> None:
-        """Sum one run into zeros."""
-        within = slice(run * self.size, (run + 1) * self.size)
-        at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
-        if region.scales:
-            blocks = slice(run * self.blocks, (run + 1) * self.blocks)
-            at = at._replace(scales=(_contiguous(region.scales[0][:, blocks]), region.scales[1][blocks]))
-        self.inner.run(_contiguous(a[:, within]), b[within], out, at)
-
-    def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
-        """(first row, results) of what the outer accumulator takes at once."""
-        if not self.draws:
-            return [(0, sums)]
-        return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
-
-
-def _contiguous(x: NDArray) -> NDArray:
-    return np.ascontiguousarray(x, like=x)

@@ -164,6 +164,7 @@ class _Loop(NamedTuple):
     products: NDArray
     sign: np.floating
     cost: float = 0.1
+    is_direct: bool = True
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = machine_of(out).loops.sequential.steps[self.step]

@@ -9,7 +9,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._blocked import Runs
 from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
@@ -28,6 +27,7 @@ from simfloat.accumulate.nvidia import (
     ZERO_EXPONENTS,
     NvidiaArchitecture,
 )
+from simfloat.accumulate.runs import Runs
 from simfloat.accumulate.units import (
     FormatPair,
     Instruction,

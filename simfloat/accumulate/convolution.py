@@ -12,8 +12,8 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
+from simfloat.accumulate.one_tile import NARROW
 from simfloat.accumulate.options import Inputs, Options, options_of
-from simfloat.accumulate.tiles import NARROW
 from simfloat.accumulate.unfolded import convolve_unfolded, sums_of_images, unfolded_images
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
@@ -84,7 +84,7 @@ def convolve(
 
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, x, w, draw, _, start, _, _ = work
+    engine, x, w, draw, _, start, *_ = work
     if is_on_gpu(x):
         patches, kernels = unfolded_images(x, w, geometry)
         return sums_of_images(work._replace(a=patches, b=kernels), geometry)

@@ -11,8 +11,9 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.one_tile import NARROW
 from simfloat.accumulate.options import Options
-from simfloat.accumulate.tiles import NARROW, sums_of_matrices
+from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.accumulate.unfolded import correlate_unfolded, unfolded
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.stream import Draw

@@ -48,6 +48,13 @@ class Engine(Protocol):
         """
 
 
+def is_direct(engine: Engine) -> bool:
+    """Whether an engine is the CPU's loops alone: it takes stacks of matrices, below one another, where no step draws
+    (`kernels.stack`), and its sums are numbers of the accumulator's format, the one NaN among them.
+    """
+    return getattr(engine, "is_direct", False)
+
+
 #: The region and the seed that a loop is given where no step draws: it reads neither.
 UNREAD = np.zeros(6, np.int64), np.uint64(0)
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.carrier import CARRIERS
 from simfloat.accumulate.facts import ONES, Facts, facts_of
+from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FLOAT32
+from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
@@ -81,6 +84,31 @@ def known_of(array: NDArray, format: Format | None = None, facts: Facts | None =
     return Known(facts, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
 
 
+@lru_cache(maxsize=4096)
+def after_cast(facts: Facts, cast: Cast) -> tuple[bool, Facts]:
+    """Whether a cast changes nothing for certain, and the facts of what it gives."""
+    return facts.unchanged_by(cast.format), facts.rounded(cast.format, cast.rounding)
+
+
+def take_unobserved(x: NDArray, cast: Cast, is_settled: bool, looks: bool, draw: Draw | None = None) -> Known:
+    """What is known of an operand's numbers, taken to the format of a cast without a scale, of which nobody hears.
+
+    `is_settled` if the cast is known to leave them as they are; `looks` if they are going to be looked at anyway, to
+    choose an engine.
+    """
+    format = cast.format
+    if is_settled or cast.takes_all(x.dtype):
+        return known_of(x, format)
+    if not looks:
+        return known_of(cast.apply(x, draw)[0], format, is_made=True)
+    # Operands are often in the format already, and then need not be rounded again.
+    facts = facts_of(x)
+    unchanged, facts_after = after_cast(facts, cast)
+    if unchanged:
+        return known_of(x, format, facts)
+    return known_of(cast.apply(x, draw)[0], format, facts_after, is_made=True)
+
+
 #: The factors of sums without factors.
 UNITY = Known(ONES, None, True)
 
@@ -90,10 +118,11 @@ class Problem:
     end.
 
     `scales` are the facts of the scales of the operands' blocks, for accumulators that take them; `start` those of
-    what the sums start from; `divisor` divides the totals before they are rounded.
+    what the sums start from; `divisor` divides the totals before they are rounded; `machine` is where operands will be
+    of which there are no arrays yet.
     """
 
-    __slots__ = ("_products", "a", "b", "depth", "divisor", "output", "rounding", "scales", "start")
+    __slots__ = ("_machine", "_products", "a", "b", "depth", "divisor", "output", "rounding", "scales", "start")
 
     def __init__(
         self,
@@ -105,10 +134,12 @@ class Problem:
         scales: tuple[Facts, Facts] | None = None,
         start: Facts | None = None,
         divisor: float = 1.0,
+        machine: Machine | None = None,
     ) -> None:
         self.a, self.b, self.depth, self.output, self.rounding = a, b, depth, output, rounding
         self.scales, self.start, self.divisor = scales, start, divisor
         self._products: Facts | None = None
+        self._machine = machine
 
     @property
     def are_float32(self) -> bool:
@@ -117,7 +148,9 @@ class Problem:
 
     @property
     def machine(self) -> Machine:
-        """Where the operands are, as far as there are arrays of them."""
+        """Where the operands are: as they say, if there are arrays of them yet."""
+        if self._machine is not None:
+            return self._machine
         return CPU if self.a.array is None else machine_of(self.a.array)
 
     @property

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 from numpy.typing import NDArray
 
-from simfloat.accumulate.facts import Facts, facts_of
-from simfloat.accumulate.known import Known, known_of
+from simfloat.accumulate.facts import facts_of
+from simfloat.accumulate.known import Known, after_cast, known_of, take_unobserved
 from simfloat.accumulate.options import Options
-from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.stream import Draw
 
@@ -40,21 +38,8 @@ def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool
             return Taken(known_of(elements, format, is_made=True), blocks.whole, blocks)
         rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
         return Taken(known_of(rounded, format, is_made=True), scale or 1.0)
-    if observer is None and (options.settled[side] or cast.takes_all(x.dtype)):
-        return Taken(known_of(x, format))
-    if not looks:
-        rounded, _ = cast.apply(x, drawn, observer, name or "")
-        return Taken(known_of(rounded, format, is_made=True))
-    # Operands are often in the format already, and then need not be rounded again.
-    facts = facts_of(x)
-    unchanged, facts_after = _after(facts, cast)
-    if unchanged and observer is None:
-        return Taken(known_of(x, format, facts))
+    if observer is None:
+        return Taken(take_unobserved(x, cast, options.settled[side], looks, drawn))
+    facts = after_cast(facts_of(x), cast)[1] if looks else None
     rounded, _ = cast.apply(x, drawn, observer, name or "")
-    return Taken(known_of(rounded, format, facts_after, is_made=True))
-
-
-@lru_cache(maxsize=4096)
-def _after(facts: Facts, cast: Cast) -> tuple[bool, Facts]:
-    """Whether a cast changes nothing for certain, and the facts of what it gives."""
-    return facts.unchanged_by(cast.format), facts.rounded(cast.format, cast.rounding)
+    return Taken(known_of(rounded, format, facts, is_made=True))

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.short import Short, short_for
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.observer import Observer
@@ -40,6 +41,7 @@ class Options(NamedTuple):
     cast_operations: CastOperations = ("cast_input", "cast_input")
     histories: Histories = (None, None)
     settled: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
+    short: Short | None = None  # the way of small products, if nobody watches
 
     @property
     def has_scales(self) -> bool:
@@ -79,7 +81,8 @@ def options_of(
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
     if rounding is not None and format == accumulator.result and not options.divides_sums:
         _refuse_rounding(accumulator, rounding)
-    return options._replace(target=target)
+    short = short_for(accumulator, options.inputs, target.rounding) if observer is None else None
+    return options._replace(target=target, short=short)
 
 
 @lru_cache(maxsize=1024)
@@ -93,7 +96,11 @@ def _settled(
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
     dtype = carrier_of(format) if single else np.float64
-    return Options(casts, accumulator, Target(format, nearest_even, dtype, operation=operation))
+    target, short = (
+        Target(format, nearest_even, dtype, operation=operation),
+        short_for(accumulator, casts, nearest_even),
+    )
+    return Options(casts, accumulator, target, short=short)
 
 
 def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:

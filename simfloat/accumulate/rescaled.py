@@ -7,13 +7,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._blocked import Blocked, Runs
+from simfloat.accumulate._blocked import Blocked
 from simfloat.accumulate._exact import fractions_for
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
+from simfloat.accumulate.runs import Runs
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.operations import compute_alone, odd_results

@@ -101,6 +101,7 @@ class _Loop(NamedTuple):
     sign: np.floating
     pair: bool
     cost: float
+    is_direct: bool
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
@@ -128,4 +129,5 @@ def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | Non
         numbers = kernels.grid.numbers_below(format, rounding, top, carrier)
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
-    return _Loop(carrier, type(accumulator), kind, numbers, sign, pair, accumulator.operations * COSTS[kind])
+    cost, order = accumulator.operations * COSTS[kind], type(accumulator)
+    return _Loop(carrier, order, kind, numbers, sign, pair, cost, not rounding.is_stochastic)

@@ -8,25 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work
-from simfloat.accumulate.engine import Region
-from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
-from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
+from simfloat.accumulate.engine import Region, is_direct
+from simfloat.accumulate.one_tile import NARROW, in_carrier, sums_of_one_tile, zeros_for
+from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
+from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 
-#: Columns below which the inner loop, which runs over columns, is too short to be quick.
-NARROW = 64
-
-#: Elements up to which memory for sums is kept for the next ones.
-KEPT = 1 << 20
-
-#: From so many reads on it is worth copying an array to where a line of the cache begins.
-OFTEN = 32
+#: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
+STACKED = 1 << 16
 
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
     """The unrounded sums of matrices of `shape` as one vector in C order, that of transposed matrices if `turned`."""
-    engine, a, b, draw, scales, start, quiet, _ = work
+    engine, a, b, draw, scales, start, quiet, _, is_final = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
@@ -35,7 +29,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     machine = machine_of(a)
     if machine is CPU and len(shape) == 2 and not turned and start is None and scales is None:
         if shape[0] * shape[1] * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
-            return _sums_of_one_tile(work, *shape)
+            return sums_of_one_tile(engine, a, b, draw, quiet, is_final).reshape(-1)
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
@@ -44,7 +38,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     flips = swap != turned  # the result's rows are columns here
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
-    sums = _zeros((count, rows, columns), engine.carrier, machine)
+    sums = zeros_for((count, rows, columns), engine.carrier, is_final, machine)
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
         sums[:] = addend.transpose(0, 2, 1) if flips else addend
@@ -61,35 +55,24 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
         region = Region(i * m * n + first * row_step, row_step, column_step, draw, swap, scales=factors)
         engine.run(left[i % len(left), first:last], right[i % len(right)], sums[i, first:last], region)
 
-    if machine is CPU:
-        run_all(compute, _tiles(count, rows, columns * a.shape[-1] * engine.cost))
+    def compute_stack(part: slice) -> None:
+        one, other = (x if len(x) == 1 else x[part] for x in (left, right))
+        engine.run(_stacked(one), _stacked(other), _stacked(sums[part]), Region(0, 0, 0, None, swap))
+
+    work_of_row = columns * a.shape[-1] * engine.cost
+    if machine is CPU and is_direct(engine) and draw is None and count > busy_threads(count * rows * work_of_row):
+        run_all(compute_stack, _stacks(count, rows * columns, rows * work_of_row))
+    elif machine is CPU:
+        run_all(compute, _tiles(count, rows, work_of_row))
     else:
         for i in range(count):
             compute((i, 0, rows))
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
-def _sums_of_one_tile(work: Work, m: int, n: int) -> NDArray:
-    """The same for one product that one thread sums: a small one is sooner summed than cut into tiles."""
-    engine, a, b, draw, _, _, quiet, _ = work
-    carrier = engine.carrier
-    swap = n < min(m, NARROW)
-    if swap:
-        a, b, m, n = b.T, a.T, n, m
-    sums = np.zeros((m, n), carrier) if m * n < FEW else _zeros((m, n), carrier)
-    region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
-    engine.run(_in_carrier(a, carrier, quiet), _in_carrier(b, carrier, quiet, m), sums, region)
-    return (sums.T if swap else sums).reshape(-1)
-
-
-def _zeros(shape: tuple[int, ...], carrier: FloatType, machine: Machine = CPU) -> NDArray:
-    """What sums start from, which lives until they are rounded: many share memory that is at hand."""
-    size = math.prod(shape)
-    if machine is not CPU or not FEW <= size <= KEPT:
-        return zeros(shape, carrier, machine)
-    sums = scratch("sums", size, carrier).reshape(shape)
-    sums.fill(0)
-    return sums
+def _stacked(x: NDArray) -> NDArray:
+    """Matrices below one another."""
+    return x.reshape(x.shape[0] * x.shape[1], x.shape[2])
 
 
 def _as_rows(x: NDArray) -> NDArray:
@@ -105,24 +88,8 @@ def _matrices(
         x = np.swapaxes(x, -1, -2)
     if x.ndim > 2:
         x = np.broadcast_to(x, (*batch, *x.shape[-2:]))
-    x = _in_carrier(x, carrier, quiet, reads)
+    x = in_carrier(x, carrier, quiet, reads)
     return x[np.newaxis] if x.ndim == 2 else x.reshape(math.prod(batch), *x.shape[-2:])
-
-
-def _in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:
-    """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
-
-    If rows are read often, from a line of the cache on.
-    """
-    if is_on_gpu(x):
-        return np.ascontiguousarray(x, carrier, like=x)
-    if x.dtype == carrier:
-        lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
-        return x if lies_well else copy(x, carrier)
-    if quiet:
-        return copy(x, carrier)
-    with np.errstate(invalid="ignore"):
-        return copy(x, carrier)
 
 
 def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int, int]]:
@@ -133,3 +100,10 @@ def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int,
     pieces = min(-(-worthwhile // max(matrices, 1)), rows)
     step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
     return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]
+
+
+def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:
+    """The matrices that threads take at a time, whose sums have so many elements each."""
+    pieces = max(busy_threads(matrices * work_of_matrix), -(-matrices * size // STACKED))
+    step = -(-matrices // pieces)
+    return [slice(first, first + step) for first in range(0, matrices, step)]

@@ -16,6 +16,7 @@ from simfloat.accumulate.correlation import correlate
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.options import Histories, Options
 from simfloat.accumulate.product import multiply_matrices
+from simfloat.accumulate.short import short_for
 from simfloat.accumulate.unfolded import kernels_of, unfolded
 from simfloat.arithmetic import Cast, Observer
 from simfloat.arithmetic._round import round_array
@@ -117,11 +118,14 @@ class Arithmetic(NamedTuple):
         return self._summed(lambda: multiply_matrices(a, b, options))
 
     def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None) -> Options:
+        target = self.target
         if inputs is None:
-            return Options(None, by, self.target)
+            short = None if target.observer is not None else short_for(by, None, target.rounding)
+            return Options(None, by, target, short=short)
         x, y = inputs
-        operations, settled = (x.operation, y.operation), (x.is_settled, y.is_settled)
-        return Options((x.cast, y.cast), by, self.target, operations, self.histories, settled)
+        casts, operations, settled = (x.cast, y.cast), (x.operation, y.operation), (x.is_settled, y.is_settled)
+        short = None if target.observer is not None else short_for(by, casts, target.rounding)
+        return Options(casts, by, target, operations, self.histories, settled, short)
 
     def _summed(self, sums: Callable[[], NDArray]) -> NDArray:
         try:

@@ -1,0 +1,179 @@
+"""Engines that sum runs of products, and then the results of the runs."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import Format
+
+#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
+KEPT = 1 << 20
+
+
+def _wider(inner: Engine, outer: Engine) -> FloatType:
+    return np.float32 if inner.carrier is outer.carrier is np.float32 else np.float64
+
+
+def check_run_results(sums: NDArray, within: Format) -> None:
+    """Raise ValueError if there is a NaN among run results in a format that has none."""
+    if not within.has_nan and np.isnan(sums).any():
+        raise ValueError(f"{within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
+
+
+class StackedRuns(NamedTuple):
+    """Runs that are summed by loops alone: those of all products of a stack are a stack, too, summed in one call."""
+
+    size: int
+    inner: Engine
+    outer: Engine
+    within: Format  # of run results
+    is_direct: bool = True
+
+    @property
+    def carrier(self) -> FloatType:
+        """The wider of both."""
+        return _wider(self.inner, self.outer)
+
+    @property
+    def cost(self) -> float:
+        return self.inner.cost + self.outer.cost / self.size
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        depth = a.shape[1]
+        products, count = b.shape[0] // depth if depth else 1, -(-depth // self.size)
+        m, most = out.shape[0] // max(products, 1), KEPT // max(count * out.shape[1], 1)
+        if products > 1 and products * m > most:
+            for i in range(products):
+                rows = slice(i * m, (i + 1) * m)
+                self.run(a if len(a) == m else a[rows], b[i * depth : (i + 1) * depth], out[rows], region)
+            return
+        step = out.shape[0] if products > 1 else max(most, 1)
+        for top in range(0, out.shape[0], max(step, 1)):
+            rows = slice(top, top + step)
+            self._run(a if products > 1 else a[rows], b, out[rows], products, region)
+
+    def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, region: Region) -> None:
+        """So few that all results of runs are kept."""
+        m, n, depth, carrier = out.shape[0] // products, out.shape[1], a.shape[1], self.outer.carrier
+        count, last = -(-depth // self.size), depth % self.size
+        sums = np.zeros((count, products * m, n), self.inner.carrier)
+        if len(a) < products * m:
+            a = np.tile(a, (products, 1))
+        left, right = a.reshape(products, m, depth), b.reshape(products, depth, n)
+        if not last:
+            self._sum(left, right, sums, region)
+        else:  # a short run
+            whole = depth - last
+            self._sum(left[:, :, :whole], right[:, :whole], sums[:-1], region)
+            self._sum(left[:, :, whole:], right[:, whole:], sums[-1:], region)
+        check_run_results(sums, self.within)
+        totals = out.astype(carrier, copy=False).reshape(1, out.size)
+        results = sums.astype(carrier, copy=False).reshape(count, out.size)
+        self.outer.run(np.ones((1, count), carrier), results, totals, region)
+        if carrier is not self.carrier:
+            out[:] = totals.reshape(out.shape)
+
+    def _sum(self, left: NDArray, right: NDArray, sums: NDArray, region: Region) -> None:
+        """Sum equal runs of the products of matrices (products, m, k) and (products, k, n)."""
+        if not sums.size:
+            return
+        (products, m, depth), runs, n = left.shape, len(sums), right.shape[2]
+        size, carrier = depth // runs, self.inner.carrier
+        # All runs of number 0, one product after the other, then those of number 1.
+        a = left.reshape(products, m, runs, size).transpose(2, 0, 1, 3)
+        b = right.reshape(products, runs, size, n).swapaxes(0, 1)
+        a, b = a.astype(carrier, "C", copy=False), b.astype(carrier, "C", copy=False)
+        self.inner.run(a.reshape(-1, size), b.reshape(-1, n), sums.reshape(-1, n), region)
+
+
+class Freeing(Protocol):
+    """Takes scales off sums."""
+
+    def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
+        """The sums (rows, columns) without the scales a of the rows and b of the columns."""
+
+
+class Runs(NamedTuple):
+    """Sums runs of some rows, then the results of the runs."""
+
+    size: int
+    blocks: int  # scaled blocks a run
+    inner: Engine
+    outer: Engine
+    within: Format  # of run results
+    outer_stages: int
+    steps: int  # that a run draws from
+    draws: bool  # the outer sums draw, so rows of the result are not summed as one
+    freeing: Freeing | None = None  # what takes the scales of its block off a run's sum
+
+    @property
+    def carrier(self) -> FloatType:
+        """The wider of both."""
+        return _wider(self.inner, self.outer)
+
+    @property
+    def cost(self) -> float:
+        return self.inner.cost + self.outer.cost / self.size
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        count, columns = -(-b.shape[0] // self.size), b.shape[1]
+        a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
+        ones = np.ones((1, count), self.outer.carrier, like=b)
+        rows = max(1, KEPT // max(count * columns, 1))
+        for top in range(0, len(a), rows):
+            within = slice(top, min(top + rows, len(a)))
+            first = region.first + top * region.row_step
+            scales = region.scales and (region.scales[0][within], region.scales[1])
+            sums = self._sums_of_runs(a[within], b, count, region._replace(first=first, scales=scales))
+            for row, part in self._parts(sums):
+                place = slice(top + row, top + row + part.shape[1])
+                totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
+                # Run results are left operands, as in simfloat.sum: the tile is of the transposed product.
+                at = region._replace(first=first + row * region.row_step, swapped=True, scales=None)
+                self.outer.run(ones, part.reshape(count, totals.size), totals, at)
+                out[place] = totals.reshape(part.shape[1:])
+
+    def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
+        """The results of all runs: (runs, rows, columns), in the outer engine's type."""
+        if self.freeing:
+            return self._freed_sums(a, b, count, region)
+        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier, like=b)
+        for run in range(count):
+            self._sum_run(a, b, run, sums[run], region)
+        check_run_results(sums, self.within)
+        return sums.astype(self.outer.carrier, copy=False)
+
+    def _freed_sums(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
+        """The same of runs that are scaled blocks."""
+        assert self.freeing and region.scales
+        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier, like=b)
+        for run in range(count):
+            sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
+            self._sum_run(a, b, run, sums, region._replace(scales=None))
+            freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
+        check_run_results(freed, self.within)
+        return freed
+
+    def _sum_run(self, a: NDArray, b: NDArray, run: int, out: NDArray, region: Region) -> None:
+        """Sum one run into zeros."""
+        within = slice(run * self.size, (run + 1) * self.size)
+        at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
+        if region.scales:
+            blocks = slice(run * self.blocks, (run + 1) * self.blocks)
+            at = at._replace(scales=(_contiguous(region.scales[0][:, blocks]), region.scales[1][blocks]))
+        self.inner.run(_contiguous(a[:, within]), b[within], out, at)
+
+    def _parts(self, sums: NDArray) -> list[tuple[int, NDArray]]:
+        """(first row, results) of what the outer accumulator takes at once."""
+        if not self.draws:
+            return [(0, sums)]
+        return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
+
+
+def _contiguous(x: NDArray) -> NDArray:
+    return np.ascontiguousarray(x, like=x)

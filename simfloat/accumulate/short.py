@@ -1,0 +1,119 @@
+"""The shortest way of a small product: what calls that are alike need beside their operands is found once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Engine, is_direct
+from simfloat.accumulate.facts import Facts, facts_of
+from simfloat.accumulate.known import Known, Problem, take_unobserved
+from simfloat.accumulate.one_tile import sums_of_one_tile
+from simfloat.arithmetic._cast import Cast
+from simfloat.arithmetic._round import round_vector
+from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.operands import FLOAT32
+from simfloat.arithmetic.target import Target
+from simfloat.formats import Format, Rounding
+
+#: Products above which a call is no longer what takes the time.
+MOST = 1 << 18
+
+Casts = tuple[Cast, Cast]
+Pair = tuple[Format | None, Format | None]
+
+
+class Short(NamedTuple):
+    """Calls of matrix products alike, in which nobody watches and nothing is drawn or scaled."""
+
+    accumulator: Accumulator
+    casts: Casts | None
+    formats: Pair  # that operands are known to be in
+    engine: Engine | None  # for float32 operands, if it does not depend on their numbers
+
+    def product(self, a: NDArray, b: NDArray, target: Target, settled: tuple[bool, bool]) -> NDArray | None:
+        """a (m, k) times b (k, n), rounded to the target; None where more is to be done than here.
+
+        `settled` tells of which operands it is known that their casts leave them as they are.
+        """
+        if type(a) is not np.ndarray or type(b) is not np.ndarray or a.ndim != 2 or b.ndim != 2:
+            return None
+        size = a.shape[0] * b.shape[1]
+        if size >= FEW or size * a.shape[1] > MOST:
+            return None
+        if self.casts is None:
+            engine, quiet = self._engine_as_is(a, b)
+        else:
+            looks = self.engine is None
+            x = take_unobserved(a, self.casts[0], settled[0], looks)
+            y = take_unobserved(b, self.casts[1], settled[1], looks)
+            engine, quiet = self._engine_for(x, y, a.shape[1]), x.are_quiet and y.are_quiet
+            assert x.array is not None and y.array is not None
+            a, b = x.array, y.array
+        sums = sums_of_one_tile(engine, a, b, None, quiet, True)
+        if are_results(engine, self.accumulator, target):
+            return sums
+        return round_vector(sums.reshape(-1), None, sums.shape, target, None)
+
+    def _engine_as_is(self, a: NDArray, b: NDArray) -> tuple[Engine, bool]:
+        """The engine for operands as they are, and whether there is no signalling NaN among them for certain."""
+        single = a.dtype == FLOAT32, b.dtype == FLOAT32
+        if self.engine is not None and single == (True, True):
+            return self.engine, False
+        x, y = facts_of(a), facts_of(b)
+        return _engine_for(self.accumulator, x, y, self.formats, single, a.shape[1]), x.finite and y.finite
+
+    def _engine_for(self, x: Known, y: Known, depth: int) -> Engine:
+        """The engine for operands that were taken to their formats."""
+        single = x.is_float32, y.is_float32
+        if self.engine is not None and single == (True, True):
+            return self.engine
+        return _engine_for(self.accumulator, x.facts, y.facts, self.formats, single, depth)
+
+
+@lru_cache(maxsize=1024)
+def short_for(accumulator: Accumulator, casts: Casts | None, rounding: Rounding) -> Short | None:
+    """The short way of such calls, whose results are rounded in this mode, if there is one."""
+    result, all_casts = accumulator.result, casts or ()
+    if result is None or not result.has_nan or accumulator.is_matrix_unit or accumulator.scales:
+        return None
+    roundings = (rounding, *accumulator.roundings, *(cast.rounding for cast in all_casts))
+    if any(mode.is_stochastic for mode in roundings) or any(cast.scale is not None for cast in all_casts):
+        return None
+    formats = (casts[0].format, casts[1].format) if casts else (None, None)
+    engine = None
+    if not accumulator.reads_numbers:
+        unread = Known(None, None, True)
+        engine = accumulator.engine(Problem(unread, unread, 1, result))
+    return Short(accumulator.for_inputs(*formats), casts, formats, engine)
+
+
+@lru_cache(maxsize=4096)
+def _engine_for(
+    accumulator: Accumulator, a: Facts, b: Facts, formats: Pair, single: tuple[bool, bool], depth: int
+) -> Engine:
+    """The engine for such operands; `single` tells which are float32."""
+    x, y = Known(a, formats[0], single[0]), Known(b, formats[1], single[1])
+    assert accumulator.result is not None
+    return accumulator.engine(Problem(x, y, depth, accumulator.result))
+
+
+def are_results(engine: Engine, accumulator: Accumulator, target: Target) -> bool:
+    """Whether an engine's sums are the results: numbers of the target's format, in its type, that nobody watches."""
+    return (
+        target.observer is None
+        and engine.carrier is target.dtype
+        and is_direct(engine)
+        and target.format == accumulator.result
+        and _keeps_all(target)
+    )
+
+
+def _keeps_all(target: Target) -> bool:
+    """Whether rounding leaves all numbers of the format as they are, -0 and infinities among them."""
+    format = target.format
+    return format.special == "ieee" and format.subnormals and format.signed and not target.rounding.saturates

@@ -1,0 +1,157 @@
+"""Small products take a short way, for which what calls have in common is remembered; no result tells which way."""
+
+import threading
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate import options, short
+from tests.bits import assert_bits
+
+ACCUMULATORS = [
+    *(sf.FP32, sf.FP64, sf.FP16, sf.BF16, sf.E4M3, sf.E4M3FNUZ, sf.E3M2, sf.Format(5, 3, subnormals=False)),
+    *(sf.sequential(sf.FP16, products=sf.FP16), sf.sequential(sf.FP32, sf.toward_negative), sf.pairwise(sf.FP16)),
+    *(sf.sequential(sf.FP16, sf.nearest_even.saturating()), sf.kahan(sf.FP16), sf.fused(4, 10)),
+    *(sf.blocked(2, sf.FP16, sf.FP32), sf.blocked(3, sf.fused(2, 20), sf.BF16)),
+]
+
+#: Signed zeros, infinities, NaN with a payload, overflow, and numbers that no narrow format has.
+STRANGE = np.array([-0.0, 1.0, np.inf, 65504.0, 3e38, 1.0000001, -(2.0**-149)], np.float32)
+
+
+def both_ways(monkeypatch, *arguments, **keywords):
+    """The results of the short way and of the long one."""
+    near = sf.matmul(*arguments, **keywords)
+    with monkeypatch.context() as patch:
+        patch.setattr(short, "MOST", -1)
+        return near, sf.matmul(*arguments, **keywords)
+
+
+@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
+@pytest.mark.parametrize("inputs", [None, sf.E5M2, (sf.cast(sf.BF16, sf.toward_zero), sf.FP32)], ids=str)
+@pytest.mark.parametrize("shape", [(3, 5, 4), (9, 6, 2), (1, 7, 1), (2, 0, 3), (0, 2, 3)], ids=str)
+def test_both_ways_give_the_same_bits(monkeypatch, accumulate, inputs, shape):
+    m, k, n = shape
+    rng = np.random.default_rng(3)
+    for dtype in (np.float32, np.float64):
+        a, b = (sf.round(rng.standard_normal(shape).astype(dtype), sf.FP16) for shape in ((m, k), (k, n)))
+        for output in (None, sf.FP32, sf.E4M3):
+            assert_bits(*both_ways(monkeypatch, a, b, inputs=inputs, accumulate=accumulate, output=output))
+
+
+@pytest.mark.parametrize(
+    "accumulate", [sf.FP32, sf.FP16, sf.pairwise(sf.BF16), sf.blocked(2, sf.FP16, sf.FP32)], ids=str
+)
+def test_strange_numbers_pass_both_ways_alike(monkeypatch, accumulate):
+    rng = np.random.default_rng(7)
+    a, b = rng.choice(STRANGE, (2, 40, 40)).astype(np.float32)
+    b[3, 3] = np.array([0x7FC12345], np.uint32).view(np.float32)[0]
+    near, far = both_ways(monkeypatch, a, b, inputs=sf.FP16, accumulate=accumulate)
+    assert near.dtype == far.dtype and np.array_equal(near.view(f"u{near.itemsize}"), far.view(f"u{far.itemsize}"))
+
+
+def test_the_numbers_of_an_array_count_as_they_are_at_every_call():
+    """The first call may need less care than the second one."""
+    a, b = np.ones((3, 3), np.float32), np.ones((3, 3), np.float32)
+    assert_bits(sf.matmul(a, b, accumulate=sf.FP16), np.full((3, 3), 3.0, np.float32))
+    a[0, 0], b[1, 1] = 2.0**-24, 65504.0
+    want = sf.matmul(a.astype(np.float64), b.astype(np.float64), accumulate=sf.FP16)
+    assert_bits(sf.matmul(a, b, accumulate=sf.FP16), want.astype(np.float32))
+    a[2, 2] = np.nan
+    assert np.isnan(sf.matmul(a, b, accumulate=sf.FP16)[2]).all()
+
+
+@pytest.mark.parametrize("accumulate", [sf.FP32, sf.FP16, sf.blocked(2, sf.FP16, sf.FP32)], ids=str)
+def test_the_layout_and_type_of_operands_change_no_bit(accumulate):
+    rng = np.random.default_rng(1)
+    a, b = sf.round(rng.standard_normal((2, 6, 6)).astype(np.float32), sf.E4M3)
+    want = sf.matmul(a, b, accumulate=accumulate)
+    sealed = a.copy()
+    sealed.flags.writeable = False
+    strided = np.zeros((12, 18), np.float32)[::2, ::3]
+    strided[:] = a
+    reverse, swapped = a[::-1].copy()[::-1], a.astype(">f4")
+    for x in (np.asfortranarray(a), a.T.copy().T, sealed, strided, reverse, swapped):
+        assert_bits(sf.matmul(x, b, accumulate=accumulate), want)
+    for x in (a.astype(np.float64), a.astype(np.float16), a.astype(ml_dtypes.float8_e4m3fn), a.tolist()):
+        assert_bits(sf.matmul(x, b, accumulate=accumulate), want.astype(np.float64))
+
+
+def test_what_is_refused_is_refused_again():
+    a, b = np.ones((2, 3), np.float32), np.ones((3, 2), np.float32)
+    for _ in range(2):
+        sf.matmul(a, b, accumulate=sf.FP16)
+        with pytest.raises(ValueError, match="got shapes"):
+            sf.matmul(a, b[:2], accumulate=sf.FP16)
+        with pytest.raises(ValueError, match="accumulate must be"):
+            sf.matmul(a, b, accumulate=[1])
+        with pytest.raises(ValueError, match="rounding="):
+            sf.matmul(a, b, accumulate=sf.FP16, rounding=sf.toward_zero)
+        with pytest.raises(ValueError, match="NaN"):
+            sf.matmul(np.full((2, 3), np.nan, np.float32), b, inputs=sf.E2M1, accumulate=sf.FP16)
+        with pytest.raises(ValueError, match="observer"):
+            sf.matmul(a, b, accumulate=sf.FP16, observer=1)
+
+
+class Ear(sf.Observer):
+    """Keeps what it hears."""
+
+    def __init__(self):
+        self.heard = []
+
+    def observe(self, events, operation, path="", phase="forward"):
+        self.heard.append((operation, events.tolist()))
+
+
+def test_an_observer_hears_of_small_products_too():
+    a, b = np.full((2, 2), 300.0, np.float32), np.full((2, 2), 300.0, np.float32)
+    options, ears = {"inputs": sf.FP16, "accumulate": sf.FP32, "output": sf.FP16}, (Ear(), Ear())
+    unwatched = sf.matmul(a, b, **options)
+    for ear in ears:
+        assert_bits(sf.matmul(a, b, **options, observer=ear), unwatched)
+        assert [operation for operation, _ in ear.heard] == ["cast_input", "cast_input", "matmul"]
+    assert ears[0].heard == ears[1].heard
+
+
+def test_given_draws_are_taken_by_small_products():
+    a, b = np.ones((1, 1)), np.full((1, 1), 0.3)
+    round_up = sf.matmul(a, b, accumulate=sf.FP32, output=sf.E2M1, rounding=sf.stochastic(3), stream=sf.GivenBits([7]))
+    assert round_up.item() == 0.5
+
+
+@pytest.mark.parametrize("size", [4, 150, 400])
+def test_results_share_no_memory_with_later_ones(size):
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, size, size)).astype(np.float32)
+    first = sf.matmul(a, b, accumulate=sf.FP32)
+    kept = first.copy()
+    second = sf.matmul(b, a, accumulate=sf.FP32)
+    assert_bits(first, kept)
+    assert not np.shares_memory(first, second)
+    assert first.flags.writeable and first.flags.c_contiguous
+
+
+def test_threads_may_multiply_at_once():
+    rng = np.random.default_rng(0)
+    operands = [sf.round(rng.standard_normal((2, 8, 8)).astype(np.float32), sf.FP16) for _ in range(4)]
+    wanted = [sf.matmul(a, b, accumulate=sf.FP16) for a, b in operands]
+    found = [[] for _ in operands]
+
+    def work(i):
+        found[i] = [sf.matmul(*operands[i], accumulate=sf.FP16) for _ in range(100)]
+
+    workers = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for results, want in zip(found, wanted, strict=True):
+        for result in results:
+            assert_bits(result, want)
+
+
+def test_what_is_remembered_is_bounded():
+    for remembered in (options._settled, short.short_for, short._engine_for):
+        assert remembered.cache_info().maxsize is not None
