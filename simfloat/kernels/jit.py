@@ -27,23 +27,25 @@ from simfloat.kernels.vectors import WideCompiler
 #: Every kernel of the modules that are imported, as Numba's dispatchers, which know what they were compiled for.
 KERNELS: list[Any] = []
 
+#: For scalar functions, too: LLVM vectorises the loops of one before it is inlined into a kernel.
+COMPILER = WideCompiler if target.VECTORS == 512 else None
+
 
 def scalar(function: Callable) -> Any:
     """Compile arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser."""
-    return numba.njit(forceinline=True, error_model="numpy")(_named(function))
+    return numba.njit(forceinline=True, error_model="numpy", pipeline_class=COMPILER)(_named(function))
 
 
 def outlined(function: Callable) -> Any:
     """Compile arithmetic on numbers that is called, not inlined: for rare cases, which would swell the loops."""
-    return numba.njit(error_model="numpy")(_named(function))
+    return numba.njit(error_model="numpy", pipeline_class=COMPILER)(_named(function))
 
 
 def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
-    compiler = WideCompiler if target.VECTORS == 512 else None
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=compiler)(_named(function))
+    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=COMPILER)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher

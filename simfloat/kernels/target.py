@@ -1,22 +1,40 @@
-"""What the processor that kernels are compiled for does itself, by the features that LLVM names.
+"""What the processor that kernels are compiled for does itself, by what LLVM knows of it.
 
-Results are the same everywhere; loops are chosen by it. A feature that LLVM does not name is not used: without it LLVM
-would widen the operands, round twice where a fused multiply-add of FP16 is meant, and call what may not be there. The
-names are part of the key under which compiled kernels are kept.
+Results are the same everywhere; loops are chosen by it. What LLVM does not take a processor to have is not used:
+without FP16 arithmetic LLVM would widen the operands, round twice where a fused multiply-add is meant, and call what
+may not be there. The processor's name and features are part of the key under which compiled kernels are kept.
 """
 
 from __future__ import annotations
 
+import re
+
+from llvmlite import binding as llvm
 from numba.core.registry import cpu_target
 
+FMA_OF_HALVES = """
+declare half @llvm.fma.f16(half, half, half)
+define half @step(half %a, half %b, half %c) {
+  %sum = call half @llvm.fma.f16(half %a, half %b, half %c)
+  ret half %sum
+}
+"""
 
-def _architecture_and_features() -> tuple[str, frozenset[str]]:
-    """The target's architecture, and the features that it has."""
-    triple, _, features = cpu_target.target_context.codegen().magic_tuple()
-    return triple.partition("-")[0], frozenset(name[1:] for name in features.split(",") if name.startswith("+"))
+
+def computes_fp16(triple: str, processor: str, features: str) -> bool:
+    """Whether LLVM makes one instruction of a fused multiply-add in FP16: of numbers that stay in their 16 bits.
+
+    Features alone do not tell: of ARM's processors LLVM finds out few of them on Linux, and none on macOS. What else a
+    processor has, FP16 arithmetic with it, follows from its name.
+    """
+    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features)
+    made = machine.emit_assembly(llvm.parse_assembly(f'target triple = "{triple}"\n{FMA_OF_HALVES}'))
+    return re.search(r"^\t(fmadd\th|vfmadd\d+sh\t)", made, re.MULTILINE) is not None
 
 
-ARCHITECTURE, FEATURES = _architecture_and_features()
+TRIPLE, PROCESSOR, _features = cpu_target.target_context.codegen().magic_tuple()
+ARCHITECTURE = TRIPLE.partition("-")[0]
+FEATURES = frozenset(name[1:] for name in _features.split(",") if name.startswith("+"))
 _is_arm = ARCHITECTURE in ("aarch64", "arm64")
 
 #: Fused multiply-adds in one instruction.
@@ -26,7 +44,7 @@ FUSES = _is_arm or "fma" in FEATURES
 CONVERTS_FP16 = _is_arm or "f16c" in FEATURES
 
 #: Sums, products and fused multiply-adds in FP16, each rounded once: AVX512-FP16 on x86, FEAT_FP16 on ARM.
-COMPUTES_FP16 = "fullfp16" in FEATURES if _is_arm else {"avx512fp16", "avx512vl"} <= FEATURES
+COMPUTES_FP16 = computes_fp16(TRIPLE, PROCESSOR, _features)
 
 #: Bits of a vector. LLVM's tuning for Intel's processors prefers 256 where there are 512, which halves the lanes of all
 #: loops here, so 512 is asked for (see `vectors`); AMD's prefer 512 anyway, and no instruction changes.

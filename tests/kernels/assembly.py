@@ -11,7 +11,12 @@ import sys
 import llvmlite.binding as llvm
 from numba import types
 
-from simfloat.kernels import sequential
+from simfloat.kernels import target
+
+target.VECTORS = 512  # as for Intel's processors, wherever this runs: read when the kernels are defined
+
+from simfloat.kernels import sequential  # noqa: E402
+from simfloat.kernels.machine import fma  # noqa: E402
 
 PROCESSORS = {
     "sapphirerapids": ("x86_64-unknown-linux-gnu", ""),
@@ -35,6 +40,12 @@ def instructions(kernel, element, processor):
     return re.findall(r"^\t([a-z]\w+)\t(.*)$", machine.emit_assembly(module), re.MULTILINE)
 
 
+def asks_for_512_bits(function, *signature):
+    """Whether LLVM is asked for vectors of 512 bits in a function for these types."""
+    function.compile(signature)
+    return '"prefer-vector-width"="512"' in function.inspect_llvm(function.signatures[-1])
+
+
 def main():
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
@@ -43,6 +54,9 @@ def main():
         for name in ("fused_halves", "unfused_halves"):
             found[f"{processor} {name}"] = instructions(steps[name], types.uint16, processor)
     found["sapphirerapids fused_plain"] = instructions(steps["fused_plain"], types.float32, "sapphirerapids")
+    # A scalar function with a loop, which LLVM vectorises before it puts the function where it is called.
+    matrix = types.Array(types.float32, 2, "C")
+    found["asks for 512 bits"] = asks_for_512_bits(sequential.adding_to_one(fma), VECTOR, VECTOR, matrix, types.int64)
     print(json.dumps(found))
 
 

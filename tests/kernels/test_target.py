@@ -8,10 +8,14 @@ import sys
 
 import numpy as np
 import pytest
+from numba.core.caching import NullCache
 
 import simfloat as sf
 from simfloat.accumulate.known import Problem, known_of
-from simfloat.kernels import halves, kahan, pairwise, sequential, target
+from simfloat.kernels import halves, sequential, target
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma
+from simfloat.selftest.numbers import hard_operands
 from tests.bits import assert_bits
 
 #: Processors with FP16 arithmetic, by the architecture of the one that is at hand.
@@ -20,7 +24,6 @@ WITH_FP16 = {
     "arm64": ("neoverse-n1", "+fullfp16"),
 }
 PROCESSOR, FEATURES = WITH_FP16["x86_64" if platform.machine() in ("x86_64", "AMD64") else "arm64"]
-EMULATED = sf.nearest_even.saturating()
 
 
 def python(*arguments, **environment):
@@ -42,6 +45,31 @@ def test_a_feature_that_llvm_does_not_name_is_not_used():
     assert (
         features_of(PROCESSOR, FEATURES.replace("+avx512fp16", "-avx512fp16").replace("+full", "-full"))[2] == "False"
     )
+
+
+#: What LLVM finds out about a processor on Linux or macOS, and whether that has arithmetic in FP16.
+FOUND = [
+    ("aarch64-unknown-linux-gnu", "neoverse-n1", "+aes,+crc,+fp-armv8,+lse,+neon,-rand,+sha2,-sve", True),
+    ("aarch64-unknown-linux-gnu", "cortex-a72", "+aes,+crc,+fp-armv8,+neon,+sha2", False),
+    ("aarch64-unknown-linux-gnu", "generic", "+fp-armv8,+neon", False),
+    ("arm64-apple-darwin23.0.0", "apple-m1", "", True),
+    ("arm64-apple-ios", "apple-a10", "", False),
+    ("x86_64-unknown-linux-gnu", "sapphirerapids", "+avx512f,+avx512vl,+avx512fp16", True),
+    ("x86_64-unknown-linux-gnu", "sapphirerapids", "-avx512fp16", False),
+    ("x86_64-unknown-linux-gnu", "icelake-server", "+avx512f,+avx512vl", False),
+]
+
+
+def test_arithmetic_in_fp16_is_found_where_it_follows_from_the_processors_name():
+    # LLVM names no feature of it on ARM. In a process of its own, which knows all processors, not this one's alone.
+    code = f"""
+import llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+from simfloat.kernels.target import computes_fp16
+print([computes_fp16(*found) for *found, _ in {FOUND}])
+"""
+    assert json.loads(python("-c", code).lower()) == [has for *_, has in FOUND]
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +101,7 @@ def test_steps_in_fp16_are_the_processors_own_instructions(assembly, processor, 
 def test_vectors_are_as_wide_as_the_processor_has_them(assembly):
     registers = [rest for _, rest in assembly["sapphirerapids fused_plain"]]
     assert sum("zmm" in rest for rest in registers) > sum("ymm" in rest for rest in registers)
+    assert assembly["asks for 512 bits"], "loops of scalar functions, too"
 
 
 def operands(rng):
@@ -86,30 +115,42 @@ def operands(rng):
     return sf.round(a, sf.FP16), b
 
 
-def test_images_compute_what_is_emulated(rng):
-    # Sums and products of images are right on any processor; a fused multiply-add only where there is one.
-    a, b = operands(rng)
-    a, b = np.where(np.isfinite(a), a, 1.0).astype(np.float32), np.where(np.isfinite(b), b, 1.0).astype(np.float32)
-    a[4, 0] = 1.0
-    unread, place = np.zeros(30, np.float32), np.zeros(6, np.int64)
-    stepwise = (unread, np.float32(1), False, place, np.uint64(0))
-    cases = [
-        (
-            sequential.steps["unfused_halves"],
-            (unread, unread, np.float32(1)),
-            sf.sequential(sf.FP16, EMULATED, products=sf.FP16),
-        ),
-        (pairwise.loops["halves"], stepwise, sf.pairwise(sf.FP16, EMULATED)),
-        (kahan.loops["halves"], stepwise, sf.kahan(sf.FP16, EMULATED)),
-    ]
-    for loop, numbers, accumulate in cases:
-        images = [np.empty(x.shape, np.uint16) for x in (a, b)]
-        for x, out in zip((a, b), images, strict=True):
-            halves.images_of(x, out)
-        sums, got = np.zeros((9, 81), np.uint16), np.empty((9, 81), np.float32)
-        loop(*images, sums, *numbers)
-        halves.numbers_of(sums, got)
-        assert_bits(got, sf.matmul(a, b, accumulate=accumulate))
+@scalar
+def fma_of_images(a, b, c):
+    """What an instruction gives of images: float64 holds the product, and what it cuts off a sum decides nothing."""
+    x, y, z = np.float64(halves.number(a)), np.float64(halves.number(b)), np.float64(halves.number(c))
+    return halves.image(halves.half(fma(x, y, z)))
+
+
+@pytest.fixture
+def computing_in_fp16(monkeypatch):
+    """The loops on images, compiled, on any processor.
+
+    LLVM rounds sums and products of halves once wherever it runs; only a fused multiply-add needs the instruction, and
+    is made of float64's here.
+    """
+    monkeypatch.setattr(target, "COMPUTES_FP16", True)
+    loop = sequential._chain(fma_of_images)
+    loop._cache = NullCache()  # its files would not be named by what stands here
+    monkeypatch.setitem(sequential.steps, "fused_halves", loop)
+    return loop
+
+
+def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypatch):
+    rng = np.random.default_rng(5)
+    any_number = np.arange(65536, dtype=np.uint16).view(np.float16)
+    any_number = any_number[np.isfinite(any_number)]
+    given = [operands(rng), *(hard_operands(rng, sf.FP16, 9, k, 81) for k in (1, 7, 40))]
+    given += [(rng.choice(any_number, (9, 23)), rng.choice(any_number, (23, 81))) for _ in range(3)]
+
+    def sums():
+        return np.concatenate([sf.matmul(*x, inputs=sf.FP16, accumulate=order) for order in ORDERS for x in given])
+
+    native = sums()
+    assert computing_in_fp16.signatures, "the loop was called"
+    monkeypatch.setattr(target, "COMPUTES_FP16", False)
+    assert_bits(native, sums())
+    assert np.isnan(native).any() and np.isinf(native).any() and (abs(native[native != 0]) < 2.0**-14).any()
 
 
 ORDERS = [
