@@ -171,7 +171,7 @@ def images_of(x, out):
 
 @kernel
 def numbers_of(images, out):
-    """The numbers of a matrix of images, as float32."""
+    """The numbers of a matrix of images, as float32; every NaN becomes the one NaN."""
     for i in range(images.shape[0]):
         for j in range(images.shape[1]):
-            out[i, j] = number(images[i, j])
+            out[i, j] = one_nan(number(images[i, j]))

@@ -15,6 +15,7 @@ from simfloat.accumulate.known import Problem, known_of
 from simfloat.kernels import halves, sequential, target
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
+from simfloat.kernels.tiles import no_tiles
 from simfloat.selftest.numbers import hard_operands
 from tests.bits import assert_bits
 
@@ -130,7 +131,7 @@ def computing_in_fp16(monkeypatch):
     is made of float64's here.
     """
     monkeypatch.setattr(target, "COMPUTES_FP16", True)
-    loop = sequential._chain(fma_of_images)
+    loop = sequential._chain(fma_of_images, no_tiles)
     loop._cache = NullCache()  # its files would not be named by what stands here
     monkeypatch.setitem(sequential.steps, "fused_halves", loop)
     return loop
@@ -151,6 +152,12 @@ def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypat
     monkeypatch.setattr(target, "COMPUTES_FP16", False)
     assert_bits(native, sums())
     assert np.isnan(native).any() and np.isinf(native).any() and (abs(native[native != 0]) < 2.0**-14).any()
+
+
+def test_every_nan_among_images_becomes_the_one_nan():
+    images, out = np.array([[0x7E01, 0xFE00, 0xFC01, 0x7C01]], np.uint16), np.empty((1, 4), np.float32)
+    halves.numbers_of(images, out)
+    assert (out.view(np.uint32) == 0x7FC00000).all()
 
 
 ORDERS = [
