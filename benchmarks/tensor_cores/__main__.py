@@ -45,7 +45,7 @@ def run(path: Path | None, seconds: float, worker: Any) -> int:
     where = path or RECORDED / f"{re.sub(r'[^a-z0-9]+', '_', facts['device'].lower())}.json"
     file, stop = recording.Recording(where, facts), time.monotonic() + seconds
     print(f"{facts['device']}, driver {facts['driver']}; writing {where}")
-    for task in _tasks(facts["capability"], worker):
+    for task in _tasks(facts["capability"], worker, file):
         start = time.monotonic()
         entry = _found(task, worker, stop)
         file.add(task.section, entry)
@@ -53,8 +53,8 @@ def run(path: Path | None, seconds: float, worker: Any) -> int:
     return int(any(map(_is_bad, file.contents["instructions"])))
 
 
-def _tasks(capability: int, worker: Any) -> Iterator[Task]:
-    """Instructions, then libraries."""
+def _tasks(capability: int, worker: Any, file: recording.Recording) -> Iterator[Task]:
+    """Instructions, then libraries; the file is told of a library that is not there."""
     for unit in units(capability):
         yield Task("instructions", {"instruction": unit.name}, (comparing.compared, unit, capability))
     for library in libraries.LIBRARIES:
@@ -62,6 +62,7 @@ def _tasks(capability: int, worker: Any) -> Iterator[Task]:
             names = worker.call(libraries.names_on_gpu, library, seconds=SECONDS)
         except Failure as failure:
             print(f"         {library} is left out: {failure}")
+            file.add("libraries", {"product": library, "error": str(failure)})
             continue
         for shape, name in product(libraries.SHAPES, names):
             call = (libraries.counted_on_gpu, library, name, shape, GPUS[capability].architecture)

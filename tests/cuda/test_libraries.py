@@ -92,9 +92,10 @@ def test_a_run_counts_libraries_and_follows_up_where_they_differ(monkeypatch, tm
     products = {"PyTorch": [by_hand(sf.blocked(24, sf.FP32, sf.FP32), sf.FP32, sf.FP32)]}
     monkeypatch.setattr(libraries, "on_gpu", lambda library: products[library])
     assert command.run(tmp_path / "file.json", 1e6, unit_by_hand.Here()) == 0
-    short, long = json.loads((tmp_path / "file.json").read_text())["libraries"]
+    short, long, missing = json.loads((tmp_path / "file.json").read_text())["libraries"]
     assert short["found"] == "blocked(24, inner=sequential(FP32), outer=sequential(FP32))"
     assert long["differing"] == 4 and "reason" not in long
+    assert missing == {"product": "CuPy", "error": "KeyError: 'CuPy'"}
     out = capsys.readouterr().out
     assert "CuPy is left out: KeyError: 'CuPy'" in out
     assert "by hand, 5 x 7 x 96: " in out and "0 from blocked(24" in out

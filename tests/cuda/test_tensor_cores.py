@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import pickle
 import time
 import types
 
@@ -11,7 +12,7 @@ import pytest
 
 import simfloat as sf
 from benchmarks.tensor_cores import __main__ as command
-from benchmarks.tensor_cores import comparing, libraries, worker
+from benchmarks.tensor_cores import comparing, libraries, recording, worker
 from tests.bits import assert_bits
 from tests.cuda import unit_by_hand
 
@@ -134,6 +135,15 @@ def test_the_file_is_whole_after_every_finding(gpu, tmp_path, monkeypatch):
     monkeypatch.setattr(comparing, "compared", looking)
     run(path)
     assert seen == list(range(24))
+
+
+def test_what_a_worker_is_asked_for_can_be_sent_to_it(gpu, monkeypatch, tmp_path):
+    monkeypatch.setattr(libraries, "names_on_gpu", lambda library: ["FP16"])
+    file = recording.Recording(tmp_path / "file.json", {})
+    tasks = list(command._tasks(90, unit_by_hand.Here(), file))
+    assert len(tasks) == 24 + 2 * len(libraries.SHAPES)
+    for task in tasks:
+        assert pickle.loads(pickle.dumps((task.call, task.then))) == (task.call, task.then)
 
 
 def test_without_time_nothing_is_left_unsaid(gpu, tmp_path):
