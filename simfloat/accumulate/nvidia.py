@@ -58,7 +58,8 @@ INSTRUCTIONS: dict[NvidiaArchitecture, tuple[str, str]] = {"hopper": ("wgmma", "
 #: FP8 products by `mma` where another instruction is meant for them: two steps of the FP16 unit (16 products, 25
 #: fraction bits) from zero, first the products k with k mod 4 < 2, then the others; then one addition to the sum so
 #: far, rounded to nearest even in the output format. (Recorded on H100, H200 and B200: MATLAB-tensor-core of
-#: north-numerical-computing, replayed in the tests.)
+#: north-numerical-computing, replayed in the tests. NVIDIA's assembler, ptxas 13.5, makes these steps of it: FP16
+#: numbers of every word's lower half, HMMA from zero, those of the upper half, HMMA, and FADD or HADD2.)
 TWO_STEPS = Instruction(FP8, BOTH, 32, 25)
 STEP_TERMS = 16
 
