@@ -14,7 +14,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, terms_and_sums
-from simfloat.accumulate.in_halves import InHalves, computes_in_halves
+from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.machines import machine_of
@@ -109,8 +109,9 @@ class Sequential(Accumulator):
         if native is not None:
             if native.carrier is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
-        if computes_in_halves(problem, self.rounding, *self._formats):
-            return InHalves(_loop(self, f"{self._fusion}_halves", np.float32))
+        own = own_kind(problem, self.rounding, *self._formats)
+        if own is not None:
+            return in_images(_loop(self, f"{self._fusion}_{own}", np.float32), own)
         engine = _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
         if self.products is None or self.products.has_nan:
             return engine

@@ -65,10 +65,10 @@ class Converted(Protocol):
 
 
 class Halves(Protocol):
-    """Matrices of FP16 numbers as images, where the machine computes in FP16 itself."""
+    """Matrices of numbers as images, by the kind of steps, where the machine makes steps of that kind itself."""
 
-    images_of: Loop  # (x, out)
-    numbers_of: Loop  # (images, out)
+    images_of: Mapping[str, Loop]  # (x, out)
+    numbers_of: Mapping[str, Loop]  # (images, out)
 
 
 class Counting(Protocol):
@@ -133,6 +133,8 @@ class Target(Protocol):
 
     CONVERTS_FP16: bool  # float32 to FP16
     COMPUTES_FP16: bool  # sums, products and fused multiply-adds in FP16
+    COMPUTES_BF16: bool  # in BF16
+    COMPUTES_DIRECTED: bool  # in FP32, in the directed modes
 
 
 class Loops(Protocol):

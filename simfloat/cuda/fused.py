@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.cuda.loop import threads_over
+from simfloat.cuda.shared import run_of
 from simfloat.kernels.fused import (
     GROUP,
     cut,
@@ -16,6 +17,7 @@ from simfloat.kernels.fused import (
     unless_special,
 )
 from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import scalar
 
 
 @threads_over("out")
@@ -25,29 +27,51 @@ def powers_of(t, x, least, out):
     out[i, j] = power_of(np.float64(x[i, j]), least)
 
 
+@scalar
+def _has_zero(row, column, width, first, last):
+    """Whether one of the products is zero."""
+    found, k = False, first
+    while k < last:
+        found |= row[k] * column[k * width] == 0.0
+        k += 1
+    return found
+
+
+@scalar
+def _largest(row, column, width, first, last):
+    """The largest of products that are no NaN; 0 for none."""
+    top, k = 0.0, first
+    while k < last:
+        top = max(top, row[k] * column[k * width])
+        k += 1
+    return top
+
+
 def fused(convert):
     """The loop for units that round their totals by `convert`."""
 
     @threads_over("out")
     def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
-        unit, grid, depth = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1]
-        i, j, terms = t // out.shape[1], t % out.shape[1], np.int64(unit.terms)
+        unit, grid, depth, width = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1], out.shape[1]
+        i, j, terms = t // width, t % width, np.int64(unit.terms)
+        row, row_powers = run_of(a, i * depth), run_of(a_powers, i * depth)
+        column, column_powers = run_of(b, j), run_of(b_powers, j)
         so_far = out[i, j]
         for first in range(0, depth, terms):
             last, top = min(first + terms, depth), first_power(so_far, unit)
             if unit.zero > unit.least:
                 # Zero products, and those beyond the operands' end, take part.
-                for k in range(first, last):
-                    top = max(top, unit.zero if a[i, k] * b[k, j] == 0.0 else 0.0)
+                top = max(top, unit.zero if _has_zero(row, column, width, first, last) else 0.0)
                 top = max(top, unit.zero if last < first + terms else 0.0)
-            for k in range(first, last):
-                top = max(top, a_powers[i, k] * b_powers[k, j])
+            top = max(top, _largest(row_powers, column_powers, width, first, last))
             scale = unit.unit / top
             total, plain = cut(so_far, scale), so_far
-            for k in range(first, last):
-                product = a[i, k] * b[k, j]
+            k = first
+            while k < last:
+                product = row[k] * column[k * width]
                 total += cut(product, scale)
                 plain += 0.0 if finite != 0 else product
+                k += 1
             so_far = unless_special(convert(total / scale, grid), plain)
         out[i, j] = so_far
 

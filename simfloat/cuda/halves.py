@@ -1,20 +1,22 @@
-"""FP16 numbers as images: see `kernels/halves.py`."""
+"""Numbers of FP16 and BF16 as images of 16 bits: see `kernels/halves.py`."""
 
 from __future__ import annotations
 
+from simfloat.cuda.instructions import image_of_bfloat, result_of_bfloat
 from simfloat.cuda.loop import threads_over
-from simfloat.kernels.halves import image, number
+from simfloat.kernels.halves import image, result
 
 
-@threads_over("out")
-def images_of(i, x, out):
-    """The images of a matrix of float32."""
-    row, column = i // out.shape[1], i % out.shape[1]
-    out[row, column] = image(x[row, column])
+def converting(convert):
+    """The loop that converts a matrix."""
+
+    @threads_over("out")
+    def loop(i, x, out):
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = convert(x[row, column])
+
+    return loop
 
 
-@threads_over("out")
-def numbers_of(i, images, out):
-    """The numbers of a matrix of images, as float32."""
-    row, column = i // out.shape[1], i % out.shape[1]
-    out[row, column] = number(images[row, column])
+images_of = {"halves": converting(image), "bfloats": converting(image_of_bfloat)}
+numbers_of = {"halves": converting(result), "bfloats": converting(result_of_bfloat)}

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from simfloat.cuda.instructions import KINDS
 from simfloat.cuda.loop import threads_over
-from simfloat.cuda.words import NO_WORDS, word_of, words_for
+from simfloat.cuda.words import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.kahan import kahan_step
 from simfloat.kernels.random import are_bytes, counter_of, element_at
@@ -21,14 +22,14 @@ def kahan(step, drawing):
         total, rest, element = out[i, j], kind(0), element_at(counter, i, j)
         w0, w1, w2, w3, w4 = NO_WORDS, NO_WORDS, NO_WORDS, NO_WORDS, NO_WORDS
         for k in range(a.shape[1]):
-            if draws:
-                w0 = words_for(w0, counter, element, k, 0, seed, short)
-                w1 = words_for(w1, counter, element, k, 1, seed, short)
-                w2 = words_for(w2, counter, element, k, 2, seed, short)
-                w3 = words_for(w3, counter, element, k, 3, seed, short)
-                w4 = words_for(w4, counter, element, k, 4, seed, short)
-            s, p, y = word_of(w0, counter, k, short), word_of(w1, counter, k, short), word_of(w2, counter, k, short)
-            d, c = word_of(w3, counter, k, short), word_of(w4, counter, k, short)
+            if draws and k % 4 == 0:
+                w0 = words_from(w0, counter, element, k, 0, seed, short)
+                w1 = words_from(w1, counter, element, k, 1, seed, short)
+                w2 = words_from(w2, counter, element, k, 2, seed, short)
+                w3 = words_from(w3, counter, element, k, 3, seed, short)
+                w4 = words_from(w4, counter, element, k, 4, seed, short)
+            s, p, y = word_of(w0, k, short), word_of(w1, k, short), word_of(w2, k, short)
+            d, c = word_of(w3, k, short), word_of(w4, k, short)
             new, lost = step(total, rest, a[i, k], b[k, j], grid, sign, pair != 0, s, p, y, d, c)
             total, rest = kind(new), kind(lost)
         out[i, j] = total
@@ -36,4 +37,6 @@ def kahan(step, drawing):
     return loop
 
 
-loops = {name: kahan(kahan_step(kind.product, kind.add), kind.draws) for name, kind in KINDS_OF_ONE_FORMAT.items()}
+loops = {
+    name: kahan(kahan_step(kind.product, kind.add), kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | KINDS).items()
+}

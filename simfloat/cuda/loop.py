@@ -17,7 +17,7 @@ from simfloat.kernels.jit import scalar
 class ThreadLoop:
     """A body, and over which of its arguments it loops: called as the CPU's loop of that name is."""
 
-    def __init__(self, body: Callable, over: str, each: int) -> None:
+    def __init__(self, body: Callable, over: str, each: int = 1) -> None:
         self.over, self.each = list(signature(body).parameters).index(over) - 1, each
         self.body = scalar(body)
 

@@ -6,9 +6,10 @@ each with the word of the product that it begins with.
 
 from __future__ import annotations
 
+from simfloat.cuda.instructions import KINDS
 from simfloat.cuda.loop import threads_over
 from simfloat.cuda.shared import stack_of
-from simfloat.cuda.words import NO_WORDS, word_of, words_for
+from simfloat.cuda.words import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
@@ -23,14 +24,14 @@ def pairwise(product, add, drawing):
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         i, j = t // out.shape[1], t % out.shape[1]
         element, words, product_words = element_at(counter, i, j), NO_WORDS, NO_WORDS
-        stack, waiting, depth = stack_of(out[i, j]), stack_of(word_of(words, counter, 0, short)), 0
+        stack, waiting, depth = stack_of(out[i, j]), stack_of(word_of(words, 0, short)), 0
         for k in range(terms):
-            if draws:
-                words = words_for(words, counter, element, k, 0, seed, short)
-                product_words = words_for(product_words, counter, element, k, 1, seed, short)
-            word = word_of(product_words, counter, k, short)
+            if draws and k % 4 == 0:
+                words = words_from(words, counter, element, k, 0, seed, short)
+                product_words = words_from(product_words, counter, element, k, 1, seed, short)
+            word = word_of(product_words, k, short)
             stack[depth] = product(a[i, k], b[k, j], grid, sign, pair != 0, word)
-            waiting[depth] = word_of(words, counter, k, short)
+            waiting[depth] = word_of(words, k, short)
             # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
             depth, complete = depth + 1, k if k + 1 < terms else -1
             while depth > 1 and complete & 1:
@@ -42,4 +43,4 @@ def pairwise(product, add, drawing):
     return loop
 
 
-loops = {name: pairwise(kind.product, kind.add, kind.draws) for name, kind in KINDS_OF_ONE_FORMAT.items()}
+loops = {name: pairwise(kind.product, kind.add, kind.draws) for name, kind in (KINDS_OF_ONE_FORMAT | KINDS).items()}

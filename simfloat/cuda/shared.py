@@ -6,6 +6,7 @@ The plain bodies are for simulators, whose threads are Python's.
 from __future__ import annotations
 
 from threading import Lock
+from typing import Any
 
 import numpy as np
 from numba import cuda, types
@@ -62,19 +63,41 @@ def _raise_at(counters, place, number):
     return lambda counters, place, number: cuda.atomic.max(counters, place, number)
 
 
-def _empty_stack(number):
-    """An uninitialised stack of numbers of this type."""
-    return np.empty(DEPTH, number.dtype)
+def registers(count: int) -> Any:
+    """What gives a thread uninitialised memory of its own for so many numbers of the type of the one it is given.
+
+    Where every index is known when the code is made, as in loops over constants, these are registers. No overload:
+    memory of a function's own ends with it, and what is compiled in its place is part of the function that calls it.
+    """
+    if config.DISABLE_JIT:
+        return lambda number: np.empty(count, number.dtype)
+
+    @intrinsic
+    def local(typing_context, number):
+        def generate(context, builder, signature, arguments):
+            return cgutils.alloca_once(builder, context.get_data_type(number), size=count)
+
+        return types.CPointer(number)(number), generate
+
+    return local
+
+
+def _rest_of(array, first):
+    """The numbers of an array in C order from one on."""
+    return array.reshape(-1)[first:]
 
 
 @intrinsic
-def _local_stack(typing_context, number):
+def _pointer_into(typing_context, array, first):
     def generate(context, builder, signature, arguments):
-        return cgutils.alloca_once(builder, context.get_data_type(number), size=DEPTH)
+        whole = context.make_array(signature.args[0])(context, builder, arguments[0])
+        return builder.gep(whole.data, [arguments[1]], inbounds=True)
 
-    return types.CPointer(number)(number), generate
+    return types.CPointer(array.dtype)(array, types.int64), generate
 
 
-#: An uninitialised stack of numbers of this type, the thread's own. No overload, since memory of a function's own ends
-#: with it: what is compiled in its place is part of the function that calls it.
-stack_of = _empty_stack if config.DISABLE_JIT else _local_stack
+#: The numbers of an array in C order from one on. An index into them is used as it is; one into an array is looked at
+#: each time, lest it be negative.
+run_of = _rest_of if config.DISABLE_JIT else _pointer_into
+
+stack_of = registers(DEPTH)

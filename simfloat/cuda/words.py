@@ -14,15 +14,17 @@ NO_WORDS = (U64(0), U64(0), U64(0), U64(0))
 
 
 @scalar
-def words_for(words, counter, element, k, stage, seed, short):
-    """The four words among which that of step k is: those at hand, or the next ones where k begins a new four."""
-    row = row_of(counter.step + k, short)
-    if row % 4 == 0 and (k % 4 == 0 or not short):
-        return words_of_sum(counter, element, row, stage, seed)
-    return words
+def words_from(words, counter, element, k, stage, seed, short):
+    """The words of the steps k to k + 3, k being a multiple of four; `words` are those of the four before.
+
+    Where draws are bytes, the first word is that of all four, and the others are of the next steps.
+    """
+    if short and k % 16 > 0:
+        return words[1], words[2], words[3], words[0]
+    return words_of_sum(counter, element, row_of(counter.step + k, short), stage, seed)
 
 
 @scalar
-def word_of(words, counter, k, short):
+def word_of(words, k, short):
     """The word of step k, with its draw on top."""
-    return left(np.uint32(words[row_of(counter.step + k, short) % 4]), lift_of(k, short))
+    return left(np.uint32(words[0] if short else words[k % 4]), lift_of(k, short))

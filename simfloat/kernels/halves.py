@@ -161,17 +161,23 @@ def _number(image):
     return lambda image: _llvm_number(image)
 
 
-@kernel
-def images_of(x, out):
-    """The images of a matrix of float32."""
-    for i in range(x.shape[0]):
-        for j in range(x.shape[1]):
-            out[i, j] = image(x[i, j])
+@scalar
+def result(image):
+    """The number of an image, as float32; every NaN becomes the one NaN."""
+    return one_nan(number(image))
 
 
-@kernel
-def numbers_of(images, out):
-    """The numbers of a matrix of images, as float32; every NaN becomes the one NaN."""
-    for i in range(images.shape[0]):
-        for j in range(images.shape[1]):
-            out[i, j] = one_nan(number(images[i, j]))
+def converting(convert):
+    """The loop that converts a matrix."""
+
+    @kernel
+    def loop(x, out):
+        for i in range(x.shape[0]):
+            for j in range(x.shape[1]):
+                out[i, j] = convert(x[i, j])
+
+    return loop
+
+
+#: Loops from numbers, as float32, to their images, and from these to results, by the kind of steps between; (x, out).
+images_of, numbers_of = {"halves": converting(image)}, {"halves": converting(result)}

@@ -46,6 +46,9 @@ CONVERTS_FP16 = _is_arm or "f16c" in FEATURES
 #: Sums, products and fused multiply-adds in FP16, each rounded once: AVX512-FP16 on x86, FEAT_FP16 on ARM.
 COMPUTES_FP16 = computes_fp16(TRIPLE, PROCESSOR, _features)
 
+#: The same in BF16, subnormal numbers included, and FP32 in a directed mode by the instruction itself: only on GPUs.
+COMPUTES_BF16 = COMPUTES_DIRECTED = False
+
 #: Bits of a vector. LLVM's tuning for Intel's processors prefers 256 where there are 512, which halves the lanes of all
 #: loops here, so 512 is asked for (see `vectors`); AMD's prefer 512 anyway, and no instruction changes.
 VECTORS = 512 if "avx512f" in FEATURES else 256 if "avx2" in FEATURES else 128

@@ -97,7 +97,8 @@ def test_the_gpu_provides_every_declared_loop_of_the_cpu(name):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     room, loop = name.split(".")
     value, other = (getattr(getattr(machine.loops, room), loop) for machine in (GPU, CPU))
-    assert isinstance(value, bool) or callable(value) or list(value) == list(other)
+    # A GPU makes some steps itself that no processor does.
+    assert isinstance(value, bool) or callable(value) or [name for name in value if name in other] == list(other)
 
 
 class OnGPU:

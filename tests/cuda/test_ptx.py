@@ -10,6 +10,7 @@ from numba.cuda import types  # noqa: E402
 
 from simfloat.cuda import at_once, bins, compiling, counting, elementwise, facts, pairwise, rounding, sequential  # noqa: E402
 from simfloat.cuda.loop import threads_over  # noqa: E402
+from simfloat.cuda.tiles import ELEMENT, QUICK, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
@@ -34,8 +35,7 @@ KERNELS = {
     "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
     "multiply, rounded": (at_once.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
     "count": (counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
-    "sums, FP32": (sequential.steps["fused_native"], (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 8),
-    "sums, E5M2": (sequential.steps["fused_odd"], (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 16),
+    "sums, E5M2": (sequential.steps["fused_odd"].of(ELEMENT), (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 16),
     "sums, pairwise": (
         pairwise.loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
@@ -70,10 +70,28 @@ def test_nothing_is_contracted_or_approximated(name):
     assert [one for one in found if ".rn" not in one] == []
 
 
-def test_sums_in_fp16_are_one_instruction_a_step():
-    kinds = (*[IMAGES] * 3, *[SINGLE_GRID] * 2, types.float32)
-    ptx = compiling.compile_to_ptx(sequential.steps["fused_halves"].body, kinds, (9, 0)).ptx.decode()
-    assert set(arithmetic(ptx)) == {"fma.rn.f16"}
+#: Loops in tiles: (type of the matrices, instructions of a step).
+STEPS = {
+    "fused_native": (MATRIX, {"fma.rn.f32"}),
+    "fused_halves": (IMAGES, {"fma.rn.f16"}),
+    "fused_bfloats": (IMAGES, {"fma.rn.bf16"}),
+    "unfused_bfloats": (IMAGES, {"fma.rn.bf16"}),
+    "fused_toward_negative": (MATRIX, {"fma.rm.f32"}),
+    "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
+    matrix, instructions = STEPS[name]
+    loop = sequential.steps[name].of(QUICK._replace(across=WARP))
+    ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32), (8, 0)).ptx.decode()
+    found = arithmetic(ptx)
+    assert set(found) == instructions
+    assert ".local" not in ptx
+    if len(instructions) == 1 and name.startswith("fused"):
+        # Twelve numbers are read for 32 multiply-adds, beside what the 32 sums start from.
+        assert 32 * (ptx.count("ld.global") - 32) == 12 * len(found)
 
 
 @threads_over("out")

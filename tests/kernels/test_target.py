@@ -156,7 +156,7 @@ def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypat
 
 def test_every_nan_among_images_becomes_the_one_nan():
     images, out = np.array([[0x7E01, 0xFE00, 0xFC01, 0x7C01]], np.uint16), np.empty((1, 4), np.float32)
-    halves.numbers_of(images, out)
+    halves.numbers_of["halves"](images, out)
     assert (out.view(np.uint32) == 0x7FC00000).all()
 
 
@@ -182,9 +182,9 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     # Without compilation, since this processor may lack the arithmetic; the way is chosen as if it did not.
     path = tmp_path / "sums.npy"
     settings = {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_DISABLE_JIT": "1"}
-    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "InHalves"
+    assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "InImages"
     kind, sums = products_in_fp16()
-    assert (kind == "InHalves") is target.COMPUTES_FP16
+    assert (kind == "InImages") is target.COMPUTES_FP16
     assert_bits(np.load(path), sums)
 
 

@@ -1,0 +1,134 @@
+"""Sums, products and fused multiply-adds that a GPU rounds in one instruction, and no processor does.
+
+* BF16 to nearest even, on images as in `kernels/halves.py`: ``fma.rn.bf16``, from Ampere on, which keeps subnormal
+  numbers (PTX ISA 9.7.4). A sum is a * 1 + b, which has its bits, signs of zeros included; a product is a * b - 0.
+  Instructions for these alone came with Hopper, and are no quicker.
+* FP32 in the directed modes: ``fma.rz.f32`` and its like, rounded as IEEE 754-2019 defines it (PTX ISA 9.7.3): what is
+  beyond the largest number stays there where the mode points back, and x - x is -0 under toward_negative.
+
+As in `kernels/machine.py` each function has a plain body, its meaning, here in the functions that emulate the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic, overload
+
+from simfloat.formats import BF16, FP32, Rounding, nearest_even, toward_negative, toward_positive, toward_zero
+from simfloat.kernels.exact import add_odd, fma_odd
+from simfloat.kernels.grid import Grid, numbers
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import left, right
+from simfloat.kernels.plain import directed, nearest, one_nan
+from simfloat.kernels.steps import Kind
+
+BFLOATS = Grid(*numbers(BF16, nearest_even))
+
+#: Images of BF16.
+ONE, MINUS_ZERO = np.uint16(0x3F80), np.uint16(0x8000)
+
+#: The directed modes by the suffix of their instructions.
+DIRECTED = {"rz": toward_zero, "rp": toward_positive, "rm": toward_negative}
+
+
+def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
+    """Make an instruction on two or three numbers of a type what is compiled for a function, whose body it means."""
+    register = {types.uint16: "h", types.float32: "f"}[number]
+    constraints, places = ",".join([f"={register}", *[register] * count]), ", ".join(f"${i}" for i in range(count + 1))
+
+    def generate(context, builder, signature, arguments):
+        value = context.get_value_type(number)
+        line = ir.InlineAsm(ir.FunctionType(value, [value] * count), f"{text} {places};", constraints)
+        return builder.call(line, arguments)
+
+    def mark(function: Callable) -> Callable:
+        # Loops are told apart by the names of what they close over, on disk too.
+        function.__name__ = function.__qualname__ = text
+        signature = number(*[number] * count)
+        if count == 2:
+            two = intrinsic(lambda typing_context, a, b: (signature, generate))
+            overload(function, jit_options={"forceinline": True})(lambda a, b: lambda a, b: two(a, b))
+        else:
+            three = intrinsic(lambda typing_context, a, b, c: (signature, generate))
+            overload(function, jit_options={"forceinline": True})(lambda a, b, c: lambda a, b, c: three(a, b, c))
+        return function
+
+    return mark
+
+
+@scalar
+def number_of_bfloat(image):
+    """The number of an image of BF16, as float32."""
+    return left(np.uint32(image), np.uint32(16)).view(np.float32)
+
+
+@scalar
+def result_of_bfloat(image):
+    """The same, every NaN as the one NaN."""
+    return one_nan(number_of_bfloat(image))
+
+
+@scalar
+def image_of_bfloat(x):
+    """The image of a float32 that is a number of BF16."""
+    return np.uint16(right(np.float32(x).view(np.uint32), np.uint32(16))) if x == x else np.uint16(0x7FFF)
+
+
+@compiled_as("fma.rn.bf16", types.uint16, 3)
+def fma_bfloats(a, b, c):
+    """a * b + c of three images' numbers, rounded once to BF16."""
+    with np.errstate(all="ignore"):
+        x, y, z = (np.float64(number_of_bfloat(image)) for image in (a, b, c))
+        return image_of_bfloat(nearest(fma_odd(x, y, z, 1.0), BFLOATS))
+
+
+@scalar
+def bfloats_product(x, y, grid, sign, pair, draw):
+    """The product of two images' numbers."""
+    return fma_bfloats(x, y, MINUS_ZERO)
+
+
+@scalar
+def bfloats_add(a, b, grid, sign, pair, draw):
+    """Their sum."""
+    return fma_bfloats(a, ONE, b)
+
+
+def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Kind]:
+    """The fused multiply-add of FP32 in a mode, and the kind of steps that are not fused."""
+    grid, sign = Grid(*numbers(FP32, rounding)), rounding.zero_sum
+
+    # A product of float32 numbers is exact in float64, and a sum rounded to odd there has bits to spare.
+    @compiled_as(f"fma.{suffix}.f32", types.float32, 3)
+    def fma(a, b, c):
+        return np.float32(directed(add_odd(np.float64(a) * np.float64(b), np.float64(c), sign), grid))
+
+    @compiled_as(f"mul.{suffix}.f32", types.float32, 2)
+    def multiply(a, b):
+        return np.float32(directed(np.float64(a) * np.float64(b), grid))
+
+    @compiled_as(f"add.{suffix}.f32", types.float32, 2)
+    def add(a, b):
+        return np.float32(directed(add_odd(np.float64(a), np.float64(b), sign), grid))
+
+    @scalar
+    def product_in_mode(x, y, grid, sign, pair, draw):
+        return multiply(x, y)
+
+    @scalar
+    def sum_in_mode(a, b, grid, sign, pair, draw):
+        return add(a, b)
+
+    return fma, Kind(product_in_mode, sum_in_mode)
+
+
+_MODES = {rounding.mode: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
+
+#: Fused multiply-adds, and kinds of steps, beside those of `kernels/steps.py`.
+FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, _) in _MODES.items()}
+KINDS = {"bfloats": Kind(bfloats_product, bfloats_add)} | {mode: kind for mode, (_, kind) in _MODES.items()}

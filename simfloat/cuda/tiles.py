@@ -1,0 +1,136 @@
+"""Products in tiles: a thread sums several elements of the result, which share what it reads of the operands.
+
+A thread that sums a single element reads two numbers for every multiply-add. With `rows` times `columns` elements it
+reads rows + columns of them for so many, and keeps them and all sums in registers. The columns of a tile lie a warp's
+width apart, so the threads of a warp read neighbours in `b` and the same number of `a`; the tiles of a block lie one
+below the other, so its warps find in the cache what one of them has read of `b`. An element's steps and their order do
+not depend on the tile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from simfloat.cuda.loop import ThreadLoop
+from simfloat.cuda.shared import registers, run_of
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import scalar
+
+#: Threads that read side by side.
+WARP = 32
+
+#: Elements of a result from which on there are enough tiles to keep a GPU busy, 2^14 threads in the largest ones.
+LEAST = 1 << 19
+
+
+class Tile(NamedTuple):
+    """What a thread computes of a product; constants of the code that is made for it."""
+
+    rows: int
+    columns: int
+    steps: int = 1  # of a sum that are written one after the other, for one computation of addresses
+    across: int = 0  # columns from one of the tile's to the next, a thread for each; 0: as many as the result has
+
+    def suits(self, rows: int, columns: int) -> bool:
+        """Whether a result of this shape holds such tiles, and enough of them."""
+        return rows * columns >= LEAST and rows >= self.rows and columns >= self.columns * self.across
+
+    def threads(self, rows: int, columns: int) -> int:
+        """How many threads sum a result of this shape."""
+        across = self.across or max(columns, 1)
+        return -(-rows // self.rows) * -(-columns // (across * self.columns)) * across
+
+
+#: For steps of many instructions, beside which reading two numbers is little.
+ELEMENT = Tile(1, 1)
+
+#: For steps of one or two: 12 numbers are read for 32 multiply-adds.
+QUICK = Tile(8, 4, steps=4)
+
+
+class TileLoop:
+    """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n), called as the CPU's loop of that name is.
+
+    `body_of` gives for a tile what a thread does.
+    """
+
+    def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile) -> None:
+        self.body_of, self.tile = body_of, tile
+        self.loops: dict[Tile, ThreadLoop] = {}
+
+    def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
+        """Start as many threads as the result has tiles, or elements if these are few."""
+        wide = self.tile._replace(across=WARP)
+        tile = wide if self.tile != ELEMENT and wide.suits(*out.shape) else ELEMENT
+        self.of(tile).start(tile.threads(*out.shape), a, b, out, *numbers)
+
+    def of(self, tile: Tile) -> ThreadLoop:
+        """The loop with such tiles."""
+        if tile not in self.loops:
+            self.loops[tile] = ThreadLoop(self.body_of(tile), "out")
+        return self.loops[tile]
+
+
+def sums_of(step: Callable) -> Callable[[Tile], Callable]:
+    """What a thread does of sums in ascending order of k, total = step(total, x, y, grid, products, sign)."""
+
+    def body_of(tile: Tile) -> Callable:
+        rows, columns, steps, across = tile
+        of_tile, of_rows, of_columns = registers(rows * columns), registers(rows), registers(columns)
+        corner = corner_of(tile)
+
+        @scalar
+        def advance(totals, x, y, left, right, k, depth, width, grid, products, sign):
+            for r in range(rows):
+                x[r] = left[r * depth + k]
+            for c in range(columns):
+                y[c] = right[k * width + c * across]
+            for r in range(rows):
+                for c in range(columns):
+                    e = r * columns + c
+                    totals[e] = step(totals[e], x[r], y[c], grid, products, sign)
+
+        def loop(t, a, b, out, grid_numbers, product_numbers, sign):
+            grid, products, zero = unpack(grid_numbers), unpack(product_numbers), out.dtype.type(0)
+            depth, width = a.shape[1], out.shape[1]
+            top, first, own_top, own_first = corner(t, out.shape[0], width)
+            totals, x, y = of_tile(zero), of_rows(zero), of_columns(zero)
+            sums, left, right = run_of(out, top * width + first), run_of(a, top * depth), run_of(b, first)
+            for r in range(rows):
+                for c in range(columns):
+                    totals[r * columns + c] = sums[r * width + c * across]
+            k = 0  # not range's, which costs several instructions a step where there are few
+            while k + steps <= depth:
+                for s in range(steps):
+                    advance(totals, x, y, left, right, k + s, depth, width, grid, products, sign)
+                k += steps
+            while k < depth:
+                advance(totals, x, y, left, right, k, depth, width, grid, products, sign)
+                k += 1
+            for r in range(rows):
+                for c in range(columns):
+                    if top + r >= own_top and first + c * across >= own_first:
+                        sums[r * width + c * across] = totals[r * columns + c]
+
+        return loop
+
+    return body_of
+
+
+def corner_of(tile: Tile) -> Any:
+    """(top, first, own_top, own_first) of a thread's tile in a result (m, n).
+
+    The last tiles are moved back into the result, where they sum elements of others once more; their own, which they
+    write, are those from (own_top, own_first) on.
+    """
+    rows, columns, _, across = tile
+
+    @scalar
+    def corner(t, m, n):
+        width = across if across > 0 else n
+        down = (m + rows - 1) // rows
+        own_top, own_first = t // width % down * rows, t // width // down * width * columns
+        return min(own_top, m - rows), min(own_first, n - width * columns) + t % width, own_top, own_first
+
+    return corner
