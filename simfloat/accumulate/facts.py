@@ -10,6 +10,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import Format, Rounding, nearest_even
 
+#: The fields of Facts, which are themselves such a tuple, and take longer to make.
+Bounds = tuple[int, int, int, int, bool]
+
 
 class Facts(NamedTuple):
     """Bounds on the finite nonzero numbers of an array.
@@ -128,7 +131,12 @@ def limited_sums(added: Facts, sums: Facts, format: Format, rounding: Rounding) 
 ONES = Facts(1, 0, 0, 1)
 
 
+def bounds_of(x: NDArray) -> Bounds:
+    """The fields of the facts of a float32 or float64 array."""
+    # In the order of memory, which spares a copy of a transposed matrix.
+    return machine_of(x).loops.facts.bit_facts(x.ravel("K"))
+
+
 def facts_of(x: NDArray) -> Facts:
     """The facts of a float32 or float64 array."""
-    # In the order of memory, which spares a copy of a transposed matrix.
-    return Facts._make(machine_of(x).loops.facts.bit_facts(x.ravel("K")))
+    return Facts._make(bounds_of(x))

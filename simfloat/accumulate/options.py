@@ -81,7 +81,7 @@ def options_of(
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
     if rounding is not None and format == accumulator.result and not options.divides_sums:
         _refuse_rounding(accumulator, rounding)
-    short = short_for(accumulator, options.inputs, target.rounding) if observer is None else None
+    short = short_for(accumulator, options.inputs, format, target.rounding) if observer is None else None
     return options._replace(target=target, short=short)
 
 
@@ -98,7 +98,7 @@ def _settled(
     dtype = carrier_of(format) if single else np.float64
     target, short = (
         Target(format, nearest_even, dtype, operation=operation),
-        short_for(accumulator, casts, nearest_even),
+        short_for(accumulator, casts, format, nearest_even),
     )
     return Options(casts, accumulator, target, short=short)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -45,26 +46,26 @@ class StackedRuns(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]
-        products, count = b.shape[0] // depth if depth else 1, -(-depth // self.size)
-        m, most = out.shape[0] // max(products, 1), KEPT // max(count * out.shape[1], 1)
-        if products > 1 and products * m > most:
+        products = b.shape[0] // depth if depth else 1
+        rows, count = len(out) // max(products, 1), -(-depth // self.size)
+        if count * out.size <= KEPT or (products == 1 and rows < 2):
+            self._run(a, b, out, products, region)
+        elif products > 1:
             for i in range(products):
-                rows = slice(i * m, (i + 1) * m)
-                self.run(a if len(a) == m else a[rows], b[i * depth : (i + 1) * depth], out[rows], region)
-            return
-        step = out.shape[0] if products > 1 else max(most, 1)
-        for top in range(0, out.shape[0], max(step, 1)):
-            rows = slice(top, top + step)
-            self._run(a if products > 1 else a[rows], b, out[rows], products, region)
+                place, terms = slice(i * rows, (i + 1) * rows), slice(i * depth, (i + 1) * depth)
+                self.run(a[place] if len(a) == len(out) else a, b[terms], out[place], region)
+        else:
+            for place in (slice(rows // 2), slice(rows // 2, rows)):
+                self.run(a[place], b, out[place], region)
 
     def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, region: Region) -> None:
-        """So few that all results of runs are kept."""
-        m, n, depth, carrier = out.shape[0] // products, out.shape[1], a.shape[1], self.outer.carrier
+        """So few products and rows that all results of runs are kept."""
+        depth, n, carrier = a.shape[1], out.shape[1], self.outer.carrier
         count, last = -(-depth // self.size), depth % self.size
-        sums = np.zeros((count, products * m, n), self.inner.carrier)
-        if len(a) < products * m:
+        sums = np.zeros((count, len(out), n), self.inner.carrier)
+        if len(a) < len(out):
             a = np.tile(a, (products, 1))
-        left, right = a.reshape(products, m, depth), b.reshape(products, depth, n)
+        left, right = a.reshape(products, len(out) // max(products, 1), depth), b.reshape(products, depth, n)
         if not last:
             self._sum(left, right, sums, region)
         else:  # a short run
@@ -72,11 +73,11 @@ class StackedRuns(NamedTuple):
             self._sum(left[:, :, :whole], right[:, :whole], sums[:-1], region)
             self._sum(left[:, :, whole:], right[:, whole:], sums[-1:], region)
         check_run_results(sums, self.within)
-        totals = out.astype(carrier, copy=False).reshape(1, out.size)
-        results = sums.astype(carrier, copy=False).reshape(count, out.size)
-        self.outer.run(np.ones((1, count), carrier), results, totals, region)
-        if carrier is not self.carrier:
-            out[:] = totals.reshape(out.shape)
+        totals = out if out.dtype == carrier else out.astype(carrier)
+        results = sums if sums.dtype == carrier else sums.astype(carrier)
+        self.outer.run(_ones(count, carrier), results.reshape(count, out.size), totals.reshape(1, out.size), region)
+        if totals is not out:
+            out[:] = totals
 
     def _sum(self, left: NDArray, right: NDArray, sums: NDArray, region: Region) -> None:
         """Sum equal runs of the products of matrices (products, m, k) and (products, k, n)."""
@@ -85,10 +86,18 @@ class StackedRuns(NamedTuple):
         (products, m, depth), runs, n = left.shape, len(sums), right.shape[2]
         size, carrier = depth // runs, self.inner.carrier
         # All runs of number 0, one product after the other, then those of number 1.
-        a = left.reshape(products, m, runs, size).transpose(2, 0, 1, 3)
-        b = right.reshape(products, runs, size, n).swapaxes(0, 1)
-        a, b = a.astype(carrier, "C", copy=False), b.astype(carrier, "C", copy=False)
-        self.inner.run(a.reshape(-1, size), b.reshape(-1, n), sums.reshape(-1, n), region)
+        factors = left.reshape(products, m, runs, size).transpose(2, 0, 1, 3)
+        terms = right.reshape(products, runs, size, n).transpose(1, 0, 2, 3)
+        rows = runs * products * m
+        a = np.ascontiguousarray(factors, carrier).reshape(rows, size)
+        b = np.ascontiguousarray(terms, carrier).reshape(runs * products * size, n)
+        self.inner.run(a, b, sums.reshape(rows, n), region)
+
+
+@lru_cache(maxsize=256)
+def _ones(count: int, carrier: FloatType) -> NDArray:
+    """What run results are multiplied by. Nobody writes to it; a sealed array would be another type to the loops."""
+    return np.ones((1, count), carrier)
 
 
 class Freeing(Protocol):

@@ -10,13 +10,15 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, is_direct
-from simfloat.accumulate.facts import Facts, facts_of
+from simfloat.accumulate.facts import Bounds, Facts, bounds_of
 from simfloat.accumulate.known import Known, Problem, take_unobserved
 from simfloat.accumulate.one_tile import sums_of_one_tile
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.operands import FLOAT32
+from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format, Rounding
 
@@ -34,6 +36,8 @@ class Short(NamedTuple):
     casts: Casts | None
     formats: Pair  # that operands are known to be in
     engine: Engine | None  # for float32 operands, if it does not depend on their numbers
+    keeps: bool  # whether sums in the accumulator's format need no rounding
+    plans: tuple[Plan, Plan]  # for rounding sums in float32, in float64
 
     def product(self, a: NDArray, b: NDArray, target: Target, settled: tuple[bool, bool]) -> NDArray | None:
         """a (m, k) times b (k, n), rounded to the target; None where more is to be done than here.
@@ -55,17 +59,18 @@ class Short(NamedTuple):
             assert x.array is not None and y.array is not None
             a, b = x.array, y.array
         sums = sums_of_one_tile(engine, a, b, None, quiet, True)
-        if are_results(engine, self.accumulator, target):
+        carrier = engine.carrier
+        if self.keeps and carrier is target.dtype and is_direct(engine):
             return sums
-        return round_vector(sums.reshape(-1), None, sums.shape, target, None)
+        return round_vector(sums.reshape(-1), self.plans[carrier is np.float64], sums.shape, target, None)
 
     def _engine_as_is(self, a: NDArray, b: NDArray) -> tuple[Engine, bool]:
         """The engine for operands as they are, and whether there is no signalling NaN among them for certain."""
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
         if self.engine is not None and single == (True, True):
             return self.engine, False
-        x, y = facts_of(a), facts_of(b)
-        return _engine_for(self.accumulator, x, y, self.formats, single, a.shape[1]), x.finite and y.finite
+        x, y = bounds_of(a), bounds_of(b)
+        return _engine_for(self.accumulator, x, y, self.formats, single, a.shape[1]), x[-1] and y[-1]
 
     def _engine_for(self, x: Known, y: Known, depth: int) -> Engine:
         """The engine for operands that were taken to their formats."""
@@ -76,8 +81,8 @@ class Short(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def short_for(accumulator: Accumulator, casts: Casts | None, rounding: Rounding) -> Short | None:
-    """The short way of such calls, whose results are rounded in this mode, if there is one."""
+def short_for(accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding) -> Short | None:
+    """The short way of such calls, whose results are rounded to this format in this mode, if there is one."""
     result, all_casts = accumulator.result, casts or ()
     if result is None or not result.has_nan or accumulator.is_matrix_unit or accumulator.scales:
         return None
@@ -89,31 +94,23 @@ def short_for(accumulator: Accumulator, casts: Casts | None, rounding: Rounding)
     if not accumulator.reads_numbers:
         unread = Known(None, None, True)
         engine = accumulator.engine(Problem(unread, unread, 1, result))
-    return Short(accumulator.for_inputs(*formats), casts, formats, engine)
+    plans = plan_for(format, rounding, np.float32, CPU), plan_for(format, rounding, np.float64, CPU)
+    keeps = keeps_sums(accumulator, format, rounding)
+    return Short(accumulator.for_inputs(*formats), casts, formats, engine, keeps, plans)
 
 
 @lru_cache(maxsize=4096)
 def _engine_for(
-    accumulator: Accumulator, a: Facts, b: Facts, formats: Pair, single: tuple[bool, bool], depth: int
+    accumulator: Accumulator, a: Bounds, b: Bounds, formats: Pair, single: tuple[bool, bool], depth: int
 ) -> Engine:
     """The engine for such operands; `single` tells which are float32."""
-    x, y = Known(a, formats[0], single[0]), Known(b, formats[1], single[1])
+    x, y = Known(Facts._make(a), formats[0], single[0]), Known(Facts._make(b), formats[1], single[1])
     assert accumulator.result is not None
     return accumulator.engine(Problem(x, y, depth, accumulator.result))
 
 
-def are_results(engine: Engine, accumulator: Accumulator, target: Target) -> bool:
-    """Whether an engine's sums are the results: numbers of the target's format, in its type, that nobody watches."""
-    return (
-        target.observer is None
-        and engine.carrier is target.dtype
-        and is_direct(engine)
-        and target.format == accumulator.result
-        and _keeps_all(target)
-    )
-
-
-def _keeps_all(target: Target) -> bool:
-    """Whether rounding leaves all numbers of the format as they are, -0 and infinities among them."""
-    format = target.format
-    return format.special == "ieee" and format.subnormals and format.signed and not target.rounding.saturates
+def keeps_sums(accumulator: Accumulator, format: Format, rounding: Rounding) -> bool:
+    """Whether a rounding leaves all sums of a direct engine as they are, signed zeros and infinities among them."""
+    if format != accumulator.result or rounding.saturates:
+        return False
+    return format.special == "ieee" and format.subnormals and format.signed

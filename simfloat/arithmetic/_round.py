@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Any
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import machine_of
-from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
+from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, as_target
-from simfloat.formats import FormatLike, Rounding, nearest_even
+from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, check_stream, take_draw
+from simfloat.arithmetic.target import Target, carrier_of, check_rounding
+from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 
 def round(
@@ -44,7 +47,26 @@ def round(
         array(0.10009766)
     """
     x = as_operand(x)
-    return round_array(x, as_target([x], format, rounding, stream, observer, "round"))
+    given: tuple[Any, ...] = format, rounding, x.dtype.type
+    try:
+        target, plan = _prepared(*given, machine_of(x))
+    except TypeError:  # what cannot be kept in a cache is no format or no rounding
+        target, plan = _prepared.__wrapped__(*given, CPU)
+    if stream is not None or observer is not None:
+        check_stream(stream)
+        check_observer(observer)
+        target = target._replace(stream=stream, observer=observer)
+    draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
+    return round_vector(flat(x), plan, x.shape, target, draw)
+
+
+@lru_cache(maxsize=512)
+def _prepared(format: Any, rounding: Any, carrier: FloatType, machine: Machine) -> tuple[Target, Plan]:
+    """What a call needs beside its numbers, which travel as `carrier`; checked."""
+    format = as_format(format)
+    check_rounding(rounding)
+    dtype = carrier_of(format) if carrier is np.float32 else np.float64
+    return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, machine)
 
 
 def round_array(x: NDArray, target: Target) -> NDArray[np.floating]:
