@@ -32,6 +32,16 @@ ACCUMULATORS: tuple[Any, ...] = (
     *(sf.matrix_core(name, sf.FP16) for name in ("cdna1", "cdna2", "cdna3")),
 )
 
+DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative)
+
+#: Sums that a GPU makes in tiles if a result is large, steps being an instruction or two; with the operands' format.
+TILED: tuple[tuple[Any, sf.Format], ...] = (
+    *((format, format) for format in (sf.FP16, sf.BF16, sf.FP32)),
+    *((sf.sequential(format, products=format), format) for format in (sf.FP16, sf.BF16, sf.FP32)),
+    *((sf.sequential(sf.FP32, rounding=mode), sf.FP32) for mode in DIRECTED),
+    *((sf.sequential(sf.FP32, products=sf.FP32, rounding=mode), sf.FP32) for mode in DIRECTED),
+)
+
 
 def numbers(quick: bool, dtype: Any, seed: int) -> NDArray[np.floating]:
     """Any images of the type, NaN among them, and numbers that are hard to round."""
@@ -78,13 +88,24 @@ def operations(quick: bool) -> Iterator[Batch]:
 
 
 def sums(quick: bool) -> Iterator[Batch]:
-    """Every accumulator, of matrices with zeros and cancellation among them."""
+    """Every accumulator, of matrices with zeros and cancellation among them; and results large enough for tiles."""
     side, rng = (32 if quick else 256) if COUNT > 1 << 10 else 3, np.random.default_rng(5)
     for accumulate in ACCUMULATORS:
         format = sf.E4M3 if accumulate == sf.tensor_core("hopper", sf.E4M3) else sf.FP16
         a, b = (sf.round(rng.standard_normal((side, side)), format) for _ in range(2))
         a[:, 1::7], b[::5] = 0.0, 0.0
         yield both(sf.matmul, (a, b), accumulate=accumulate, output=sf.FP32)
+    for accumulate, format in TILED:
+        yield both(sf.matmul, _steep(format, rng), accumulate=accumulate, output=sf.FP32)
+
+
+def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+    """Matrices of the format whose product underflows in the first rows and overflows in the last."""
+    m, k, n = (741, 33, 749) if COUNT > 1 << 10 else (3, 5, 2)
+    powers = np.linspace(format.emin, format.emax - 3, m).round()
+    a, b = rng.standard_normal((m, k)) * 2.0 ** powers[:, None], rng.standard_normal((k, n))
+    a[m // 2, 1:], b[1, n // 2] = -a[m // 2, 0], np.inf
+    return sf.round(a, format), sf.round(b, format)
 
 
 def events(quick: bool) -> Iterator[Batch]:

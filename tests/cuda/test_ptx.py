@@ -8,7 +8,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 from numba.cuda import types  # noqa: E402
 
-from simfloat.cuda import at_once, bins, compiling, counting, elementwise, facts, pairwise, rounding, sequential  # noqa: E402
+from simfloat.cuda import at_once, bins, compiling, counting, elementwise, facts, fused, pairwise, rounding, sequential  # noqa: E402
 from simfloat.cuda.loop import threads_over  # noqa: E402
 from simfloat.cuda.tiles import ELEMENT, QUICK, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
@@ -36,6 +36,16 @@ KERNELS = {
     "multiply, rounded": (at_once.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
     "count": (counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (sequential.steps["fused_odd"].of(ELEMENT), (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 16),
+    "sums, stochastic": (
+        sequential.random_steps["fused_drawn_odd"],
+        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, COUNTER, types.uint64),
+        0,
+    ),
+    "sums, Hopper": (
+        fused.loops["truncated"],
+        (*[types.Array(types.float64, 2, "C")] * 5, types.UniTuple(types.float64, 4), GRID, types.int64),
+        0,
+    ),
     "sums, pairwise": (
         pairwise.loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
@@ -64,7 +74,9 @@ def arithmetic(ptx):
 @pytest.mark.parametrize("name", KERNELS)
 def test_nothing_is_contracted_or_approximated(name):
     loop, kinds, fused = KERNELS[name]
-    found = arithmetic(compiling.compile_to_ptx(loop.body, kinds, (9, 0)).ptx.decode())
+    ptx = compiling.compile_to_ptx(loop.body, kinds, (9, 0)).ptx.decode()
+    found = arithmetic(ptx)
+    assert (".local" in ptx) == (name == "sums, pairwise"), "only a tree's sums that wait lie in memory"
     assert sum(one.startswith(("fma", "mad")) for one in found) <= fused
     # Without a rounding of its own an instruction may be contracted by the driver's assembler.
     assert [one for one in found if ".rn" not in one] == []
