@@ -22,7 +22,9 @@ PRODUCTS: tuple[tuple[Any, sf.Format, float], ...] = (
     (sf.BF16, sf.BF16, 10_000),
     (sf.FP16, sf.E4M3, 1_000),
     (sf.sequential(sf.FP16, products=sf.FP16), sf.FP16, 1_000),
+    (sf.as_format("e6m9"), sf.as_format("e6m9"), 1_000),
     (sf.FP32, sf.FP32, 10_000),
+    (sf.sequential(sf.FP32, rounding=sf.toward_zero), sf.FP32, 10_000),
     (sf.tensor_core("hopper", sf.FP16), sf.FP16, 500),
     (sf.sequential(sf.FP16, rounding=sf.stochastic()), sf.FP16, 300),
 )

@@ -37,7 +37,7 @@ DIRECTED = {"rz": toward_zero, "rp": toward_positive, "rm": toward_negative}
 
 
 def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
-    """Make an instruction on two or three numbers of a type what is compiled for a function, whose body it means."""
+    """Compile a function of two or three numbers of a type as an instruction, whose meaning its body is."""
     register = {types.uint16: "h", types.float32: "f"}[number]
     constraints, places = ",".join([f"={register}", *[register] * count]), ", ".join(f"${i}" for i in range(count + 1))
 
