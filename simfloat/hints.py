@@ -11,3 +11,9 @@ def did_you_mean(name: object, known: Iterable[str], most: int = 1) -> str:
 
     near = get_close_matches(str(name), list(known), n=most)
     return f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+
+
+def type_name(value: object) -> str:
+    """The type of a value as a message names it: with its package where that is another one that has such a name."""
+    package = type(value).__module__.partition(".")[0]
+    return f"{package}.{type(value).__name__}" if package == "torch" else type(value).__name__

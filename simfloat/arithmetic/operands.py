@@ -94,7 +94,8 @@ def _from_torch(x: Any, name: str) -> NDArray:
         plain = x.detach().resolve_neg()  # imaginary parts of conjugates are views with another sign
         return (plain.double() if narrow else plain).numpy()
     except (TypeError, RuntimeError) as error:
-        raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {error}.") from None
+        why = str(error).removesuffix(".")
+        raise ValueError(f"{name} is a tensor of {x.dtype}, which has no plain array of numbers: {why}.") from None
 
 
 def _is_real(dtype: np.dtype) -> bool:

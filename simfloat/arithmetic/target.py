@@ -11,6 +11,7 @@ from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.arithmetic.stream import Stream, check_stream
 from simfloat.formats import Format, FormatLike, Rounding, as_format
+from simfloat.formats.rounding import MODES
 
 
 class Target(NamedTuple):
@@ -46,7 +47,12 @@ def as_target(
 def check_rounding(rounding: Any) -> None:
     """Raise ValueError unless `rounding` is a Rounding."""
     if not isinstance(rounding, Rounding):
-        raise ValueError(f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {rounding!r}.")
+        name = rounding if isinstance(rounding, str) else getattr(rounding, "__name__", None)
+        meant = f"simfloat.{name}" if name in MODES else "simfloat.stochastic()" if name == "stochastic" else ""
+        raise ValueError(
+            f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {rounding!r}."
+            + (f" Did you mean {meant}?" if meant else "")
+        )
 
 
 def carrier_of(format: Format) -> FloatType:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import composites, contractions, indexing, joining, movement, reductions
+from simfloat.autodiff.beside_torch import BesideTorch
 from simfloat.autodiff.fusing import enter, leave
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.record import Made, Operand
@@ -21,7 +22,7 @@ from simfloat.formats.integers import is_integer
 from simfloat.simulation import composite, current
 
 
-class Tensor(Comparable, Variable, Pointwise["Tensor"]):
+class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch):
     """An array of numbers, and the operation that made it.
 
     `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it

@@ -85,7 +85,8 @@ def _loss(
     check_reduction(reduction)
     x, labels = as_tensor(input), as_array(target)
     if labels.dtype.kind not in "iu":
-        raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.")
+        one_hot = " Of probabilities of classes take the largest: target.argmax(-1)." if labels.shape == x.shape else ""
+        raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
     place = _class_axis(name, x.shape, labels.shape, axis)
     kept, classes = labels != ignore_index, x.shape[place]
     _check_classes(labels[kept], classes)

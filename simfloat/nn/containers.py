@@ -25,7 +25,8 @@ class _Numbered(Module):
     def _add(self, module: Module) -> None:
         number = len(self)
         if not isinstance(module, Module):
-            raise ValueError(f"{type(self).__name__} takes modules, got a {type(module).__name__} at {number}.")
+            unpack = f" Unpack it: {type(self).__name__}(*modules)." if isinstance(module, list | tuple) else ""
+            raise ValueError(f"{type(self).__name__} takes modules, got a {type(module).__name__} at {number}.{unpack}")
         setattr(self, str(number), module)
 
     def __len__(self) -> int:

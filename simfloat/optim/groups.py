@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.hints import did_you_mean
+from simfloat.hints import did_you_mean, type_name
 
 #: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, a schedule's start.
 LABELS = ("param_names", "name", "initial_lr")
@@ -54,7 +54,7 @@ def check_distinct(params: list[Any], taken: Collection[Parameter] = (), taker: 
     seen = {id(parameter) for parameter in taken}
     for number, parameter in enumerate(params, len(seen)):
         if not isinstance(parameter, Parameter):
-            raise ValueError(f"{taker} takes model.parameters(), got a {type(parameter).__name__} among them.")
+            raise ValueError(f"{taker} takes model.parameters(), got a {type_name(parameter)} among them.")
         if id(parameter) in seen:
             raise ValueError(f"{name_of(number, parameter)} was given twice; each parameter is given once.")
         seen.add(id(parameter))

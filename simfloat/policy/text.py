@@ -151,7 +151,8 @@ def from_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text.removeprefix("\ufeff"))
     except tomllib.TOMLDecodeError as error:
-        raise ValueError(f"Not a TOML file: {error}.") from None
+        path = " It takes the text itself: Path(path).read_text()." if text.strip().endswith(".toml") else ""
+        raise ValueError(f"Not a TOML file: {error}.{path}") from None
     except RecursionError:
         raise ValueError("Not a TOML file of a policy: it is nested too deeply.") from None
 

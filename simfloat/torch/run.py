@@ -26,7 +26,10 @@ class Run:
 
     def __init__(self, model: torch.nn.Module, policy: Policy, seed: int, observer: Observer | None) -> None:
         if not isinstance(model, torch.nn.Module):
-            raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}.")
+            ours = "; a model of simfloat.nn runs under simfloat.simulate" if hasattr(model, "named_parameters") else ""
+            raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}{ours}.")
+        if isinstance(model, torch.jit.ScriptModule):
+            raise ValueError("A ScriptModule hides its operations; simulate the module that it was made of.")
         self.model = model
         self.simulation = Simulation(policy, seed, observer)
         self._engine = Engine(self.simulation)

@@ -19,12 +19,14 @@ def rule(name: str) -> Callable[[Function], Function]:
         def swish(x):
             return x * x.sigmoid()
 
-    Raises ValueError for a name without a library.
+    Raises ValueError for a name without a library, and for what is no function.
     """
     if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
         raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
 
     def register(function: Function) -> Function:
+        if not callable(function):
+            raise ValueError(f"The rule of {name} is a function of its arguments, got {function!r}.")
         name_operation(name.partition("::")[2], "composite")
         USERS[name] = function
         forget()

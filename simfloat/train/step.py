@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Tensor
+from simfloat.hints import type_name
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
 from simfloat.optim.groups import name_of
@@ -88,7 +89,7 @@ class TrainingStep:
 
 def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
     if not isinstance(model, Module):
-        raise ValueError(f"fit trains a simfloat.nn.Module, got a {type(model).__name__}.")
+        raise ValueError(f"fit trains a simfloat.nn.Module, got a {type_name(model)}.")
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
     if not isinstance(optimizer, Optimizer):

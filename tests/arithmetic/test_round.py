@@ -162,6 +162,8 @@ def test_bias_of_few_random_bits(variant, bias):
         (lambda: sf.round([1.0, np.nan], sf.E2M1), r"E2M1 has no NaN, but the result at index \(1,\) is NaN"),
         (lambda: sf.round([1.0], "fp17"), "Unknown format 'fp17'"),
         (lambda: sf.round([1.0], sf.FP16, "nearest"), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.round([1.0], sf.FP16, "to_odd"), "got 'to_odd'. Did you mean simfloat.to_odd?"),
+        (lambda: sf.round([1.0], sf.FP16, sf.stochastic), r"Did you mean simfloat.stochastic\(\)"),
         (lambda: sf.round(1j, sf.FP16), "must hold real numbers .* got dtype complex128"),
         (lambda: sf.round(["a"], sf.FP16), "must hold real numbers"),
         (lambda: sf.round([[1.0], [1.0, 2.0]], sf.FP16), "must be a rectangular array"),

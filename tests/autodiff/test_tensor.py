@@ -235,3 +235,15 @@ def test_numbers_that_no_derivative_reads_are_freed_while_the_record_stands():
         assert arrays[1]() is None, "a difference's and a sum's read nothing"
         total.backward()
     assert (x.grad == 1.0).all()
+
+
+def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
+    from simfloat.autodiff.beside_torch import NAMES
+
+    x = sf.Tensor([1.0])
+    assert not any(hasattr(x, name) for name in NAMES)
+    assert all(hasattr(sf.Tensor, here) for here in NAMES.values() if here.isidentifier())
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; here it is reshape"):
+        x.view(-1)
+    with pytest.raises(AttributeError, match="'Parameter' object has no attribute 'weight'$"):
+        sf.Parameter([1.0]).weight  # noqa: B018

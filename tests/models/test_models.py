@@ -196,7 +196,7 @@ def test_models_learn_a_small_batch(name, preset):
 
 def test_tied_weights_are_one_parameter_of_the_embedding_and_of_the_head():
     model = GPT(9, 6, 8, layers=1, heads=2)
-    assert "head.weight" not in model.state_dict() and model.head.weight is model.token.weight
+    assert "head.weight" not in dict(model.named_parameters()) and model.head.weight is model.token.weight
     with sf.simulate("bf16-standard", observer=(recorder := sf.Recorder())):
         next_tokens(model).backward()
     assert recorder.counts("token.weight", "backward")["total"] == 72

@@ -151,9 +151,11 @@ def test_a_module_list_holds_modules_for_a_module_that_calls_them_itself():
 
     model = Layers()
     assert len(model.layers) == 4 and model.layers[-1] is model.layers[0] and len(model.layers[1:3]) == 2
-    assert list(model.state_dict())[-1] == "layers.2.bias", "the shared layer is listed once"
+    assert [path for path, _ in model.named_parameters()][-1] == "layers.2.bias", "the shared layer is listed once"
     with sf.simulate("fp32"):
         assert model(np.ones((3, 2))).shape == (3, 2)
+    with pytest.raises(ValueError, match=r"got a list at 0. Unpack it: Sequential\(\*modules\)"):
+        sf.nn.Sequential([sf.nn.ReLU()])
     with pytest.raises(ValueError, match="ModuleList takes modules, got a int at 4"):
         model.layers.append(3)
 

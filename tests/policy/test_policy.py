@@ -286,6 +286,7 @@ def test_a_policy_file_is_pleasant_to_write():
         ),
         (lambda: sf.Policy.from_dict({"compute": "default"}), "compute: Unknown format 'default'"),
         (lambda: sf.Policy.from_toml("compute = bf16"), "Not a TOML file"),
+        (lambda: sf.Policy.from_toml("/a/mine.toml"), "Not a TOML file: .* It takes the text itself"),
         (lambda: sf.Policy.from_toml("a = " + "[" * 5000), "nested too deeply"),
         (lambda: sf.Policy.from_toml(b"compute = 'bf16'"), "A TOML text is expected"),
     ],

@@ -160,6 +160,34 @@ def test_numbers_that_are_counted_are_not_rounded():
         assert torch.histc(torch.zeros(1001), 2, 0, 1).tolist() == [1001, 0]
 
 
+def spread(x, targets, *others):
+    """The CTC loss of one sequence of 16 steps and classes."""
+    return F.ctc_loss(x[0, 0].unsqueeze(1), torch.tensor(targets), *others)
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda x: torch.grid_sampler(x, x[..., :3], 0, 0, False), r"takes a grid \(1, ..., 2\) .* got \(1, 1, 16, 3\)"),
+    (
+        lambda x: torch.grid_sampler(x, x[..., :2].expand(2, -1, -1, -1), 0, 0, False),
+        r"x of shape \(1, 1, 16, 16\), got \(2, 1, 16, 2\)",
+    ),
+    (lambda x: torch.cdist(x, x, -1.0), "cdist takes p from 0 on, got -1.0"),
+    (lambda x: spread(x, [[1, 2]], [17], [2]), r"takes 1 input lengths, .* from 0 to 16; got \[17\]"),
+    (lambda x: spread(x, [[1, 2]], [16, 16], [2, 2]), r"takes 1 input lengths, .* got \[16, 16\]"),
+    (lambda x: spread(x, [[1, 2]], [16], [3]), r"1 target lengths, .* from 0 to 2; got \[3\]"),
+    (lambda x: spread(x, [[1, 16]], [16], [2]), r"targets from 0 to 15, got \[1, 16\]"),
+    (lambda x: spread(x, [1, 2], [16], [1]), r"1 one after the other, .* got \(2,\)"),
+    (lambda x: spread(x, [[1, 2]], [16], [2], 16), "blank from 0 to 15, got 16"),
+    (
+        lambda x: F.grouped_mm(x[0, 0], x[0].expand(2, -1, -1), offs=torch.tensor([9, 3], dtype=torch.int32)),
+        r"an end for each of 2 groups, ascending up to 16, .* got \[9, 3\]",
+    ),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(call, message):
+    with sf.torch.simulate(torch.nn.Identity(), "fp32"), pytest.raises(ValueError, match=message):
+        call(torch.zeros(1, 1, 16, 16))
+
+
 def test_what_has_no_clear_definition_is_refused_with_what_to_do():
     table = torch.nn.Embedding(4, 3, max_norm=1.0)
     with sf.torch.simulate(table, "fp32"):

@@ -196,5 +196,36 @@ def test_explain_shows_what_overrides_by_operation_change():
 def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
     with pytest.raises(ValueError, match="torch.nn.Module"):
         sf.torch.simulate(3, "fp32")
+    with pytest.raises(ValueError, match="got MLP; a model of simfloat.nn runs under simfloat.simulate"):
+        sf.torch.simulate(sf.nn.MLP([1, 1]), "fp32")
     with pytest.raises(ValueError, match="Did you mean"):
         sf.torch.simulate(model_of(), "fp23")
+
+
+def test_what_belongs_to_the_other_front_end_is_named_with_its_package():
+    optimizer = sf.optim.SGD(sf.nn.Linear(2, 1).parameters())
+    with pytest.raises(ValueError, match="An optimizer takes model.parameters.., got a torch.Parameter among them"):
+        sf.optim.SGD(model_of().parameters())
+    with sf.simulate("fp32"), pytest.raises(ValueError, match="fit trains a .*, got a torch.Sequential"):
+        sf.train.fit(model_of(), sf.nn.mse_loss, [], optimizer)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_script_module_is_refused():
+    with pytest.raises(ValueError, match="A ScriptModule hides its operations"):
+        sf.torch.simulate(torch.jit.trace(torch.nn.Linear(2, 1), torch.ones(1, 2)), "fp32")
+
+
+def test_a_rule_is_a_function():
+    with pytest.raises(ValueError, match="The rule of mylib::op is a function of its arguments, got 3"):
+        sf.torch.rule("mylib::op")(3)
+
+
+def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_them():
+    ours, theirs = sf.Tensor([1.0, 2.0]), torch.tensor([3.0, 4.0])
+    for call in (lambda: torch.nn.functional.mse_loss(ours, theirs), lambda: torch.exp(ours)):
+        with pytest.raises(ValueError, match=r"takes tensors of PyTorch, got a simfloat.Tensor: .*x.data"):
+            call()
+    with sf.simulate("bf16-standard"):
+        assert (theirs + ours).data.tolist() == [4.0, 6.0] and (theirs * ours).format == sf.BF16
+        assert (ours - theirs).data.tolist() == [-2.0, -2.0]

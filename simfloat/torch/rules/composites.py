@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -106,6 +107,7 @@ def grouped(
     if offs is None:
         return torch.bmm(a, b)
     ends = offs.tolist()
+    _check_groups(a, b, ends)
     groups = [slice(start, end) for start, end in zip([0, *ends], ends, strict=False)]
     if a.ndim == b.ndim == 2:
         return torch.stack([a[:, group] @ b[group] for group in groups])
@@ -114,6 +116,19 @@ def grouped(
         return torch.cat([*parts, parts[0].new_zeros(len(a) - ends[-1], b.shape[-1])])
     parts = [matrix @ b[:, group] for group, matrix in zip(groups, a, strict=True)]
     return torch.cat([*parts, parts[0].new_zeros(a.shape[1], b.shape[1] - ends[-1])], 1)
+
+
+def _check_groups(a: Tensor, b: Tensor, ends: list[int]) -> None:
+    """Raise ValueError unless there is an end for each group, and shapes fit."""
+    if a.ndim == b.ndim:
+        count, length = len(ends), a.shape[1]
+    else:
+        count, length = (len(b), len(a)) if a.ndim == 2 else (len(a), b.shape[1])
+    if len(ends) != count or any(x > y for x, y in pairwise([0, *ends, length])) or a.shape[-1] != b.shape[-2]:
+        raise ValueError(
+            f"grouped_mm takes an end for each of {count} groups, ascending up to {length}, and k of one size; got "
+            f"{ends} with shapes {tuple(a.shape)} and {tuple(b.shape)}."
+        )
 
 
 def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:

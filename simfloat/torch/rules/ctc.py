@@ -22,13 +22,31 @@ class Alignment(NamedTuple):
     last: Tensor  # (N,): where the blank behind its last target stands
 
 
-def alignment(targets: Tensor, inputs: Lengths, lengths: Lengths, blank: int) -> Alignment:
-    """The alignment of targets (N, S), or of all of them one after the other."""
+def alignment(x: Tensor, targets: Tensor, inputs: Lengths, lengths: Lengths, blank: int) -> Alignment:
+    """The alignment of targets (N, S), or of all of them one after the other, with x (T, N, C).
+
+    Raises ValueError for lengths and classes that there are not.
+    """
     inputs, lengths = (torch.as_tensor(each, dtype=torch.int64).reshape(-1) for each in (inputs, lengths))
-    width = int(lengths.max()) if len(lengths) else 0
+    count, width = x.shape[1], int(lengths.max()) if len(lengths) else 0
+    most = targets.shape[-1] if targets.ndim == 2 else width
+    for what, each, longest in (("input", inputs, x.shape[0]), ("target", lengths, most)):
+        if len(each) != count or not all(0 <= length <= longest for length in each.tolist()):
+            raise ValueError(
+                f"ctc_loss takes {count} {what} lengths, one a sequence, from 0 to {longest}; got {each.tolist()}."
+            )
+    if targets.shape[:-1] not in ((), (count,)) or (targets.ndim == 1 and targets.numel() != lengths.sum()):
+        needed = f"({count}, {width}), or {int(lengths.sum())} one after the other"
+        raise ValueError(f"ctc_loss takes targets {needed}, as their lengths say; got {tuple(targets.shape)}.")
+    if not 0 <= blank < x.shape[2]:
+        raise ValueError(f"ctc_loss takes a blank from 0 to {x.shape[2] - 1}, got {blank}.")
     if targets.ndim == 1:
         targets = torch.nn.utils.rnn.pad_sequence(targets.split(lengths.tolist()), batch_first=True)
     named = torch.where(torch.arange(width) < lengths.unsqueeze(1), targets[:, :width], blank)
+    if named.numel() and not 0 <= int(named.min()) <= int(named.max()) < x.shape[2]:
+        raise ValueError(
+            f"ctc_loss takes targets from 0 to {x.shape[2] - 1}, got {sorted(set(named.ravel().tolist()))}."
+        )
     labels = torch.full((len(lengths), 2 * width + 1), blank)
     labels[:, 1::2] = named
     skips = torch.zeros(labels.shape, dtype=torch.bool)
@@ -59,7 +77,7 @@ def ctc_loss(
 
     These follow step by step: `logsumexp` of the one, two or three places before, + x.
     """
-    known = alignment(targets, inputs, lengths, blank)
+    known = alignment(x, targets, inputs, lengths, blank)
     steps = emitted(x, known)
     places = torch.arange(known.labels.shape[1])
     alphas = [chosen(places < 2, steps[0])]
@@ -83,7 +101,7 @@ def ctc_loss_backward(
     a and b are the logarithms of the probabilities of all beginnings and ends. As in PyTorch that is the gradient if x
     is a log_softmax; nothing is passed on after the last step, nor, with zero_infinity, where a loss is infinite.
     """
-    known = alignment(targets, inputs, lengths, blank)
+    known = alignment(x, targets, inputs, lengths, blank)
     steps, places = emitted(x, known), torch.arange(known.labels.shape[1])
     may_skip = torch.cat([known.skips[:, 2:], torch.zeros_like(known.skips[:, :2])], 1)[:, : len(places)]
     is_end = (places == known.last.unsqueeze(1)) | (places == known.last.unsqueeze(1) - 1)

@@ -17,7 +17,9 @@ def differences(x: Tensor, y: Tensor) -> Tensor:
 
 
 def distances(x: Tensor, y: Tensor, p: float, mode: int | None) -> Tensor:
-    """The p-norms of the differences."""
+    """The p-norms of the differences; ValueError for a negative p."""
+    if p < 0:
+        raise ValueError(f"cdist takes p from 0 on, got {p}.")
     return torch.linalg.vector_norm(differences(x, y), p, -1)
 
 

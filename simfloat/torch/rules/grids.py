@@ -66,6 +66,9 @@ def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bo
     """The places (N, 1, points) of a grid (N, ..., axes), whose coordinates are those of the last axis first."""
     if mode not in (BILINEAR, NEAREST):
         raise ValueError("grid_sample has no rule for mode='bicubic'; take mode='bilinear' or 'nearest'.")
+    if grid.shape[0] != x.shape[0] or (grid.ndim, grid.shape[-1]) != (x.ndim, x.ndim - 2):
+        needed = f"({x.shape[0]}, ..., {x.ndim - 2}) with {x.ndim} axes"
+        raise ValueError(f"grid_sample takes a grid {needed} for x of shape {tuple(x.shape)}, got {tuple(grid.shape)}.")
     found = []
     for number, size in enumerate(x.shape[2:]):
         at, slope = along(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)

@@ -1,0 +1,45 @@
+"""What tensors say to who takes them for PyTorch's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+#: What PyTorch's tensors have under another name.
+NAMES = {
+    "absolute": "abs", "amax": "max", "amin": "min", "argmin": "data.argmin", "bmm": "matmul",
+    "chunk": "split", "clamp": "clip", "clone": "detach", "cpu": "data", "cuda": "Module.to", "dim": "ndim",
+    "div": "/", "expand": "broadcast_to", "mm": "matmul", "mul": "*", "movedim": "transpose", "neg": "-",
+    "numel": "size", "numpy": "data", "permute": "transpose", "pow": "**",
+    "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "view": "reshape",
+}  # fmt: skip
+
+#: PyTorch's functions behind operators: where it leaves a tensor of ours alone, Python asks that one.
+OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge".split())
+
+
+class BesideTorch:
+    """Answers for names and functions of PyTorch's that tensors do not have."""
+
+    if not TYPE_CHECKING:  # type checkers know which names there are
+
+        def __getattr__(self, name: str) -> Any:
+            hint = f"; here it is {NAMES[name]}" if name in NAMES else ""
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{hint}")
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        args: Any = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Refuse a function of PyTorch's, and leave its operators to Python."""
+        name = getattr(function, "__name__", str(function))
+        if name in OPERATORS or name.startswith("__"):
+            return NotImplemented
+        raise ValueError(
+            f"PyTorch's {name} takes tensors of PyTorch, got a simfloat.{cls.__name__}: use the functions of simfloat, "
+            "or run a PyTorch model under simfloat.torch.simulate; torch.as_tensor(x.data) takes the numbers out."
+        )
