@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region, is_direct
+from simfloat.accumulate.hardware import InImages
 from simfloat.accumulate.one_tile import NARROW, in_carrier, sums_of_one_tile, zeros_for
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
@@ -64,6 +65,8 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
         run_all(compute_stack, _stacks(count, rows * columns, rows * work_of_row))
     elif machine is CPU:
         run_all(compute, _tiles(count, rows, work_of_row))
+    elif draw is None and count > 1 and (is_direct(engine) or isinstance(engine, InImages)):
+        compute_stack(slice(None))
     else:
         for i in range(count):
             compute((i, 0, rows))

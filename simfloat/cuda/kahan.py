@@ -8,6 +8,7 @@ from simfloat.cuda.words import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.kahan import kahan_step
 from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 
@@ -20,6 +21,7 @@ def kahan(step, drawing):
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         i, j = t // out.shape[1], t % out.shape[1]
         total, rest, element = out[i, j], kind(0), element_at(counter, i, j)
+        row, top = row_of_left(a, i), top_of_right(a, b, out, i)
         w0, w1, w2, w3, w4 = NO_WORDS, NO_WORDS, NO_WORDS, NO_WORDS, NO_WORDS
         for k in range(a.shape[1]):
             if draws and k % 4 == 0:
@@ -30,7 +32,7 @@ def kahan(step, drawing):
                 w4 = words_from(w4, counter, element, k, 4, seed, short)
             s, p, y = word_of(w0, k, short), word_of(w1, k, short), word_of(w2, k, short)
             d, c = word_of(w3, k, short), word_of(w4, k, short)
-            new, lost = step(total, rest, a[i, k], b[k, j], grid, sign, pair != 0, s, p, y, d, c)
+            new, lost = step(total, rest, a[row, k], b[top + k, j], grid, sign, pair != 0, s, p, y, d, c)
             total, rest = kind(new), kind(lost)
         out[i, j] = total
 

@@ -12,6 +12,7 @@ from simfloat.cuda.shared import stack_of
 from simfloat.cuda.words import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
+from simfloat.kernels.stack import row_of_left, top_of_right
 from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
 
 
@@ -23,6 +24,7 @@ def pairwise(product, add, drawing):
         grid, counter, terms = unpack(numbers), counter_of(place), a.shape[1]
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         i, j = t // out.shape[1], t % out.shape[1]
+        row, top = row_of_left(a, i), top_of_right(a, b, out, i)
         element, words, product_words = element_at(counter, i, j), NO_WORDS, NO_WORDS
         stack, waiting, depth = stack_of(out[i, j]), stack_of(word_of(words, 0, short)), 0
         for k in range(terms):
@@ -30,7 +32,7 @@ def pairwise(product, add, drawing):
                 words = words_from(words, counter, element, k, 0, seed, short)
                 product_words = words_from(product_words, counter, element, k, 1, seed, short)
             word = word_of(product_words, k, short)
-            stack[depth] = product(a[i, k], b[k, j], grid, sign, pair != 0, word)
+            stack[depth] = product(a[row, k], b[top + k, j], grid, sign, pair != 0, word)
             waiting[depth] = word_of(words, k, short)
             # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
             depth, complete = depth + 1, k if k + 1 < terms else -1

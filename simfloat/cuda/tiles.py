@@ -16,6 +16,7 @@ from simfloat.cuda.loop import ThreadLoop
 from simfloat.cuda.shared import registers, run_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
+from simfloat.kernels.stack import row_of_left, top_of_right
 
 #: Threads that read side by side.
 WARP = 32
@@ -38,8 +39,7 @@ class Tile(NamedTuple):
 
     def threads(self, rows: int, columns: int) -> int:
         """How many threads sum a result of this shape."""
-        across = self.across or max(columns, 1)
-        return -(-rows // self.rows) * -(-columns // (across * self.columns)) * across
+        return -(-rows // self.rows) * -(-columns // (self.across * self.columns)) * self.across
 
 
 #: For steps of many instructions, beside which reading two numbers is little.
@@ -50,9 +50,9 @@ QUICK = Tile(8, 4, steps=4)
 
 
 class TileLoop:
-    """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n), called as the CPU's loop of that name is.
+    """A loop over `out` (m, n), the product of `a` (m, k) and `b` (k, n) or a stack of them (`kernels/stack.py`).
 
-    `body_of` gives for a tile what a thread does.
+    It is called as the CPU's loop of that name is. `body_of` gives for a tile what a thread does.
     """
 
     def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile) -> None:
@@ -61,9 +61,16 @@ class TileLoop:
 
     def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
         """Start as many threads as the result has tiles, or elements if these are few."""
-        wide = self.tile._replace(across=WARP)
-        tile = wide if self.tile != ELEMENT and wide.suits(*out.shape) else ELEMENT
-        self.of(tile).start(tile.threads(*out.shape), a, b, out, *numbers)
+        tile, depth = self.tile._replace(across=WARP), a.shape[1]
+        products = b.shape[0] // depth if depth else 1
+        m, n = out.shape[0] // max(products, 1), out.shape[1]
+        if self.tile == ELEMENT or not tile.suits(m, n):
+            self.of(ELEMENT).start(out.size, a, b, out, *numbers)
+            return
+        for i in range(products):
+            rows = slice(i * m, (i + 1) * m)
+            left, right = a if a.shape[0] == m else a[rows], b[i * depth : (i + 1) * depth]
+            self.of(tile).start(tile.threads(m, n), left, right, out[rows], *numbers)
 
     def of(self, tile: Tile) -> ThreadLoop:
         """The loop with such tiles."""
@@ -96,7 +103,8 @@ def sums_of(step: Callable) -> Callable[[Tile], Callable]:
             depth, width = a.shape[1], out.shape[1]
             top, first, own_top, own_first = corner(t, out.shape[0], width)
             totals, x, y = of_tile(zero), of_rows(zero), of_columns(zero)
-            sums, left, right = run_of(out, top * width + first), run_of(a, top * depth), run_of(b, first)
+            sums, left = run_of(out, top * width + first), run_of(a, row_of_left(a, top) * depth)
+            right = run_of(b, top_of_right(a, b, out, top) * width + first)
             for r in range(rows):
                 for c in range(columns):
                     totals[r * columns + c] = sums[r * width + c * across]

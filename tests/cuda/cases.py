@@ -177,6 +177,11 @@ def tiles(move):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
+        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:9])):  # stacks, in which one matrix may serve all
+            a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
+            b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
+            yield from stepped(move, a, b, start, accumulators)
+            yield from stepped(move, a[0], b, start, accumulators[::4])
     finally:
         tiles.LEAST, tiles.WARP = least, warp
 
