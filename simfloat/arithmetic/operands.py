@@ -148,12 +148,12 @@ def flat(array: NDArray) -> NDArray:
 
 def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
     """The shape that operands broadcast to, and the elements of each in C order of it; one element stays one."""
-    shapes = [operand.shape for operand in operands]
-    shape = shapes[0]
-    if shapes.count(shape) == len(shapes):
-        return shape, [flat(operand) for operand in operands]
-    shape = broadcast_shape(operands)
-    return shape, [_repeated(operand, shape) for operand in operands]
+    shape = operands[0].shape
+    for operand in operands:
+        if operand.shape != shape:
+            shape = broadcast_shape(operands)
+            return shape, [_repeated(operand, shape) for operand in operands]
+    return shape, list(map(flat, operands))
 
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
