@@ -221,6 +221,7 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     place; `observer`, for example a Recorder, receives the events of every rounding. Blocks nest; each operation
     remembers what was in force, so that its backward pass follows the same policy. Keep the simulation and enter it
     again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again.
+    PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
 
     Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
 

@@ -127,6 +127,14 @@ def test_a_point_outside_of_a_large_image_stays_outside_however_coarse_the_forma
     assert found.ravel().tolist() == [0, 1, 0]
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest"])
+def test_the_border_of_an_image_is_its_last_pixel_though_the_format_lacks_its_number(mode):
+    image = np.arange(1004.0, dtype=np.float32).reshape(1, 1, 1, 1004) % 8  # BF16 lacks 1003
+    grid = np.float32([[[[1.0, 0.0]]]])
+    found = computed(lambda *given: F.grid_sample(*given, mode, "border", align_corners=True), image, grid)
+    assert found.ravel().tolist() == [1003 % 8]
+
+
 def test_the_steps_of_a_ctc_loss_are_those_of_our_own():
     scores, lengths = SCORES.log_softmax(2).numpy(), ([6, 5, 4], [3, 2, 1])
     found = computed(lambda x: F.ctc_loss(x, TARGETS, *lengths, reduction="none"), scores.astype(np.float32))

@@ -26,7 +26,7 @@ class Axis(NamedTuple):
     """Where points lie along an axis of images: between a pixel and the next one, which are weighted by the share."""
 
     size: int
-    first: Tensor  # a pixel's number
+    first: Tensor  # a pixel's number, an integer
     share: Tensor
     slope: Tensor | float  # of the place, by the point's coordinate; exact
 
@@ -47,8 +47,11 @@ def along(x: Tensor, size: int, padding: int, corners: bool) -> tuple[Tensor, Te
         return at, factor
     if padding == REFLECTION:
         at, sign = reflected(at, *((0.0, size - 1.0) if corners else (-0.5, size - 0.5)))
-    within = (at > 0) & (at < size - 1)
-    return at.clamp(0, size - 1), torch.where(within, sign, torch.zeros_like(sign)) * factor
+    # The last pixel's number as it is: the format that places are rounded to may lack it.
+    nothing, last = torch.zeros_like(at), torch.full_like(at, size - 1)
+    is_inside = (at > 0) & (at < last)
+    place = torch.where(is_inside, at, torch.where(at > 0, last, nothing))
+    return place, torch.where(is_inside, sign, nothing) * factor
 
 
 def reflected(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
@@ -72,9 +75,18 @@ def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bo
     found = []
     for number, size in enumerate(x.shape[2:]):
         at, slope = along(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
-        first = at.round() if mode == NEAREST else at.floor()
-        found.append(Axis(size, first, at - first, slope))
+        first = floor(at)
+        share = at - first
+        if mode == NEAREST:  # of two that are as near the even one
+            first = first + ((share > 0.5) | ((share == 0.5) & (first % 2 == 1))).long()
+        found.append(Axis(size, first, share, slope))
     return found
+
+
+def floor(at: Tensor) -> Tensor:
+    """The largest integers that are not above these numbers."""
+    whole = at.long()
+    return whole - (at < whole).long()
 
 
 def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
@@ -85,8 +97,7 @@ def corners_of(axes: Sequence[Axis], mode: int) -> Iterator[Corner]:
             inside = inside & (axis.first >= -step) & (axis.first < axis.size - step)
         index = torch.zeros(inside.shape, dtype=torch.int64)
         for axis, step in zip(axes, steps, strict=True):
-            place = torch.where(inside, axis.first, torch.zeros_like(axis.first)).long() + step
-            index = index * axis.size + place
+            index = index * axis.size + torch.where(inside, axis.first, 0) + step
         yield Corner(steps, torch.where(inside, index, 0), inside)
 
 
