@@ -6,7 +6,7 @@ import types
 import numpy as np
 import pytest
 
-from simfloat.cuda import launching
+from simfloat.cuda import launching, sequential
 from simfloat.cuda.loop import threads_over
 from tests.cuda import standin
 
@@ -63,3 +63,25 @@ def test_arrays_come_as_numbas_structures_and_small_ones_by_value(cupy, monkeypa
 def test_nothing_is_started_for_no_elements(cupy):
     loop(np.zeros(1), 1, cupy.asarray(np.zeros(0, np.float32)))
     assert cupy.started == []
+
+
+@pytest.mark.parametrize(
+    "m, n, products, started",
+    [
+        (1024, 512, 1, [128 * 4 * 32]),
+        (1025, 513, 1, [129 * 5 * 32]),
+        (1024, 512, 2, [128 * 4 * 32] * 2),
+        (1024, 511, 1, [1024 * 511]),  # too few to keep a GPU busy
+        (1 << 19, 1, 1, [1 << 19]),  # no warp's width
+        (7, 1 << 17, 1, [7 << 17]),  # no tile's height
+        (3, 5, 4, [4 * 3 * 5]),
+        (3, 0, 1, []),
+    ],
+)
+def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, monkeypatch, m, n, products, started):
+    counts = []
+    monkeypatch.setattr(launching, "launch", lambda body, count, arguments: counts.append(count))
+    a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in ((m, 2), (2 * products, n), (m * products, n)))
+    sequential.steps["fused_native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    sequential.steps["fused_odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
+    assert counts == [*started, *[m * n * products] * (n > 0)]
