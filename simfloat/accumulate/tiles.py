@@ -107,6 +107,6 @@ def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int,
 
 def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:
     """The matrices that threads take at a time, whose sums have so many elements each."""
-    pieces = max(busy_threads(matrices * work_of_matrix), -(-matrices * size // STACKED))
+    pieces = max(busy_threads(matrices * work_of_matrix), -(-matrices * size // STACKED), 1)
     step = -(-matrices // pieces)
     return [slice(first, first + step) for first in range(0, matrices, step)]

@@ -31,6 +31,8 @@ SHAPES = [
     ((4, 70, 6), (4, 6, 3)),
     ((4, 3, 0), (4, 0, 2)),
     ((0, 3, 4), (0, 4, 2)),
+    ((4, 0, 3), (4, 3, 2)),
+    ((0, 3), (4, 3, 0)),
 ]
 
 
@@ -44,6 +46,7 @@ def numbers(shape, seed=0):
 def test_the_product_of_stacks_is_the_stack_of_products(accumulate, shapes):
     a, b = (numbers(shape, seed) for seed, shape in enumerate(shapes))
     stack = sf.matmul(a, b, accumulate=accumulate)
+    assert stack.shape == np.matmul(a, b).shape
     leading = stack.shape[:-2]
     a, b = np.broadcast_to(a, (*leading, *a.shape[-2:])), np.broadcast_to(b, (*leading, *b.shape[-2:]))
     for place in np.ndindex(*leading):
