@@ -7,6 +7,7 @@ from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
+from simfloat.nn.criteria import BCEWithLogitsLoss, CrossEntropyLoss, CTCLoss, MSELoss, NLLLoss, SmoothL1Loss
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.embedding import Embedding, EmbeddingBag
@@ -29,10 +30,13 @@ __all__ = [
     "MLP",
     "AdaptiveAvgPool2d",
     "AvgPool2d",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
+    "CTCLoss",
     "Conv2d",
     "ConvTranspose2d",
+    "CrossEntropyLoss",
     "Dropout",
     "Embedding",
     "EmbeddingBag",
@@ -40,16 +44,19 @@ __all__ = [
     "LayerNorm",
     "LeakyReLU",
     "Linear",
+    "MSELoss",
     "MaxPool2d",
     "Module",
     "ModuleList",
     "MultiHeadAttention",
     "MultiheadAttention",
+    "NLLLoss",
     "Parameter",
     "RNN",
     "ReLU",
     "ReLULinear",
     "Sequential",
+    "SmoothL1Loss",
     "Softmax",
     "Tanh",
     "TransformerEncoderLayer",

@@ -165,3 +165,39 @@ def test_a_fused_loss_is_rounded_once():
 def test_bad_use_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
         call()
+
+
+PROBABLE = np.log(np.full((4, 2, 3), 1 / 3))
+MODULES = {
+    "MSELoss": ({}, (X, Y)),
+    "SmoothL1Loss": (dict(beta=0.5, reduction="sum"), (X, Y)),
+    "BCEWithLogitsLoss": (dict(weight=FACTORS, pos_weight=FACTORS), (X, TRUTH)),
+    "NLLLoss": (dict(weight=FACTORS, ignore_index=1, reduction="none"), (X, CLASSES)),
+    "CrossEntropyLoss": (dict(weight=FACTORS, label_smoothing=0.1), (X, SOME)),
+    "CTCLoss": (dict(blank=2), (PROBABLE, np.array([[0, 1], [1, 1]]), np.array([4, 4]), np.array([2, 1]))),
+}
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_losses_as_modules_are_torchs_with_their_arguments_and_states(name):
+    options, given = MODULES[name]
+    ours = getattr(sf.nn, name)(**options)
+    theirs = getattr(torch.nn, name)(**{k: torch.tensor(v) if k.endswith("weight") else v for k, v in options.items()})
+    assert list(ours.state_dict()) == list(theirs.state_dict())
+    with sf.simulate("fp64"):
+        got = ours(*given).data
+    np.testing.assert_allclose(got, theirs(*map(torch.tensor, given)).numpy(), rtol=1e-12)
+
+
+def test_a_loss_as_a_module_trains_and_refuses_what_its_function_refuses():
+    model = sf.nn.Linear(4, 4, rng=0)
+    with sf.simulate("bf16-standard", observer=sf.Recorder()):
+        batches = [(X, CLASSES)]
+        history = sf.train.fit(
+            model, sf.nn.CrossEntropyLoss(), batches, sf.optim.SGD(model.parameters()), progress=False
+        )
+    assert len(history["loss"]) == 1 and repr(sf.nn.MSELoss(reduction="sum")) == "MSELoss(reduction='sum')"
+    with pytest.raises(ValueError, match="reduction must be one of"):
+        sf.nn.MSELoss(reduction="all")
+    with pytest.raises(ValueError, match="label_smoothing is a probability"):
+        sf.nn.CrossEntropyLoss(label_smoothing=2)

@@ -1,0 +1,157 @@
+"""Losses as modules: what is said once when they are made, they tell their function at every call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numpy.typing import ArrayLike
+
+from simfloat.autodiff import Operand, Tensor
+from simfloat.nn.arguments import as_number, as_probability
+from simfloat.nn.classification import cross_entropy, nll_loss
+from simfloat.nn.ctc import ctc_loss
+from simfloat.nn.losses import binary_cross_entropy_with_logits, check_reduction, mse_loss, smooth_l1_loss
+from simfloat.nn.module import Module
+
+
+class _Loss(Module):
+    """A loss with its `reduction`, and weights as buffers: they are part of its state, as in torch.nn."""
+
+    def __init__(self, reduction: str, **weights: ArrayLike | None) -> None:
+        super().__init__()
+        check_reduction(reduction)
+        self.reduction = reduction
+        for name, weight in weights.items():
+            self.register_buffer(name, weight)
+
+    def extra_repr(self) -> str:
+        """How losses are gathered, where that is not by their mean."""
+        return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+class MSELoss(_Loss):
+    """`mse_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.MSELoss()([1.0, 2.0], [1.0, 4.0])
+        >>> loss.item()
+        2.0
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The loss of an input and a target of one shape."""
+        return mse_loss(input, target, reduction=self.reduction)
+
+
+class SmoothL1Loss(_Loss):
+    """`smooth_l1_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.SmoothL1Loss()([1.0, 2.0], [1.5, 4.0])
+        >>> loss.item()
+        0.8125
+    """
+
+    def __init__(self, *, reduction: str = "mean", beta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.beta = as_number(beta, "beta", 0.0)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The loss of an input and a target of one shape."""
+        return smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class BCEWithLogitsLoss(_Loss):
+    """`binary_cross_entropy_with_logits` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.BCEWithLogitsLoss()([2.0, -1.0], [1.0, 0.0])
+        >>> loss.item()
+        0.22009482979774475
+    """
+
+    def __init__(
+        self, weight: ArrayLike | None = None, *, reduction: str = "mean", pos_weight: ArrayLike | None = None
+    ) -> None:
+        super().__init__(reduction, weight=weight, pos_weight=pos_weight)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The loss of an input and a target of one shape."""
+        weights: dict[str, Any] = {"weight": self._buffers.get("weight"), "pos_weight": self._buffers.get("pos_weight")}
+        return binary_cross_entropy_with_logits(input, target, reduction=self.reduction, **weights)
+
+
+class NLLLoss(_Loss):
+    """`nll_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.NLLLoss()([[-0.25, -1.5]], [1])
+        >>> loss.item()
+        1.5
+    """
+
+    def __init__(self, weight: ArrayLike | None = None, *, ignore_index: int = -100, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight)
+        self.ignore_index = ignore_index
+
+    def forward(self, input: Operand, target: ArrayLike) -> Tensor:
+        """The loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
+        weight, ignored = self._buffers.get("weight"), self.ignore_index
+        return nll_loss(input, target, weight, ignore_index=ignored, reduction=self.reduction)
+
+
+class CrossEntropyLoss(_Loss):
+    """`cross_entropy` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.CrossEntropyLoss()([[2.0, 0.0, 0.0]], [0])
+        >>> loss.item()
+        0.2395448386669159
+    """
+
+    def __init__(
+        self,
+        weight: ArrayLike | None = None,
+        *,
+        ignore_index: int = -100,
+        reduction: str = "mean",
+        label_smoothing: float = 0.0,
+    ) -> None:
+        super().__init__(reduction, weight=weight)
+        self.ignore_index = ignore_index
+        self.label_smoothing = as_probability(label_smoothing, "label_smoothing")
+
+    def forward(self, input: Operand, target: ArrayLike) -> Tensor:
+        """The loss of an input (..., classes), or (N, classes, d1, ...), and class numbers."""
+        options: dict[str, Any] = {"ignore_index": self.ignore_index, "label_smoothing": self.label_smoothing}
+        return cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction, **options)
+
+
+class CTCLoss(_Loss):
+    """`ctc_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.CTCLoss()(np.log(np.full((4, 1, 3), 1 / 3)), [[1, 2]], [4], [2])
+        >>> loss.item()
+        0.8431994915008545
+    """
+
+    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        super().__init__(reduction)
+        self.blank, self.zero_infinity = blank, zero_infinity
+
+    def forward(
+        self, log_probs: Operand, targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike
+    ) -> Tensor:
+        """The loss of log_probs (T, N, C), targets, and the lengths of both."""
+        lengths = input_lengths, target_lengths
+        return ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
