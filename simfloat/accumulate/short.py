@@ -55,7 +55,7 @@ class Short(NamedTuple):
             looks = self.engine is None
             x = take_unobserved(a, self.casts[0], settled[0], looks)
             y = take_unobserved(b, self.casts[1], settled[1], looks)
-            engine, quiet = self._engine_for(x, y, a.shape[1]), x.are_quiet and y.are_quiet
+            engine, quiet = self._engine_of(x, y, a.shape[1]), x.are_quiet and y.are_quiet
             assert x.array is not None and y.array is not None
             a, b = x.array, y.array
         sums = sums_of_one_tile(engine, a, b, None, quiet, True)
@@ -72,7 +72,7 @@ class Short(NamedTuple):
         x, y = bounds_of(a), bounds_of(b)
         return _engine_for(self.accumulator, x, y, self.formats, single, a.shape[1]), x[-1] and y[-1]
 
-    def _engine_for(self, x: Known, y: Known, depth: int) -> Engine:
+    def _engine_of(self, x: Known, y: Known, depth: int) -> Engine:
         """The engine for operands that were taken to their formats."""
         single = x.is_float32, y.is_float32
         if self.engine is not None and single == (True, True):
