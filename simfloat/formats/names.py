@@ -39,6 +39,8 @@ DTYPES: dict[str, Format] = {
     "float4_e2m1fn_x2": E2M1,  # PyTorch's, two to a byte
 }
 NAMED.update(DTYPES)
+# As people shorten them, ``e4m3fn``: where no letters follow, the text means an IEEE format.
+NAMED.update({name.partition("_")[2]: format for name, format in DTYPES.items() if name.endswith(("fn", "fnu"))})
 
 
 def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True) -> Format:
@@ -66,7 +68,7 @@ def as_format(x: Any) -> Format:
     """The format that `x` names.
 
     x is a Format; a name of the catalog in any case; a dtype of NumPy, ml_dtypes or PyTorch, or its name (``half``,
-    ``bfloat16``, ``float8_e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or what a Format
+    ``bfloat16``, ``float8_e4m3fn``, ``e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or what a Format
     prints: ``as_format(str(f)) == f``.
 
     Raises ValueError with the nearest names if there is no such format.

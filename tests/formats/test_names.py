@@ -46,6 +46,11 @@ def test_dtypes_of_ml_dtypes_and_their_names(ml_dtypes):
         assert sf.as_format(dtype) is sf.as_format(np.dtype(dtype)) is sf.as_format(name) is DTYPES[name]
 
 
+def test_a_dtypes_name_may_be_shortened_to_the_text_that_tells_its_specials():
+    shortened = {"e4m3fn": sf.E4M3, "E8M0FNU": sf.E8M0, "e3m2fn": sf.E3M2, "e2m3fn": sf.E2M3, "e2m1fn": sf.E2M1}
+    assert all(sf.as_format(name) is format for name, format in shortened.items())
+
+
 def test_dtypes_of_pytorch():
     torch = pytest.importorskip("torch", reason="needs PyTorch for its dtypes")
     dtypes = {str(v) for v in vars(torch).values() if isinstance(v, torch.dtype) and v.is_floating_point}
