@@ -68,8 +68,8 @@ def as_format(x: Any) -> Format:
     """The format that `x` names.
 
     x is a Format; a name of the catalog in any case; a dtype of NumPy, ml_dtypes or PyTorch, or its name (``half``,
-    ``bfloat16``, ``float8_e4m3fn``, ``e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or what a Format
-    prints: ``as_format(str(f)) == f``.
+    ``bfloat16``, ``float8_e4m3fn`` or ``e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or
+    what a Format prints: ``as_format(str(f)) == f``.
 
     Raises ValueError with the nearest names if there is no such format.
 
