@@ -10,9 +10,8 @@ from experiments.experiment import Drawing, Options, Result
 from experiments.fp8_hybrid.findings import measured
 from experiments.fp8_hybrid.policies import VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.points import draw_points
 from experiments.statistics import select
-from simfloat.plots import FULL_WIDTH, add_legend, new_figure, save_figure
+from simfloat.plots import FULL_WIDTH, add_legend, draw_points, new_figure, save_figure
 
 TRAINING, GRADIENTS = "fp8-hybrid.png", "gradients.png"
 

@@ -11,9 +11,17 @@ from experiments.curves import curves, draw_losses
 from experiments.experiment import Drawing, Options, Result
 from experiments.layer_switching.findings import share
 from experiments.layer_switching.policies import VARIANTS
-from experiments.points import draw_points
 from experiments.statistics import select
-from simfloat.plots import FULL_WIDTH, SMALL, add_legend, draw_curves, draw_loss_scale, new_figure, save_figure
+from simfloat.plots import (
+    FULL_WIDTH,
+    SMALL,
+    add_legend,
+    draw_curves,
+    draw_loss_scale,
+    draw_points,
+    new_figure,
+    save_figure,
+)
 
 SWITCHING, COSTS = "layer-switching.png", "costs.png"
 

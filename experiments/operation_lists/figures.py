@@ -10,9 +10,8 @@ from experiments.experiment import Drawing, Options, Result
 from experiments.operation_lists.findings import errors
 from experiments.operation_lists.policies import ALONE, EVERYTHING, INFER_NARROW, MIXED
 from experiments.operation_lists.problems import PROBLEMS
-from experiments.points import draw_points
 from experiments.statistics import select
-from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, new_figure, save_figure
+from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, draw_points, new_figure, save_figure
 
 GRADIENTS, ATTRIBUTION, TRAINING = "gradient-errors.png", "attribution.png", "operation-lists.png"
 

@@ -11,6 +11,7 @@ from simfloat.plots.heat_map import draw_heat_map
 from simfloat.plots.loss_scale import draw_loss_scale
 from simfloat.plots.lost_updates import draw_lost_updates, lost_updates, unchanged_share
 from simfloat.plots.number_line import draw_number_line
+from simfloat.plots.points import draw_points
 from simfloat.plots.trade_off import Point, draw_trade_off
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "draw_loss_scale",
     "draw_lost_updates",
     "draw_number_line",
+    "draw_points",
     "draw_trade_off",
     "exponents",
     "fit_figure",

@@ -1,4 +1,4 @@
-"""A figure's rows of points: a row for each policy, a marker for each problem, over a logarithmic axis."""
+"""Rows of points: a row for each policy, say, and a marker for each problem."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from simfloat.plots.curves import STYLES, plain
 from simfloat.plots.figure import SMALL, label_axes
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def draw_points(
     axes: Axes,
     rows: Sequence[str],
-    groups: Mapping[str, Sequence[NDArray]],
+    groups: Mapping[str, Sequence[ArrayLike]],
     *,
     xlabel: str = "",
     title: str = "",
@@ -27,9 +27,17 @@ def draw_points(
     """Draw for each row and group the mean of its values (seeds,), and a line from the least to the greatest.
 
     rows are labels from top to bottom, groups have an array for each row. On a logarithmic axis the mean is a geometric
-    one, and values that are not positive leave a gap.
+    one, and values that are not positive leave a gap, as do values that are not finite.
+
+    Raises ValueError without rows or groups, and for a group that has not an array with values for each row.
     """
-    for number, (label, values) in enumerate(groups.items()):
+    if not rows or not groups:
+        raise ValueError(f"draw_points takes rows and groups, got {len(rows)} and {len(groups)}.")
+    for number, (label, given) in enumerate(groups.items()):
+        values = [np.atleast_1d(np.asarray(each, np.float64)) for each in given]
+        if len(values) != len(rows) or not all(each.size for each in values):
+            sizes = [each.size for each in values]
+            raise ValueError(f"{label!r} needs values for each of {len(rows)} rows, got arrays of {sizes}.")
         style = STYLES[(number + 1) % len(STYLES)]
         places = np.arange(len(rows)) + 0.22 * (number - (len(groups) - 1) / 2)
         means, below, above = np.array([_extent(each, log) for each in values]).T

@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.points import draw_points
-from simfloat.plots import new_figure
+from simfloat.plots import draw_points, new_figure
 
 
 def drawn(log):
@@ -20,3 +19,15 @@ def test_a_marker_is_the_mean_of_the_seeds_and_a_geometric_one_over_logarithms(l
     assert lines.get_segments()[0][:, 0].tolist() == [1.0, 4.0], "the line goes from the least to the greatest"
     assert [text.get_text() for text in axes.get_yticklabels()] == ["first", "second"]
     assert axes.get_ylim()[0] > axes.get_ylim()[1], "the first row is above"
+
+
+@pytest.mark.parametrize("rows, groups, message", [
+    ([], {"a": []}, "takes rows and groups, got 0 and 1"),
+    (["first"], {}, "takes rows and groups, got 1 and 0"),
+    (["first"], {"a": [[1.0], [2.0]]}, r"'a' needs values for each of 1 rows, got arrays of \[1, 1\]"),
+    (["first"], {"a": [[]]}, r"'a' needs values .* got arrays of \[0\]"),
+])  # fmt: skip
+def test_what_has_nothing_to_draw_is_refused(rows, groups, message):
+    _, axes = new_figure(1, 1, 3.0, 2.0)
+    with pytest.raises(ValueError, match=message):
+        draw_points(axes, rows, groups)
