@@ -39,10 +39,10 @@ def versions() -> list[tuple[str, str]]:
 
 
 def machine() -> list[tuple[str, str]]:
-    """The processor by the name that LLVM has for it, and the threads in use."""
-    from llvmlite import binding
+    """The processor for which kernels are compiled, by the name that LLVM has for it, and the threads in use."""
+    from simfloat.kernels import target
 
-    name = f"{binding.get_host_cpu_name()} ({platform.machine()}, {platform.system()})"
+    name = f"{target.PROCESSOR} ({platform.machine()}, {platform.system()})"
     return [("processor", name), ("threads", str(sf.get_threads()))]
 
 
