@@ -1,5 +1,7 @@
 """What every test may use."""
 
+import importlib.util
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,46 @@ from simfloat.kernels import notice
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
 notice.silence()
+
+DEVICES = {
+    "simulated": "small calls, a few of every kind, on what stands for a GPU",
+    "cuda": "every call on the GPU",
+    "cpu": "none",
+}
+
+#: The tests whose calls are repeated where nothing else is said.
+REPEATED = {"accumulate", "arithmetic", "autodiff", "optim", "simulation", "telemetry"}
+
+
+def pytest_addoption(parser):
+    told = "; ".join(f"{name}: {what}" for name, what in DEVICES.items())
+    parser.addoption("--device", choices=list(DEVICES), default="simulated", help=f"which calls are repeated ({told})")
+
+
+def pytest_configure(config):
+    """Have what computes on arrays repeated on a GPU, before tests import it."""
+    device = config.getoption("--device")
+    if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):
+        return
+    from tests.cuda import devices, shadow
+
+    config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=2000))
+    config.shadow.paused = True
+    shadow.install(config.shadow)
+
+
+@pytest.fixture(autouse=True)
+def _calls_are_repeated(request):
+    """Except by tests that change the package, and count what it does."""
+    shadow = getattr(request.config, "shadow", None)
+    everywhere = request.config.getoption("--device") == "cuda"
+    here = everywhere or request.path.parent.name in REPEATED
+    if shadow is None or "monkeypatch" in request.fixturenames or not here:
+        yield
+        return
+    shadow.paused = False
+    yield
+    shadow.paused = True
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ from simfloat.accumulate.engine import Region, TileScales
 from simfloat.accumulate.options import Inputs, options_of
 from simfloat.accumulate.product import as_vectors
 from simfloat.accumulate.scales import Scales
+from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Stream
 from simfloat.formats import FormatLike, Rounding
@@ -51,22 +53,25 @@ def partial_sums(
     if not options.target.rounding.is_stochastic:
         return finish(sums, sums.shape, options, work)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
-    return np.array([finish(one, (), options, work) for one in sums[:, np.newaxis]], options.target.dtype)
+    results = empty(sums.shape, options.target.dtype, machine_of(sums))
+    for i in range(sums.size):
+        results[i] = finish(sums[i : i + 1], (), options, work)
+    return results
 
 
 def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
     """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
     engine = work.engine
     row, column = (np.array(x, engine.carrier, order="C", like=x) for x in (work.a, work.b))
-    sums = np.zeros(-(-terms // chunk), engine.carrier)
-    running = np.zeros((1, 1), engine.carrier)
+    sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
+    running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
         first = i * chunk if resumes else 0
         within = slice(first, min((i + 1) * chunk, terms))
         if not resumes:
             running[:] = 0.0
         region = Region(0, 1, 1, work.draw, scales=work.scales and _within(work.scales, within))
-        engine.run(np.ascontiguousarray(row[:, within]), column[within], running, region)
+        engine.run(np.array(row[:, within], order="C", like=row), column[within], running, region)
         sums[i] = running[0, 0]
     return sums
 

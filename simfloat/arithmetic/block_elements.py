@@ -52,7 +52,8 @@ def _reduced(magnitudes: NDArray, block: int, axis: int) -> NDArray:
         # CuPy's maximum has no reduceat: a short last run is filled up with zeros.
         short = [(0, -length % block if i == axis else 0) for i, length in enumerate(magnitudes.shape)]
         whole = np.pad(magnitudes, short)
-        return whole.reshape(*whole.shape[:axis], -1, block, *whole.shape[axis + 1 :]).max(axis + 1)
+        before, length, after = whole.shape[:axis], whole.shape[axis], whole.shape[axis + 1 :]
+        return whole.reshape(*before, length // block, block, *after).max(axis + 1)
     return np.maximum.reduceat(magnitudes, np.arange(0, magnitudes.shape[axis], block), axis)
 
 

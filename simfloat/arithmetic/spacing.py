@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import result_dtype
 from simfloat.formats import Format, FormatLike, as_format
@@ -29,7 +30,7 @@ def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     exponent = np.frexp(magnitude)[1] - 1 - format.mantissa_bits
     spacing = np.ldexp(1.0, np.where(np.isfinite(magnitude), exponent, 0))
     spacing = np.where(magnitude < format.smallest_normal, format.smallest_subnormal, spacing)
-    return np.asarray(np.where(np.isfinite(magnitude), spacing, np.nan), result_dtype([x], format))
+    return np.where(np.isfinite(magnitude), spacing, np.nan).astype(result_dtype([x], format))
 
 
 def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
@@ -49,6 +50,8 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     """
     format = as_format(format)
     x, y = as_operand(x), as_operand(y, "y")
+    machine = machine_of(x, y)
+    x, y = machine.take(x), machine.take(y)
     encode(x, format)  # refuses what is not a number of the format
     dtype = result_dtype([x], format)
     shape = broadcast_shape([x, y])
@@ -63,7 +66,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
         number = np.maximum(number, format.min)
     # Adding +0 makes -0 the zero of formats that have only one.
     number = np.where(x == y, y if format.has_negative_zero else y + 0.0, number)
-    return np.asarray(np.where(np.isnan(x) | np.isnan(y), np.nan, number), dtype)
+    return np.where(np.isnan(x) | np.isnan(y), np.nan, number).astype(dtype)
 
 
 def _hidden(format: Format) -> int:

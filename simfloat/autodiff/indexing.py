@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import as_array, is_on_gpu
+from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff.movement import seen
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
@@ -25,7 +25,7 @@ def index(a: Variable, key: Any) -> Made:
 
     Raises ValueError for other keys, and for places that the tensor does not have.
     """
-    parts = tuple(_part(part, key) for part in (key if isinstance(key, tuple) else (key,)))
+    parts = tuple(_part(part, key, a.numbers) for part in (key if isinstance(key, tuple) else (key,)))
     started, before = begin("index", a), a.shape
     try:
         numbers = as_array(seen(a)[parts])
@@ -53,12 +53,12 @@ def index(a: Variable, key: Any) -> Made:
     return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative)
 
 
-def _part(part: Any, key: Any) -> Any:
-    """A part of a key: as it is, or as an array of integers or truth values."""
+def _part(part: Any, key: Any, numbers: NDArray) -> Any:
+    """A part of a key: as it is, or as an array of integers or truth values, where the numbers are."""
     if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
         return part
     if isinstance(part, list | np.ndarray) or is_on_gpu(part):
-        array = as_array(part)
+        array = beside(as_array(part), numbers)
         if array.dtype.kind in "iub":
             return array
         if not array.size:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
 from simfloat.autodiff.record import Made, Operand, Started, begin, finish, passed_to
@@ -62,7 +62,8 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
         raise ValueError(f"Shapes {chosen.shape}, {a.shape} and {b.shape} of where do not broadcast.") from None
     started, zero = begin("where", a, b), np.float32(0)
     format = common_format([a, b])
-    x, y = _light(a, format), _light(b, format)
+    machine = machine_of(a.numbers, b.numbers)
+    chosen, x, y = machine.take(chosen), machine.take(_light(a, format)), machine.take(_light(b, format))
     a_shape, b_shape = a.shape, b.shape
     return finish(
         started,

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import beside, on_cpu
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, stack, where
 from simfloat.formats.integers import is_integer
 from simfloat.nn.arguments import as_indices
@@ -66,7 +67,7 @@ def ctc_loss(
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
         if reduction == "mean":
-            return (losses / np.maximum(known.targets, 1).astype(np.float32)).mean()
+            return (losses / beside(np.maximum(known.targets, 1).astype(np.float32), x.numbers)).mean()
         return losses.sum() if reduction == "sum" else losses.reshape(() if is_single else shape[1:2])
 
     return compose("ctc_loss", body, x)
@@ -98,7 +99,7 @@ def _alignment(
 ) -> Alignment:
     steps, count, classes = shape
     inputs = _lengths(input_lengths, "Input lengths", count, steps)
-    named = as_indices(targets, classes, "Targets")
+    named = on_cpu(as_indices(targets, classes, "Targets"))
     most = named.shape[-1] if named.ndim else 0
     lengths = _lengths(target_lengths, "Target lengths", count, most)
     width = int(lengths.max(initial=0))
@@ -124,7 +125,7 @@ def _alignment(
 
 def _lengths(given: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:
     """A length for each sequence, up to the most that there can be."""
-    lengths = as_indices(given, most + 1, what)
+    lengths = on_cpu(as_indices(given, most + 1, what))
     if lengths.size != count or lengths.ndim > 1:
         raise ValueError(f"{what} are integers, one for each of {count} sequences, got shape {lengths.shape}.")
     return lengths.reshape(count)

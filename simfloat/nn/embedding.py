@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, concatenate, embedding
 from simfloat.formats.integers import is_integer
 from simfloat.nn.arguments import as_indices, as_number, check_sizes
@@ -130,7 +131,7 @@ class EmbeddingBag(Embedding):
         named = places.reshape(-1)
         kept = np.ones(named.size, bool, like=named) if self.padding_idx is None else named != self.padding_idx
         named = named[kept]
-        lengths = np.bincount(numbers[kept], minlength=count)
+        lengths = np.bincount(numbers[on_cpu(kept)], minlength=count)
         if per_sample_weights is None:
             return compose("embedding_bag", lambda w: self._pooled(embedding(w, named), lengths), self.weight)
         factors = as_tensor(per_sample_weights)
@@ -155,7 +156,7 @@ class EmbeddingBag(Embedding):
                 "EmbeddingBag takes an input (bags, n), or one of one axis with offsets; "
                 f"got shape {places.shape}{'' if offsets is None else ' and offsets'}."
             )
-        starts = as_indices(offsets, places.size + 1, "Offsets")
+        starts = on_cpu(as_indices(offsets, places.size + 1, "Offsets"))
         begins = starts.ndim == 1 and (starts.size or not places.size) and not starts[:1].any()
         if not begins or (starts[1:] < starts[:-1]).any():
             raise ValueError(f"Offsets ascend from 0, got {starts.tolist()}.")

@@ -168,7 +168,7 @@ def _times(x: NDArray, factor: float, format: Format) -> NDArray:
 
 
 def _largest(x: NDArray) -> float:
-    return float(np.abs(x).max(initial=0.0))
+    return float(np.abs(x).max()) if x.size else 0.0
 
 
 def _rms(x: NDArray) -> float:

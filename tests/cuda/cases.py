@@ -1,10 +1,4 @@
-"""What is computed twice: with NumPy's arrays, and with what stands for CuPy's; every case gives a list of arrays.
-
-Run as a program it computes cases with the stand-in, and writes what they gave.
-"""
-
-import pickle
-import sys
+"""What is computed twice: with NumPy's arrays, and with what stands for CuPy's; every case gives a list of arrays."""
 
 import numpy as np
 
@@ -87,15 +81,6 @@ def functions(move):
             given = [move(np.roll(x, i)) for i in range(len(row.operands))]
             yield getattr(sf, name)(*given, sf.FP16)
             yield getattr(sf, name)(*given, sf.BF16, sf.toward_negative)
-
-
-def careful_operations(move):
-    """Those that float64's round-to-odd does not serve: long draws, and FP64."""
-    x = numbers(sf.FP16, count=24)
-    for name in ("add", "fma", "exp"):
-        given = [move(np.roll(x, i)) for i in range(len(FUNCTIONS[name].operands))]
-        yield getattr(sf, name)(*given, sf.FP32, sf.stochastic(), stream=sf.BitStream(3))
-        yield getattr(sf, name)(*given, sf.FP64)
 
 
 def shapes(move):
@@ -314,7 +299,6 @@ CASES = {
         codes,
         exact_operations,
         functions,
-        careful_operations,
         shapes,
         events,
         sums,
@@ -328,20 +312,6 @@ CASES = {
 }
 
 
-def results(name, move):
+def results(case, move):
     """What a case gives; on the GPU, that which stayed there."""
-    return [x if isinstance(x, np.ndarray) else x.get() for x in CASES[name](move)]
-
-
-if __name__ == "__main__":
-    from simfloat.cuda import launching
-    from tests.cuda import simulated, standin
-
-    standin.install()
-    launching.launch = getattr(simulated, sys.argv[1])
-    found = {}
-    for case in sys.argv[3:]:
-        with np.errstate(all="ignore"):
-            found[case] = results(case, standin.moved)
-    with open(sys.argv[2], "wb") as file:
-        pickle.dump(found, file)
+    return [x if isinstance(x, np.ndarray) else x.get() for x in case(move)]

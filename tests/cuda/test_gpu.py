@@ -3,7 +3,8 @@
 import pytest
 
 from simfloat.arithmetic.machines import what_cuda_lacks
-from tests.cuda.cases import CASES, given, results
+from tests.cuda.cases import given, results
+from tests.cuda.every_case import CASES
 from tests.cuda.test_simulator import compare
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
@@ -14,4 +15,4 @@ if what_cuda_lacks() is not None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gpu_gives_the_bits_of_the_cpu(name):
-    compare(results(name, cupy.asarray), results(name, given))
+    compare(results(CASES[name], cupy.asarray), results(CASES[name], given))

@@ -4,13 +4,61 @@ import os
 import pickle
 import subprocess
 import sys
+from functools import cache
 
 import pytest
 
-from tests.bits import assert_bits
-from tests.cuda.cases import CASES, given, results
-
 pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")
+
+from simfloat.kernels.elementwise import NATIVE  # noqa: E402
+from tests.bits import assert_bits  # noqa: E402
+from tests.cuda import plain, standin  # noqa: E402
+from tests.cuda.cases import given, results  # noqa: E402
+from tests.cuda.devices import StandIn  # noqa: E402
+from tests.cuda.every_case import CASES  # noqa: E402
+
+
+class Watching(StandIn):
+    """The stand-in, with the bodies of all loops that were started."""
+
+    def __init__(self):
+        super().__init__()
+        self.started = set()
+
+    def launch(self, body, count, arguments):
+        self.started.add(body)
+        super().launch(body, count, arguments)
+
+
+@cache
+def carried_out(name):
+    """What a case gives with threads in an order of chance, and the bodies that they carried out."""
+    gpu = Watching()
+    with gpu.present():
+        return results(CASES[name], standin.moved), gpu.started
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_threads_in_any_order_give_the_bits_of_the_cpu(name):
+    compare(carried_out(name)[0], results(CASES[name], given))
+
+
+def test_the_cases_need_every_loop_that_a_gpu_has():
+    started = set().union(*(carried_out(name)[1] for name in CASES))
+    left = {name for name, bodies in bodies_by_loop() if not bodies & started}
+    # Results in FP64 of operations that the hardware rounds itself are asked of no other loop.
+    assert left == {f"elementwise.double_results[{name}]" for name in NATIVE}
+
+
+def bodies_by_loop():
+    """The name and the bodies of every loop in `simfloat.cuda`: one, or one for every tile that was asked for."""
+    for path, module in plain.modules().items():
+        for name, value in vars(module).items():
+            loops = {f"{name}[{key}]": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
+            for label, loop in loops.items():
+                if type(loop).__module__.startswith("simfloat.cuda") and callable(loop):
+                    bodies = {one.body for one in getattr(loop, "loops", {}).values()} | {getattr(loop, "body", None)}
+                    yield f"{path.rpartition('.')[2]}.{label}", bodies
 
 
 def run(module, *arguments):
@@ -20,25 +68,10 @@ def run(module, *arguments):
     return subprocess.run(command, env=environment, check=True, timeout=240, stdout=subprocess.PIPE, text=True).stdout
 
 
-def found_by(way, path, *names):
-    """What the cases give in a process of their own."""
-    run("tests.cuda.cases", way, str(path), *names)
-    return pickle.loads(path.read_bytes())
-
-
-@pytest.fixture(scope="module")
-def in_a_row(tmp_path_factory):
-    return found_by("in_a_row", tmp_path_factory.mktemp("cuda") / "found", *CASES)
-
-
-@pytest.mark.parametrize("name", CASES)
-def test_threads_in_any_order_give_the_bits_of_the_cpu(name, in_a_row):
-    compare(in_a_row[name], results(name, given))
-
-
 @pytest.mark.parametrize("name", ["given_bits", "shapes"])
 def test_the_simulator_gives_them_too(name, tmp_path):
-    compare(found_by("simulated", tmp_path / "found", name)[name], results(name, given))
+    run("tests.cuda.simulator_run", str(tmp_path / "found"), name)
+    compare(pickle.loads((tmp_path / "found").read_bytes()), results(CASES[name], given))
 
 
 def test_the_self_test_compares_a_gpu_with_the_cpu_and_counts():

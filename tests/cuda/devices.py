@@ -1,0 +1,69 @@
+"""What stands for the GPU while something is computed there: the GPU, or arrays and loops that behave as its own."""
+
+import sys
+from contextlib import contextmanager
+
+import numpy as np
+
+from simfloat.arithmetic import machines
+from tests.cuda import plain, simulated, standin
+
+
+class TooLong(Exception):
+    """A loop has more steps than plain Python is given time for."""
+
+
+class Gpu:
+    """CuPy and its GPU."""
+
+    takes_all = True
+
+    def take(self, array):
+        """The array there."""
+        return machines.GPU.take(array)
+
+    @contextmanager
+    def present(self):
+        """It always is."""
+        yield
+
+
+class StandIn:
+    """Arrays as CuPy's, and loops that plain Python carries out one thread after the other, in an order of chance."""
+
+    takes_all = False
+
+    def __init__(self, most_steps=None):
+        """Loops of more than `most_steps` are refused."""
+        self.most_steps = most_steps
+
+    def take(self, array):
+        """The array there."""
+        return standin.moved(array)
+
+    @contextmanager
+    def present(self):
+        """The process has a module `cupy`, and the machine of its arrays these loops."""
+        cupy, launching = sys.modules.get("cupy"), plain.modules()["simfloat.cuda.launching"]
+        launch, launching.launch = launching.launch, self.launch
+        standin.install()
+        try:
+            with plain.in_place(), np.errstate(all="ignore"):
+                yield
+        finally:
+            launching.launch = launch
+            del sys.modules["cupy"]
+            if cupy is not None:
+                sys.modules["cupy"] = cupy
+
+    def launch(self, body, count, arguments):
+        """Start a loop as on the GPU; TooLong if it has too many steps."""
+        if self.most_steps is not None and steps(count, arguments) > self.most_steps:
+            raise TooLong
+        simulated.in_a_row(body, count, arguments)
+
+
+def steps(count, arguments):
+    """How many steps a loop has at most: a thread may go along an axis of a matrix."""
+    matrices = [x for x in arguments if isinstance(x, standin.ndarray) and x.ndim > 1]
+    return count * max([1, *(max(x.shape) for x in matrices)])

@@ -1,0 +1,170 @@
+"""Layers, losses, optimizers and loss scales on a GPU: every one of the package; see `cases.py`."""
+
+import inspect
+from itertools import cycle
+
+import numpy as np
+
+import simfloat as sf
+
+POLICIES = ("bf16-stochastic", "fp16-standard", "mxfp8", "nvfp4", "fp8-delayed", "fp8-deepseek", "amp-bf16")
+
+IMAGES, ROWS, LINES, WORDS = (2, 3, 6, 5), (3, 4), (2, 3, 4), np.array([[0, 3, 1], [2, 2, 4]])
+
+
+class Attending(sf.nn.Module):
+    """Attention of a line to itself, without what it looked at."""
+
+    def __init__(self, kind, **options):
+        super().__init__()
+        self.attention = kind(4, 2, rng=1, **options)
+
+    def forward(self, x):
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Last(sf.nn.Module):
+    """All results of a recurrent layer."""
+
+    def __init__(self, layer):
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x):
+        return self.layer(x)[0]
+
+
+#: (layer, the shape of its input or the input itself)
+LAYERS = {
+    "AdaptiveAvgPool2d": (lambda: sf.nn.AdaptiveAvgPool2d((2, 3)), IMAGES),
+    "AvgPool2d": (lambda: sf.nn.AvgPool2d(2, padding=1), IMAGES),
+    "BatchNorm1d": (lambda: sf.nn.BatchNorm1d(4), ROWS),
+    "BatchNorm2d": (lambda: sf.nn.BatchNorm2d(3), IMAGES),
+    "Conv2d": (lambda: sf.nn.Conv2d(3, 6, 2, stride=(2, 1), padding=1, groups=3, rng=1), IMAGES),
+    "ConvTranspose2d": (lambda: sf.nn.ConvTranspose2d(3, 2, 3, stride=2, output_padding=1, rng=1), IMAGES),
+    "Dropout": (lambda: sf.nn.Dropout(0.4), ROWS),
+    "Embedding": (lambda: sf.nn.Embedding(5, 3, padding_idx=2, rng=1), WORDS),
+    "EmbeddingBag": (lambda: sf.nn.EmbeddingBag(5, 3, mode="mean", rng=1), WORDS),
+    "Flatten": (lambda: sf.nn.Flatten(), IMAGES),
+    "GELU": (lambda: sf.nn.GELU("tanh"), ROWS),
+    "GRU": (lambda: Last(sf.nn.GRU(4, 3, bidirectional=True, batch_first=True, rng=1)), LINES),
+    "LSTM": (lambda: Last(sf.nn.LSTM(4, 3, num_layers=2, rng=1)), LINES),
+    "LayerNorm": (lambda: sf.nn.LayerNorm(4), ROWS),
+    "LeakyReLU": (lambda: sf.nn.LeakyReLU(0.3), ROWS),
+    "Linear": (lambda: sf.nn.Linear(4, 5, rng=1), LINES),
+    "MLP": (lambda: sf.nn.MLP([4, 6, 2], rng=1), ROWS),
+    "MaxPool2d": (lambda: sf.nn.MaxPool2d(3, stride=2, padding=1), IMAGES),
+    "ModuleList": (lambda: sf.nn.Sequential(*sf.nn.ModuleList([sf.nn.Linear(4, 2, rng=1), sf.nn.ReLU()])), ROWS),
+    "MultiHeadAttention": (lambda: Attending(sf.nn.MultiHeadAttention), LINES),
+    "MultiheadAttention": (lambda: Attending(sf.nn.MultiheadAttention, batch_first=True), LINES),
+    "RNN": (lambda: Last(sf.nn.RNN(4, 3, nonlinearity="relu", rng=1)), LINES),
+    "ReLU": (lambda: sf.nn.ReLU(), ROWS),
+    "ReLULinear": (lambda: sf.nn.ReLULinear(4, 2, rng=1), ROWS),
+    "Sequential": (lambda: sf.nn.Sequential(sf.nn.Linear(4, 4, rng=1), sf.nn.Tanh(), sf.nn.Linear(4, 1, rng=2)), ROWS),
+    "Softmax": (lambda: sf.nn.Softmax(dim=-1), ROWS),
+    "Tanh": (lambda: sf.nn.Tanh(), ROWS),
+    "TransformerEncoderLayer": (lambda: sf.nn.TransformerEncoderLayer(4, 2, 6, batch_first=True, rng=1), LINES),
+}
+
+#: (loss of a tensor, the shape of that)
+LOSSES = {
+    "binary_cross_entropy_with_logits": (
+        lambda x, move: sf.nn.binary_cross_entropy_with_logits(x, move(np.array([[1, 0, 1.0, 0.5]] * 3))),
+        ROWS,
+    ),
+    "cross_entropy": (lambda x, move: sf.nn.cross_entropy(x, move(np.array([3, 0, 2])), label_smoothing=0.1), ROWS),
+    "ctc_loss": (lambda x, move: sf.nn.ctc_loss(x.log_softmax(-1), [[1, 2], [3, 3]], [5, 4], [2, 1]), (5, 2, 4)),
+    "mse_loss": (lambda x, move: sf.nn.mse_loss(x, move(np.ones(ROWS))), ROWS),
+    "smooth_l1_loss": (lambda x, move: sf.nn.smooth_l1_loss(x, move(np.zeros(ROWS)), beta=0.5), ROWS),
+}
+
+
+def public(module, kind):
+    """The names of the classes of a kind that a module exports."""
+    return {name for name in module.__all__ if inspect.isclass(cls := getattr(module, name)) and issubclass(cls, kind)}
+
+
+def numbers(shape, dtype=np.float32):
+    if isinstance(shape, np.ndarray):
+        return shape
+    return np.random.default_rng(15).standard_normal(shape).astype(dtype)
+
+
+def layers(move):
+    """Every layer, forward and backward, each under another policy."""
+    for (make, shape), policy in zip(LAYERS.values(), cycle(POLICIES), strict=False):
+        model, x = make(), numbers(shape)
+        there = move(x)
+        if there is not x:
+            model.to("cuda")
+        x = sf.Tensor(there, requires_grad=True) if x.dtype.kind == "f" else there
+        with sf.simulate(policy, seed=2):
+            y = model(x)
+            (y * y).mean().backward()
+        yield y.data
+        yield from [x.grad] if isinstance(x, sf.Tensor) else []
+        yield from (one.grad for _, one in model.named_parameters())
+        yield from model.state_dict().values()
+
+
+def losses(move):
+    for (loss, shape), policy in zip(LOSSES.values(), cycle(POLICIES), strict=False):
+        x = sf.Tensor(move(numbers(shape)), requires_grad=True)
+        with sf.simulate("bf16-standard" if loss is LOSSES["ctc_loss"][0] else policy, seed=2):
+            value = loss(x, move)
+            value.backward()
+        yield from (value.data, x.grad)
+
+
+def optimizers(move):
+    """Every optimizer, updated in each of the three ways, with clipped gradients and a schedule."""
+    for name in sorted(public(sf.optim, sf.optim.Optimizer) - {"Optimizer"}):
+        for policy in ("bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master"):
+            yield from trained(move, sf.nn.Linear(4, 3, bias=False, rng=1), getattr(sf.optim, name), policy)
+
+
+def loss_scales(move):
+    for name in sorted(public(sf.optim, sf.optim.LossScale) - {"LossScale"}):
+        scaler = getattr(sf.optim, name)(*[8.0] * (name in ("StaticLossScale", "DynamicLossScale")))
+        yield from trained(move, sf.nn.MLP([4, 5, 3], rng=1), sf.optim.SGD, "fp16-master", scaler)
+        yield np.array(scaler.get_scale())
+
+
+def trained(move, model, make, policy, scaler=None):
+    """Two steps of a training: the losses, what a recorder counted, and all that is kept."""
+    x, y = (move(numbers(shape)) for shape in ((5, 4), (5, 3)))
+    device = "cpu" if isinstance(x, np.ndarray) else "cuda"
+    watching = sf.Recorder(more=True)
+    with sf.simulate(policy, seed=3, observer=watching):
+        optimizer = make(model.parameters(), lr=0.25)
+        schedule = sf.optim.StepLR(optimizer, 1)
+        options = {"scaler": scaler, "schedule": schedule, "clip": 1.0, "device": device, "progress": False}
+        history = sf.train.fit(model, sf.nn.mse_loss, [(x, y)] * 2, optimizer, **options)
+    yield np.array(history["loss"])
+    yield np.array([list(watching.counts(phase=phase).values()) for phase in ("forward", "backward", "update")])
+    yield from model.state_dict().values()
+    for kept in optimizer.state_dict()["state"].values():
+        yield from (value for value in kept.values() if hasattr(value, "dtype"))
+
+
+def clipped(move):
+    """Gradients cut to a norm of every order, and each number by itself."""
+    for order in (1, 2, 3, np.inf):
+        for policy in ("bf16-standard", "fp32"):
+            with sf.simulate(policy):
+                weight = sf.Parameter(move(numbers(ROWS)))
+                (weight * weight).sum().backward()
+                yield np.array(float(sf.optim.clip_grad_norm_([weight], 1.5, norm_type=order)))
+                yield weight.grad
+                sf.optim.clip_grad_value_([weight], 0.25)
+                yield weight.grad
+
+
+def conditions(move):
+    """Choices and places that lie on the CPU, of tensors on the GPU."""
+    with sf.simulate("bf16-standard"):
+        x = sf.Tensor(move(numbers(ROWS)), requires_grad=True)
+        chosen = sf.where(np.arange(4) % 2 == 0, x, -1.0) + sf.where(x > 0, x, 0.5)
+        picked = chosen[[2, 0, 2]] + chosen[np.array([1, 1, -1])] + x[:, np.array([3, 0, 0, 1])]
+        (picked.sum() + x[np.arange(3)[:, np.newaxis] > 0 * np.arange(4)].sum()).backward()
+    yield from (picked.data, x.grad)

@@ -1,0 +1,125 @@
+"""The arguments of a call on a GPU: the same numbers in the same memory layout, the same random bits to come.
+
+Arrays are moved as they lie: transposed, with gaps, backwards, repeated by a stride of zero. What a parameter for
+arrays is given besides, a number or a sequence of them, stays a number where another operand is an array, and is moved
+as the array that NumPy makes of it where none is. A stream is one in the same state; observers hear what they are told
+on the CPU, and what is told on the GPU is heard beside them.
+"""
+
+import copy
+from dataclasses import replace
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+import simfloat as sf
+from simfloat.arithmetic.machines import GPU
+from simfloat.arithmetic.more_events import wants_more
+from simfloat.arithmetic.operands import check_not_masked
+from simfloat.arithmetic.scaling import History
+from simfloat.arithmetic.target import Target
+from simfloat.simulation.arithmetic import Arithmetic
+
+
+class NotMovable(Exception):
+    """CuPy has no array for this."""
+
+
+class Heard(sf.Observer):
+    """Passes on what is observed, if anybody listens, and keeps it."""
+
+    def __init__(self, observer=None, more=False):
+        self.observer, self.more = observer, more
+        self.events = []
+
+    def wants(self, path, phase):
+        return getattr(self.observer, "wants", lambda path, phase: True)(path, phase)
+
+    def observe(self, events, *what):
+        self.events.append((events.tolist(), *what))
+        if self.observer is not None:
+            self.observer.observe(events, *what)
+
+
+class Move:
+    """Moves the arguments of one call: what occurs twice among them is moved once."""
+
+    def __init__(self, device):
+        self.device = device
+        self.moved = {}  # by identity: the argument, which stays alive with it, and what it became
+        self.arrays = []  # (what was moved, where it is now)
+
+    def argument(self, value, annotation):
+        """What the call on the GPU gets for an argument of a parameter with this annotation."""
+        if isinstance(value, list | tuple) and "ArrayLike" in annotation:
+            if "tuple[ArrayLike" in annotation:
+                return tuple(self.argument(one, "ArrayLike") for one in value)
+            return self.once(as_array(value))
+        if isinstance(value, tuple) and annotation == "NDArray":  # *operands
+            return tuple(map(self.once, value))
+        return self.once(value)
+
+    def once(self, value):
+        if id(value) not in self.moved:
+            self.moved[id(value)] = value, self.other(value)
+        return self.moved[id(value)][1]
+
+    def other(self, value):
+        """What stands for one value."""
+        if isinstance(value, np.ndarray):
+            return self.array(value)
+        if hasattr(value, "__array__") and not isinstance(value, np.generic | type):
+            raise NotMovable(value)  # another library's
+        if isinstance(value, sf.BlockScaled):
+            return replace(value, elements=self.once(value.elements), scales=self.once(value.scales))
+        if isinstance(value, sf.BitStream):
+            return sf.BitStream.from_state(value.state)
+        if isinstance(value, sf.GivenBits | History):
+            return copy.deepcopy(value)
+        if isinstance(value, Heard):
+            return Heard(more=value.more)
+        if isinstance(value, Arithmetic | Target):
+            return value._replace(**{name: self.once(part) for name, part in value._asdict().items()})
+        if isinstance(value, tuple) and any(isinstance(one, History) for one in value):
+            return tuple(map(self.once, value))
+        return value
+
+    def array(self, x):
+        """An array there, with the strides that it has here."""
+        if type(x) is not np.ndarray or x.dtype.kind not in "fiub" or x.dtype.itemsize > 8 or not x.dtype.isnative:
+            raise NotMovable(x)
+        there = strided(self.device, x)
+        self.arrays.append((x, there))
+        return there
+
+
+def as_array(values):
+    """The array that NumPy makes of a sequence of numbers."""
+    try:
+        check_not_masked(values, "values")
+        return np.asarray(values)
+    except ValueError:
+        raise NotMovable(values) from None
+
+
+def strided(device, x):
+    """An array on the device that lies there as `x` lies in memory."""
+    backwards = [axis for axis in range(x.ndim) if x.strides[axis] < 0]
+    forwards = np.flip(x, backwards)
+    if x.size == 0 or x.flags.c_contiguous or any(step % x.itemsize for step in x.strides):
+        return device.take(x)
+    length = 1 + sum((n - 1) * step for n, step in zip(x.shape, forwards.strides, strict=True)) // x.itemsize
+    memory = device.take(np.ascontiguousarray(as_strided(forwards, (length,), (x.itemsize,), writeable=False)))
+    there = GPU.arrays.lib.stride_tricks.as_strided(memory, x.shape, forwards.strides)
+    return there[tuple(slice(None, None, -1 if axis in backwards else None) for axis in range(x.ndim))]
+
+
+def heard(value):
+    """An observer among arguments as one that keeps what it hears."""
+    if isinstance(value, Arithmetic):
+        return value._replace(target=heard(value.target))
+    if isinstance(value, Target):
+        return value._replace(observer=heard(value.observer)) if value.observer is not None else value
+    if isinstance(value, Heard) or isinstance(value, type) or not callable(getattr(value, "observe", None)):
+        return value
+    return Heard(value, wants_more(value))

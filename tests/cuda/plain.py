@@ -1,0 +1,91 @@
+"""The loops of a GPU as plain Python, in a process whose own loops are compiled.
+
+Only the fused multiply-add is the processor's: its plain body takes fractions, and functions consist of little else.
+"""
+
+import importlib
+import pkgutil
+import sys
+from contextlib import contextmanager
+from functools import cache
+from types import SimpleNamespace
+
+import numba
+import numpy as np
+from numba.core import config
+
+import simfloat
+from simfloat.arithmetic import machines
+from simfloat.kernels import machine
+
+ROOMS = ("kernels", "cuda")
+
+
+@cache
+def modules():
+    """The modules of `simfloat.cuda` once more, by name; nothing in them, nor in what they call, is compiled."""
+    packages, compiled = {room: getattr(simfloat, room) for room in ROOMS}, taken_out()
+    config.DISABLE_JIT = True
+    try:
+        importlib.import_module("simfloat.kernels.machine").fma = fma
+        room = importlib.import_module("simfloat.cuda")
+        for module in pkgutil.iter_modules(room.__path__):
+            if module.name != "compiling":  # which has no use here
+                importlib.import_module(f"simfloat.cuda.{module.name}")
+        made = {name: module for name, module in sys.modules.items() if name.startswith("simfloat.cuda")}
+        # Some loops are made when they are first called: nothing is compiled then, either.
+        for module in (*made.values(), sys.modules["simfloat.kernels.jit"]):
+            vars(module).update(config=SimpleNamespace(DISABLE_JIT=True), numba=SimpleNamespace(njit=as_it_is))
+        # A quotient of Python's own numbers by zero is an error, where Numba's error model, and NumPy, have infinity.
+        roots = sys.modules["simfloat.kernels.functions.reciprocal_root"]
+        vars(roots).update(math=SimpleNamespace(sqrt=np.sqrt))
+        return made
+    finally:
+        config.DISABLE_JIT = False
+        taken_out()
+        put_in(compiled, packages)
+
+
+@contextmanager
+def in_place():
+    """They are `simfloat.cuda` meanwhile, and the machine of CuPy's arrays has these loops."""
+    made, gpu = modules(), machines.GPU
+    kept = {name: sys.modules[name] for name in made if name in sys.modules}
+    package, loops = simfloat.cuda, gpu.loops
+    put_in(made, {"cuda": made["simfloat.cuda"]})
+    object.__setattr__(gpu, "loops", made["simfloat.cuda"])
+    try:
+        yield
+    finally:
+        for name in made:
+            del sys.modules[name]
+        put_in(kept, {"cuda": package})
+        object.__setattr__(gpu, "loops", loops)
+
+
+def as_it_is(**options):
+    """A decorator that compiles nothing."""
+    return lambda function: function
+
+
+def put_in(modules, packages):
+    sys.modules.update(modules)
+    for name, package in packages.items():
+        setattr(simfloat, name, package)
+
+
+def fma(a, b, c):
+    """a * b + c rounded once to nearest even, in the type of that."""
+    kind = np.float32 if isinstance(a * b + c, np.float32) else np.float64
+    return kind(processors_fma(kind(a), kind(b), kind(c)))
+
+
+@numba.njit
+def processors_fma(a, b, c):
+    return machine.fma(a, b, c)
+
+
+def taken_out():
+    """The modules of both rooms, which the next import makes anew."""
+    names = [name for name in sys.modules if name.startswith("simfloat.") and name.split(".")[1] in ROOMS]
+    return {name: sys.modules.pop(name) for name in names}

@@ -1,0 +1,20 @@
+"""Run by test_simulator.py: what a case gives under numba-cuda's simulator, written to a file."""
+
+import pickle
+import sys
+
+import numpy as np
+
+from simfloat.cuda import launching
+from tests.cuda import simulated, standin
+from tests.cuda.cases import results
+from tests.cuda.every_case import CASES
+
+if __name__ == "__main__":
+    path, name = sys.argv[1:]
+    standin.install()
+    launching.launch = simulated.simulated
+    with np.errstate(all="ignore"):
+        found = results(CASES[name], standin.moved)
+    with open(path, "wb") as file:
+        pickle.dump(found, file)
