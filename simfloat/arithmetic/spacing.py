@@ -50,13 +50,11 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
     """
     format = as_format(format)
     x, y = as_operand(x), as_operand(y, "y")
-    machine = machine_of(x, y)
-    x, y = machine.take(x), machine.take(y)
     encode(x, format)  # refuses what is not a number of the format
     dtype = result_dtype([x], format)
-    shape = broadcast_shape([x, y])
+    shape, take = broadcast_shape([x, y]), machine_of(x, y).take
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        x, y = np.broadcast_to(x.astype(np.float64), shape), np.broadcast_to(y.astype(np.float64), shape)
+        x, y = (np.broadcast_to(take(one.astype(np.float64)), shape) for one in (x, y))
     place, upward = _places(np.abs(x), format), y > x
     at_zero = (place == 0) & format.has_zero
     negative = np.where(at_zero, ~upward, np.signbit(x))
