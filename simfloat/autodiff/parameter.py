@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable
 
 import numpy as np
@@ -15,6 +14,7 @@ from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.formats import Format, nearest_even
+from simfloat.hints import warn
 from simfloat.simulation import Place, Simulation, current
 
 
@@ -141,10 +141,8 @@ def _note_draws(parameter: Parameter, simulation: Simulation) -> None:
     parameter._drawn = now
     repeats = before is not None and before != now and before[0] == now[0] and not simulation.is_restored
     if repeats and simulation.warn_once():
-        warnings.warn(
+        warn(
             f"{parameter.path or 'A parameter'} was updated in another simulation of seed {simulation.seed}, and draws "
             "the same random bits again. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it for every "
-            "step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state).",
-            UserWarning,
-            stacklevel=5,
+            "step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state)."
         )

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import secrets
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simfloat.hints import warn
 from simfloat.train import file
 from simfloat.train.parts import checked_path
 
@@ -60,7 +60,7 @@ class Checkpoints:
                 errors.append(str(error))
                 continue
             if errors:
-                warnings.warn(f"{' '.join(errors)} {path.name}, before it, is used.", UserWarning, stacklevel=4)
+                warn(f"{' '.join(errors)} {path.name}, before it, is used.")
             return path, states
         if errors:
             raise ValueError(f"{' '.join(errors)} There is no checkpoint before; resume=None starts anew.")

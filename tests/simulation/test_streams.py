@@ -197,7 +197,7 @@ def test_drawing_the_same_bits_for_a_parameter_again_is_warned_of_once():
         stochastic_step(w, again)
         stochastic_step(v, again)
     assert len(caught) == 1 and "sim = simfloat.simulate" in str(caught[0].message)
-    assert caught[0].filename == __file__
+    assert caught[0].filename == __file__, "a warning points at the user's line"
 
 
 def test_no_warning_where_the_bits_are_new_or_meant_to_be_the_same():
