@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import machine_of
@@ -53,7 +52,9 @@ class Geometry(NamedTuple):
             inside.append(slice(start, start + count * step, step))
             kept.append(slice(cut, cut + count))
         shape = (*x.shape[:2], *sizes)
-        out = np.full(shape, border, dtype, like=x) if border else np.zeros(shape, dtype, like=x)
+        out = machine_of(x).make("zeros", shape, dtype)
+        if border:
+            out[...] = border
         out[:, :, inside[0], inside[1]] = x[:, :, kept[0], kept[1]]
         return out
 

@@ -73,6 +73,6 @@ class InImages(NamedTuple):
         machine_of(out).loops.halves.numbers_of[self.kind](sums, out)
 
     def _images(self, x: NDArray) -> NDArray[np.uint16]:
-        images = machine_of(x).arrays.empty(x.shape, np.uint16)
+        images = machine_of(x).make("empty", x.shape, np.uint16)
         machine_of(x).loops.halves.images_of[self.kind](x, images)
         return images

@@ -58,7 +58,7 @@ def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> N
     If rows are read often, from a line of the cache on.
     """
     if is_on_gpu(x):
-        return np.ascontiguousarray(x, carrier, like=x)
+        return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
     if x.dtype == carrier:
         lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
         return x if lies_well else copy(x, carrier)

@@ -15,6 +15,7 @@ from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.tiles import sums_of_matrices
+from simfloat.arithmetic.arrays import copy
 
 
 def convolve_unfolded(
@@ -30,7 +31,7 @@ def convolve_unfolded(
 def unfolded_images(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
     """The factors of a convolution: (images, groups, pixels, k) and (groups, k, channels)."""
     groups, depth = geometry.groups, math.prod(w.shape[1:])
-    patches = _windows(x, geometry).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
+    patches = _written_out(_windows(x, geometry)).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
     return patches, w.reshape(groups, len(w) // groups, depth).swapaxes(-1, -2)
 
 
@@ -50,13 +51,18 @@ def unfolded(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArr
     groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
     depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
     gradients = g.reshape(len(x), groups, outputs, geometry.pixels).transpose(1, 2, 0, 3)
-    patches = _windows(x, geometry).transpose(0, 4, 5, 1, 2, 3).reshape(depth, groups, places)
+    patches = _written_out(_windows(x, geometry).transpose(0, 4, 5, 1, 2, 3)).reshape(depth, groups, places)
     return gradients.reshape(groups, outputs, depth), patches.swapaxes(0, 1)
 
 
 def kernels_of(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[int, ...]:
     """The shape (O, C / groups, h, w) of the kernels."""
     return g.shape[1], x.shape[1] // geometry.groups, *geometry.window
+
+
+def _written_out(patches: NDArray) -> NDArray:
+    """The numbers of a view in C order."""
+    return patches if patches.flags.c_contiguous else copy(patches, patches.dtype)
 
 
 def _windows(x: NDArray, geometry: Geometry) -> NDArray:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 
 #: Bytes of a line of the cache.
@@ -26,7 +26,7 @@ FEW = 1 << 14
 def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An uninitialised array in C order."""
     if machine is not CPU:
-        return _on_gpu(machine, "empty", shape, dtype)
+        return machine.make("empty", shape, dtype)
     array = np.empty(shape, dtype)
     return array if array.size < FEW else _from_a_line_on(np.empty(array.size + LINE, dtype), shape, array.size)
 
@@ -34,16 +34,17 @@ def empty(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> N
 def zeros(shape: tuple[int, ...], dtype: FloatType, machine: Machine = CPU) -> NDArray[Any]:
     """An array of zeros in C order."""
     if machine is not CPU:
-        return _on_gpu(machine, "zeros", shape, dtype)
+        return machine.make("zeros", shape, dtype)
     size = math.prod(shape)
     return np.zeros(shape, dtype) if size < FEW else _from_a_line_on(np.zeros(size + LINE, dtype), shape, size)
 
 
 def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
     """The numbers in another type and in C order."""
-    if x.size < FEW or is_on_gpu(x):
+    machine = machine_of(x)
+    if x.size < FEW and machine is CPU:
         return x.astype(dtype, "C")
-    out = empty(x.shape, dtype)
+    out = empty(x.shape, dtype, machine)
     out[...] = x
     return out
 
@@ -51,19 +52,6 @@ def copy(x: NDArray, dtype: FloatType) -> NDArray[Any]:
 def begins_a_line(x: NDArray) -> bool:
     """Whether an array begins where a line does."""
     return x.__array_interface__["data"][0] % LINE == 0
-
-
-def _on_gpu(machine: Machine, make: str, shape: tuple[int, ...], dtype: FloatType) -> NDArray[Any]:
-    """An array in a GPU's memory; ValueError if that is too small."""
-    try:
-        return getattr(machine.arrays, make)(shape, dtype)
-    except MemoryError:
-        free, total = machine.arrays.cuda.runtime.memGetInfo()
-        needed = math.prod(shape) * np.dtype(dtype).itemsize
-        raise ValueError(
-            f"An array of shape {shape} takes {needed:,} bytes, and of the GPU's {total:,} there are {free:,} left: "
-            "pass smaller operands, or NumPy's."
-        ) from None
 
 
 def _from_a_line_on(longer: NDArray, shape: tuple[int, ...], size: int) -> NDArray:

@@ -14,6 +14,7 @@ Scalar arithmetic is written once, in `kernels`; only loops differ.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -173,6 +174,20 @@ class Machine:
     def take(self, array: Any) -> Any:
         """The array on this machine: itself, if it is there."""
         return self.arrays.asarray(array) if self is GPU else on_cpu(array)
+
+    def make(self, function: str, shape: tuple[int, ...], dtype: Any) -> Any:
+        """An array in C order by "empty" or "zeros". Raises ValueError if a GPU's memory is too small for it."""
+        try:
+            return getattr(self.arrays, function)(shape, dtype)
+        except MemoryError:
+            if self is not GPU:
+                raise
+            free, total = self.arrays.cuda.runtime.memGetInfo()
+            needed = math.prod(shape) * np.dtype(dtype).itemsize
+            raise ValueError(
+                f"An array of shape {shape} takes {needed:,} bytes, and of the GPU's {total:,} there are {free:,} "
+                "left: pass smaller operands, or NumPy's."
+            ) from None
 
 
 #: NumPy's arrays and Numba's loops, each of which is imported and compiled when it is first reached.

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import check_reachable, is_on_gpu
+from simfloat.arithmetic.machines import check_reachable, is_on_gpu, machine_of
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -143,7 +143,7 @@ def flat(array: NDArray) -> NDArray:
     flags = array.flags
     if flags.c_contiguous and (not isinstance(array, np.ndarray) or flags.carray):
         return array if array.ndim == 1 else array.reshape(-1)
-    return np.array(array, order="C", like=array).reshape(-1)
+    return _filled(array.shape, array).reshape(-1)
 
 
 def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
@@ -172,6 +172,11 @@ def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The elements of an operand broadcast to the shape; one element stays one."""
     if operand.shape == shape or operand.size == 1:
         return flat(operand)
-    repeated = np.empty(shape, operand.dtype, like=operand)
-    repeated[...] = operand
-    return repeated.reshape(-1)
+    return _filled(shape, operand).reshape(-1)
+
+
+def _filled(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
+    """A new array in C order with these numbers, broadcast to the shape."""
+    out = machine_of(numbers).make("empty", shape, numbers.dtype)
+    out[...] = numbers
+    return out
