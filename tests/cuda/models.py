@@ -74,6 +74,7 @@ LOSSES = {
     ),
     "cross_entropy": (lambda x, move: sf.nn.cross_entropy(x, move(np.array([3, 0, 2])), label_smoothing=0.1), ROWS),
     "ctc_loss": (lambda x, move: sf.nn.ctc_loss(x.log_softmax(-1), [[1, 2], [3, 3]], [5, 4], [2, 1]), (5, 2, 4)),
+    "nll_loss": (lambda x, move: sf.nn.nll_loss(x.log_softmax(-1), move(np.array([3, 0, 2]))), ROWS),
     "mse_loss": (lambda x, move: sf.nn.mse_loss(x, move(np.ones(ROWS))), ROWS),
     "smooth_l1_loss": (lambda x, move: sf.nn.smooth_l1_loss(x, move(np.zeros(ROWS)), beta=0.5), ROWS),
 }
@@ -108,12 +109,18 @@ def layers(move):
 
 
 def losses(move):
+    """Every loss, forward and backward; and one as a module, whose weights go where it goes."""
     for (loss, shape), policy in zip(LOSSES.values(), cycle(POLICIES), strict=False):
         x = sf.Tensor(move(numbers(shape)), requires_grad=True)
         with sf.simulate("bf16-standard" if loss is LOSSES["ctc_loss"][0] else policy, seed=2):
             value = loss(x, move)
             value.backward()
         yield from (value.data, x.grad)
+    weighted, x = sf.nn.CrossEntropyLoss(weight=[1.0, 0.5, 2.0, 0.0]), sf.Tensor(move(numbers(ROWS)))
+    if not isinstance(x.data, np.ndarray):
+        weighted.to("cuda")
+    with sf.simulate("fp32"):
+        yield weighted(x, move(np.array([3, 0, 2]))).data
 
 
 def optimizers(move):

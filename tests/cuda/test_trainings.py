@@ -1,0 +1,41 @@
+"""Trainings on a GPU: every layer, loss and optimizer has its case, and checkpoints go from machine to machine."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+
+import simfloat as sf  # noqa: E402
+from tests.bits import assert_bits  # noqa: E402
+from tests.cuda import models, standin  # noqa: E402
+from tests.cuda.cases import given  # noqa: E402
+from tests.cuda.devices import StandIn  # noqa: E402
+
+
+def test_every_layer_and_loss_has_its_case():
+    losses = {name for name in models.public(sf.nn, sf.nn.Module) if name.endswith("Loss")}
+    assert models.public(sf.nn, sf.nn.Module) - {"Module"} - losses == set(models.LAYERS)
+    assert {name for name in sf.nn.__all__ if name.endswith(("_loss", "_entropy", "_logits"))} == set(models.LOSSES)
+
+
+def steps(count, folder, device, move):
+    """A training up to so many steps, begun or gone on with in the folder; the weights on the CPU."""
+    x, y = (move(models.numbers(shape)) for shape in ((5, 4), (5, 2)))
+    model = sf.nn.MLP([4, 3, 2], rng=1)
+    with sf.simulate("bf16-stochastic", seed=4):
+        optimizer = sf.optim.Adam(model.parameters(), lr=0.1)
+        options = {"checkpoint": folder, "resume": folder, "every": 1, "device": device, "progress": False}
+        sf.train.fit(
+            model, sf.nn.mse_loss, [(x, y)] * count, optimizer, scaler=sf.optim.DynamicLossScale(4.0), **options
+        )
+    return [np.array(one) for one in model.to("cpu").state_dict().values()]
+
+
+@pytest.mark.parametrize("first", ["cpu", "cuda"])
+def test_a_training_goes_on_from_another_machines_checkpoint(first, tmp_path):
+    want = steps(4, tmp_path / "whole", "cpu", given)
+    for count, device in ((2, first), (4, "cuda" if first == "cpu" else "cpu")):
+        with StandIn().present():
+            got = steps(count, tmp_path / "parts", device, given if device == "cpu" else standin.moved)
+    for one, other in zip(got, want, strict=True):
+        assert_bits(one, other)
