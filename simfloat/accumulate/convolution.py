@@ -12,7 +12,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
-from simfloat.accumulate.one_tile import NARROW
+from simfloat.accumulate.one_tile import NARROW, begin_from
 from simfloat.accumulate.options import Inputs, Options, options_of
 from simfloat.accumulate.unfolded import convolve_unfolded, sums_of_images, unfolded_images
 from simfloat.arithmetic.machines import is_on_gpu
@@ -98,7 +98,7 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
         windows = geometry.windows(geometry.padded(x, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
     if start is not None:
-        sums[:] = start.reshape(sums.shape)
+        begin_from(start.reshape(sums.shape), sums)
     task = _Task(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))

@@ -52,6 +52,12 @@ def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine
     return sums
 
 
+def begin_from(start: NDArray, sums: NDArray) -> None:
+    """Let sums start from an addend; a signalling NaN in it is no warning."""
+    with np.errstate(invalid="ignore"):
+        sums[:] = start
+
+
 def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:
     """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
 

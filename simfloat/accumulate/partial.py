@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Region, TileScales
+from simfloat.accumulate.one_tile import in_carrier
 from simfloat.accumulate.options import Inputs, options_of
 from simfloat.accumulate.product import as_vectors
 from simfloat.accumulate.scales import Scales
@@ -62,7 +63,7 @@ def partial_sums(
 def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
     """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
     engine = work.engine
-    row, column = (np.array(x, engine.carrier, order="C", like=x) for x in (work.a, work.b))
+    row, column = (in_carrier(x, engine.carrier, work.quiet) for x in (work.a, work.b))
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):

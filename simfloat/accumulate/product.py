@@ -182,9 +182,9 @@ def multiply_matrices(
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
     if options.short is not None and scales is None and initial is None:
-        product = options.short.product(a, b, options.target, options.settled)
+        product = options.short.product(a, b, options.target, options.settled, shape)
         if product is not None:
-            return product if shape is None else product.reshape(shape)
+            return product
     matrices = _result_shape(a, b)
     shape = matrices if shape is None else shape
     work = prepare(a, b, shape, a.shape[-1], options, scales, initial)

@@ -39,8 +39,11 @@ class Short(NamedTuple):
     keeps: bool  # whether sums in the accumulator's format need no rounding
     plans: tuple[Plan, Plan]  # for rounding sums in float32, in float64
 
-    def product(self, a: NDArray, b: NDArray, target: Target, settled: tuple[bool, bool]) -> NDArray | None:
-        """a (m, k) times b (k, n), rounded to the target; None where more is to be done than here.
+    def product(
+        self, a: NDArray, b: NDArray, target: Target, settled: tuple[bool, bool], shape: tuple[int, ...] | None = None
+    ) -> NDArray | None:
+        """a (m, k) times b (k, n), rounded to the target, in an array of `shape` if it is to have another one; None
+        where more is to be done than here.
 
         `settled` tells of which operands it is known that their casts leave them as they are.
         """
@@ -61,8 +64,9 @@ class Short(NamedTuple):
         sums = sums_of_one_tile(engine, a, b, None, quiet, True)
         carrier = engine.carrier
         if self.keeps and carrier is target.dtype and is_direct(engine):
-            return sums
-        return round_vector(sums.reshape(-1), self.plans[carrier is np.float64], sums.shape, target, None)
+            return sums if shape is None else sums.reshape(shape)
+        shape = sums.shape if shape is None else shape
+        return round_vector(sums.reshape(-1), self.plans[carrier is np.float64], shape, target, None)
 
     def _engine_as_is(self, a: NDArray, b: NDArray) -> tuple[Engine, bool]:
         """The engine for operands as they are, and whether there is no signalling NaN among them for certain."""

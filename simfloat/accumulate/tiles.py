@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Region, is_direct
 from simfloat.accumulate.hardware import InImages
-from simfloat.accumulate.one_tile import NARROW, in_carrier, sums_of_one_tile, zeros_for
+from simfloat.accumulate.one_tile import NARROW, begin_from, in_carrier, sums_of_one_tile, zeros_for
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
@@ -42,7 +42,7 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     sums = zeros_for((count, rows, columns), engine.carrier, is_final, machine)
     if start is not None:
         addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
-        sums[:] = addend.transpose(0, 2, 1) if flips else addend
+        begin_from(addend.transpose(0, 2, 1) if flips else addend, sums)
     left = _matrices(left, batch, engine.carrier, swap, quiet)
     right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))

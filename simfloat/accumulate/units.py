@@ -130,7 +130,8 @@ def padded(a: NDArray, b: NDArray, terms: int) -> tuple[NDArray, NDArray]:
 
 def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
     """float32 numbers without their last 13 bits, which a TF32 unit does not read."""
-    image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.where(np.isnan(x), np.nan, image.view(np.float32)).astype(np.float64)
 
 

@@ -52,6 +52,7 @@ def round(
         target, plan = _prepared(*given, machine_of(x))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, plan = _prepared.__wrapped__(*given, CPU)
+    target = target.as_named_by(format)
     if stream is not None or observer is not None:
         check_stream(stream)
         check_observer(observer)

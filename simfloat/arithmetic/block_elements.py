@@ -64,8 +64,9 @@ def scaled_by_powers(
     x: NDArray, blocks: Blocks, target: Target, rule: ScaleRule, draw: Draw | None
 ) -> tuple[NDArray, NDArray]:
     """Elements x / X rounded once, and the scales X, powers of two or NaN."""
-    amax = blocks.largest(x).astype(np.float64)
-    exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, target.format)), E8M0.emin)
+    with np.errstate(invalid="ignore"):  # of a signalling NaN
+        amax = blocks.largest(x).astype(np.float64)
+        exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, target.format)), E8M0.emin)
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
     reciprocals = blocks.spread(np.ldexp(np.ones(1, x.dtype, like=x), -exponents), x)

@@ -36,6 +36,7 @@ def operate(
         target, route = _prepared(operation.name, format, rounding, are_float32(arrays), machine_of(*arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
+    target = target.as_named_by(format)
     if stream is not None or observer is not None:
         check_stream(stream)
         check_observer(observer)

@@ -27,6 +27,10 @@ class Target(NamedTuple):
     observer: Observer | None = None
     operation: str = ""  # as which the observer knows it
 
+    def as_named_by(self, format: Any) -> Target:
+        """The same with the user's own format, which is equal but may have another name, for messages."""
+        return self if format is self.format or not isinstance(format, Format) else self._replace(format=format)
+
 
 def as_target(
     operands: list[NDArray],

@@ -155,3 +155,11 @@ def test_threads_may_multiply_at_once():
 def test_what_is_remembered_is_bounded():
     for remembered in (options._settled, short.short_for, short._engine_for):
         assert remembered.cache_info().maxsize is not None
+
+
+def test_what_is_refused_is_found_at_its_place_in_the_result():
+    nan = np.float32([[np.nan], [1.0]])
+    with pytest.raises(ValueError, match=r"index \(\) is NaN"):
+        sf.dot(nan[0], nan[0], accumulate=sf.FP32, output=sf.E2M1)
+    with pytest.raises(ValueError, match=r"index \(0,\) is NaN"):
+        sf.matmul(nan, nan[0], accumulate=sf.FP32, output=sf.E2M1)

@@ -199,3 +199,10 @@ def test_float32_operands_give_the_bits_of_the_same_numbers_in_float64(operation
             )
             if scalar or operation != "divide":
                 assert_bits(function(a, scalar, format, rounding), function(wide[0], float(scalar), format, rounding))
+
+
+@pytest.mark.parametrize("function", [sf.round, sf.sqrt], ids=lambda function: function.__name__)
+def test_a_refusal_names_the_format_as_this_call_does_and_not_as_an_earlier_one(function):
+    for name in ("first", "second"):
+        with pytest.raises(ValueError, match=name):
+            function(np.nan, sf.Format(4, 2, special="finite", name=name))
