@@ -30,8 +30,11 @@ def pytest_configure(config):
     device = config.getoption("--device")
     if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):
         return
+    from simfloat.arithmetic.machines import what_cuda_lacks
     from tests.cuda import devices, shadow
 
+    if device == "cuda" and (missing := what_cuda_lacks()) is not None:
+        raise pytest.UsageError(f"--device cuda: {missing}")
     config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=2000))
     config.shadow.paused = True
     shadow.install(config.shadow)

@@ -122,8 +122,8 @@ def outcome(function, signature, given):
 
 
 def is_too_large(error):
-    """Whether a call was refused for the GPU's memory."""
-    return isinstance(error, ValueError) and "bytes, and of the GPU's" in str(error)
+    """Whether a call failed for the GPU's memory."""
+    return isinstance(error, MemoryError) or "bytes, and of the GPU's" in str(error)
 
 
 def compare(got, expected):

@@ -10,7 +10,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 import simfloat as sf  # noqa: E402
 from simfloat.arithmetic.catalog import FUNCTIONS  # noqa: E402
 from tests.cuda import plain, shadow, standin  # noqa: E402
-from tests.cuda.devices import StandIn  # noqa: E402
+from tests.cuda.devices import Gpu, StandIn  # noqa: E402
 from tests.cuda.moving import Move, NotMovable, strided  # noqa: E402
 
 X = np.array([[0.3, -0.7, 1e-9, 3.0], [2.5, 0.0, -0.0, 1e6]])
@@ -60,6 +60,20 @@ def test_calls_of_which_every_pair_of_arguments_was_met_are_not_repeated(own):
     assert own.repeated == {"round": 4}
 
 
+def test_on_a_gpu_every_call_is_repeated():
+    with StandIn().present():
+        own = shadow.Shadow(Gpu())
+        for _ in range(3):
+            own.beside(original("add"))(X, X[:, ::-1], sf.FP16)
+    assert own.repeated == {"add": 3}
+
+
+def test_calls_too_long_for_plain_python_are_left_out_and_counted():
+    own = shadow.Shadow(StandIn(most_steps=7))
+    own.beside(original("round"))(X, sf.BF16)
+    assert own.left_out == {"round": 1} and own.repeated == {}
+
+
 WRONG = {
     "a bit": lambda x: np.nextafter(x, 9, out=x),
     "the sign of a zero": lambda x: np.copysign(x, -1.0, out=x),
@@ -81,7 +95,7 @@ def test_a_difference_is_found(own, change):
 
 
 OTHERWISE = {
-    "another type": lambda x, format: sf.GivenBits and x.astype(np.float32 if shadow.is_on_gpu(x) else np.float64),
+    "another type": lambda x, format: x.astype(np.float32 if shadow.is_on_gpu(x) else np.float64),
     "an array of NumPy's": lambda x, format: np.zeros(3),
     "an error": lambda x, format: x / x if not shadow.is_on_gpu(x) else x.get() @ x,
     "another error": lambda x, format: operand_error(shadow.is_on_gpu(x)),
