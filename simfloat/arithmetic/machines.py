@@ -197,6 +197,10 @@ CPU = Machine("numpy", cast(Loops, kernels), in_pieces=True)
 GPU = Machine("cupy", cast(Loops, cuda), in_pieces=False)
 
 
+#: Ten times the least compute capability: see `cuda/compiling.py`, which is not imported here.
+OLDEST_GENERATION = 80
+
+
 def machine_named(device: Any) -> Machine:
     """The machine that users call "cpu" or "cuda". Raises ValueError for other names, and where there is no GPU."""
     if device == "cpu":
@@ -216,10 +220,14 @@ def what_cuda_lacks() -> str | None:
         if module not in sys.modules and find_spec(module) is None:
             return f"{name} is not installed"
     try:
-        count = GPU.arrays.cuda.runtime.getDeviceCount()
+        if not GPU.arrays.cuda.runtime.getDeviceCount():
+            return "CuPy finds no GPU"
+        generation = int(GPU.arrays.cuda.Device().compute_capability)
     except Exception as error:  # of CuPy's own, or of the loader's where a library is missing
         return f"CuPy finds no GPU: {error}"
-    return None if count else "CuPy finds no GPU"
+    if generation < OLDEST_GENERATION:
+        return f"the GPU's compute capability is {generation / 10}, and kernels need 8.0, Ampere's, or a newer one"
+    return None
 
 
 def machine_of(array: Any, *others: Any) -> Machine:

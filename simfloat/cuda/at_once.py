@@ -6,9 +6,10 @@ import numpy as np
 
 from simfloat.cuda.elementwise import at
 from simfloat.cuda.loop import threads_over
+from simfloat.cuda.results import kept
 from simfloat.kernels.at_once import FUNCTIONS
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.plain import nearest, one_nan
+from simfloat.kernels.plain import nearest
 
 
 def rounded_loop(function):
@@ -16,7 +17,7 @@ def rounded_loop(function):
 
     @threads_over("out")
     def loop(i, a, b, out, numbers):
-        out[i] = one_nan(nearest(function(np.float64(at(a, i)), np.float64(at(b, i))), unpack(numbers)))
+        out[i] = kept(nearest(function(np.float64(at(a, i)), np.float64(at(b, i))), unpack(numbers)), out)
 
     return loop
 

@@ -3,11 +3,16 @@
 NVVM contracts a * b + c to one rounding unless it is told not to, which no option of numba-cuda's decorators does; so
 its intermediate code is handed to NVVM here. With ``fma=0`` every sum and product is written with a rounding of its
 own (``add.rn``), which the driver's assembler keeps; subnormal numbers are kept, divisions and roots are rounded.
+
+The code is one for all GPUs: a driver assembles what was written for the oldest generation for its own. NVVM writes the
+newest version of PTX that it knows, which drivers older than itself refuse, though it says nothing there that the
+version of that generation does not; so that one is named.
 """
 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import resources
@@ -23,8 +28,8 @@ from simfloat.kernels import cache
 #: What NVVM is asked for beside the architecture.
 OPTIONS = {"opt": 3, "fma": 0, "ftz": 0, "prec-div": 1, "prec-sqrt": 1}
 
-#: The oldest generation that code is made for: Ampere.
-OLDEST = (8, 0)
+#: The oldest generation, which code is made for: Ampere; and the version of PTX that came with it.
+OLDEST, PTX_VERSION = (8, 0), b"7.0"
 
 SOURCES = cache.sources(resources.files(__package__))
 
@@ -48,45 +53,45 @@ def kernel_of(body: Any) -> Any:
     return kernel
 
 
-def compiled(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> Compiled:
+def compiled(body: Any, types: tuple[Any, ...]) -> Compiled:
     """The kernel of a body for arguments of these types of Numba's, kept on disk beside the CPU's."""
-    name = file_name(body, types, capability)
+    name = file_name(body, types)
     for place in cache.places():
         content = cache.read(place / name)
         if content is not None:
             entry, _, ptx = content.partition(b"\n")
             return Compiled(entry.decode(), ptx)
-    result = compile_to_ptx(body, types, capability)
+    result = compile_to_ptx(body, types)
     any(cache.write(place / name, result.entry.encode() + b"\n" + result.ptx) for place in cache.places())
     return result
 
 
-def file_name(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> str:
+def file_name(body: Any, types: tuple[Any, ...]) -> str:
     """The name of a version's file: the body's, the digest of the kernels' sources, and that of the rest."""
-    parts = (*cache.versions(), version("numba-cuda"), SOURCES, body.__module__, body.__name__, types, capability)
+    parts = (*cache.versions(), version("numba-cuda"), SOURCES, body.__module__, body.__name__, types)
     digest = hashlib.sha256("\n".join(map(str, (*parts, sorted(OPTIONS.items())))).encode()).hexdigest()
     return f"{body.__name__.partition('(')[0]}-{cache.SOURCES}-{digest[:32]}.ptx{cache.SUFFIX}"
 
 
-def compile_to_ptx(body: Any, types: tuple[Any, ...], capability: tuple[int, int]) -> Compiled:
-    """The kernel of a body for arguments of these types, and for GPUs of this compute capability."""
+def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
+    """The kernel of a body for arguments of these types."""
     from numba.cuda import compiler
     from numba.cuda.types import Tuple, int64, void
 
-    with _for_capability(capability):
+    with _for_the_oldest():
         arguments = int64, Tuple(types)
-        result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=capability, nvvm_options=OPTIONS)
+        result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
     compiler.kernel_fixup(library.get_function(entry), False)
-    return Compiled(entry, _assembled(library.llvm_strs, capability))
+    return Compiled(entry, _assembled(library.llvm_strs))
 
 
 @contextmanager
-def _for_capability(capability: tuple[int, int]) -> Iterator[None]:
-    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it hears the one we want."""
+def _for_the_oldest() -> Iterator[None]:
+    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it hears the oldest."""
     from numba.cuda import dispatcher
 
-    asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=capability)
+    asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)
     dispatcher.get_current_device = lambda: device
     try:
         yield
@@ -94,14 +99,15 @@ def _for_capability(capability: tuple[int, int]) -> Iterator[None]:
         dispatcher.get_current_device = asked
 
 
-def _assembled(modules: list[str], capability: tuple[int, int]) -> bytes:
+def _assembled(modules: list[str]) -> bytes:
     """The PTX of modules of LLVM's intermediate code, with NVIDIA's library of functions at hand."""
     from cuda.pathfinder import find_bitcode_lib
     from numba.cuda.cudadrv import nvvm
 
-    unit = nvvm.CompilationUnit({"arch": f"compute_{capability[0]}{capability[1]}", **OPTIONS})
+    unit = nvvm.CompilationUnit({"arch": f"compute_{OLDEST[0]}{OLDEST[1]}", **OPTIONS})
     for module in modules:
         unit.add_module(nvvm.llvm_replace(module).encode())
     unit.verify()
     unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())
-    return unit.compile().rstrip(b"\0 \n") + b"\n"
+    ptx = unit.compile().rstrip(b"\0 \n") + b"\n"
+    return re.sub(rb"^\.version \S+$", b".version " + PTX_VERSION, ptx, count=1, flags=re.MULTILINE)

@@ -6,8 +6,8 @@ import numpy as np
 
 from simfloat.cuda.elementwise import at
 from simfloat.cuda.loop import threads_over
+from simfloat.cuda.results import kept
 from simfloat.kernels.converted import FUNCTIONS
-from simfloat.kernels.plain import one_nan
 
 
 def converted_loop(function):
@@ -15,7 +15,7 @@ def converted_loop(function):
 
     @threads_over("out")
     def loop(i, a, b, c, out):
-        out[i] = one_nan(function(np.float32(at(a, i)), np.float32(at(b, i)), np.float32(at(c, i))))
+        out[i] = kept(function(np.float32(at(a, i)), np.float32(at(b, i)), np.float32(at(c, i))), out)
 
     return loop
 

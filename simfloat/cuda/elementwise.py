@@ -6,13 +6,13 @@ import numpy as np
 
 from simfloat.cuda.loop import threads_over
 from simfloat.cuda.random import FOUR, four_words
+from simfloat.cuda.results import kept
 from simfloat.kernels.elementwise import NATIVE, OPERATIONS
 from simfloat.kernels.exact import double_of, odd_of
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import is_extreme
-from simfloat.kernels.plain import one_nan
 
 
 @scalar
@@ -46,7 +46,7 @@ def paired_loop(wide):
             i = FOUR * j + k
             if i < out.size:
                 high, low, exponent = wide(np.float64(at(a, i)), np.float64(at(b, i)), np.float64(at(c, i)), sign)
-                out[i] = one_nan(round_pair(high, low, exponent, np.uint32(four[k]), grid))
+                out[i] = kept(round_pair(high, low, exponent, np.uint32(four[k]), grid), out)
 
     return loop
 
@@ -68,7 +68,7 @@ def native_loop(function):
     @threads_over("out")
     def loop(i, a, b, c, out):
         x, y, z = out.dtype.type(at(a, i)), out.dtype.type(at(b, i)), out.dtype.type(at(c, i))
-        out[i] = one_nan(function(x, y, z, 1.0))
+        out[i] = kept(function(x, y, z, 1.0), out)
 
     return loop
 

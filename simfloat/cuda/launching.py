@@ -32,8 +32,7 @@ def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
 
     from simfloat.cuda.compiling import compiled
 
-    capability = cupy.cuda.Device(device).compute_capability
-    result = compiled(body, types_of(kinds), (int(capability[:-1]), int(capability[-1])))
+    result = compiled(body, types_of(kinds))
     module = cupy.cuda.Module()
     module.load(result.ptx + b"\0")
     return module.get_function(result.entry)

@@ -6,18 +6,19 @@ import numpy as np
 
 from simfloat.cuda.loop import threads_over
 from simfloat.cuda.random import FOUR, four_words
+from simfloat.cuda.results import kept
 from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
-from simfloat.kernels.plain import directed, nearest, one_nan, to_odd
+from simfloat.kernels.plain import directed, nearest, to_odd
 from simfloat.kernels.rounding import image_of_cut, nearest_in_image
 
 
 @threads_over("out")
 def copy(i, x, words, out, numbers):
     """Every element as it is."""
-    out[i] = one_nan(x[i])
+    out[i] = kept(x[i], out)
 
 
 def rounding(round_one):
@@ -25,7 +26,7 @@ def rounding(round_one):
 
     @threads_over("out")
     def loop(i, x, words, out, numbers):
-        out[i] = one_nan(round_one(np.float64(x[i]), unpack(numbers)))
+        out[i] = kept(round_one(np.float64(x[i]), unpack(numbers)), out)
 
     return loop
 
@@ -36,7 +37,7 @@ round_nearest, round_directed, round_to_odd = rounding(nearest), rounding(direct
 @threads_over("out")
 def round_half(i, x, words, out, numbers):
     """Round to nearest even to FP16, as one instruction."""
-    out[i] = one_nan(half(x[i]))
+    out[i] = kept(half(x[i]), out)
 
 
 @threads_over("out")
@@ -55,7 +56,7 @@ def rounding_four(round_one):
         for k in range(FOUR):
             i = FOUR * j + k
             if i < out.size:
-                out[i] = one_nan(round_one(np.float64(x[i]), np.uint32(four[k]), grid))
+                out[i] = kept(round_one(np.float64(x[i]), np.uint32(four[k]), grid), out)
 
     return loop
 

@@ -155,7 +155,9 @@ def install():
     strided = np.lib.stride_tricks.as_strided
     tricks = types.SimpleNamespace(as_strided=lambda x, *options: wrapped(strided(unwrapped(x), *options)))
     module.lib = types.SimpleNamespace(stride_tricks=tricks)
-    module.cuda = types.SimpleNamespace(runtime=types.SimpleNamespace(getDeviceCount=lambda: 1))
+    device = types.SimpleNamespace(id=0, compute_capability="90")
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
+    module.cuda = types.SimpleNamespace(runtime=runtime, Device=lambda number=0: device)
     module.asnumpy = lambda x: x.get() if isinstance(x, ndarray) else np.asarray(x)
     return module
 

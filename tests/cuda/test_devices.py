@@ -61,6 +61,13 @@ def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
         CALLS["fit"]()
 
 
+def test_a_gpu_older_than_ampere_is_named(cupy):
+    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+    cupy.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
+    with pytest.raises(ValueError, match=r"; the GPU's compute capability is 7\.5, and kernels need 8\.0"):
+        CALLS["to"]()
+
+
 def test_the_self_test_refuses_a_gpu_that_is_not_there(monkeypatch, capsys):
     without(monkeypatch, "cupy")
     assert main(["selftest", "--device", "cuda"]) == 2
