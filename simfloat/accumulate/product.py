@@ -160,7 +160,7 @@ def sum(
     options = options._replace(cast_operations=("cast_input", None))
     if options.inputs:
         options = options._replace(inputs=(options.inputs[0], options.inputs[1].unscaled))
-    ones = np.ones((rows.shape[1], 1), x.dtype, like=x)
+    ones = np.ones_like(x, order="C", shape=(rows.shape[1], 1))
     start = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(rows, ones, options, None, start, shape)
 

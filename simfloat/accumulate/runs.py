@@ -132,7 +132,7 @@ class Runs(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         count, columns = -(-b.shape[0] // self.size), b.shape[1]
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
-        ones = np.ones((1, count), self.outer.carrier, like=b)
+        ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
         rows = max(1, KEPT // max(count * columns, 1))
         for top in range(0, len(a), rows):
             within = slice(top, min(top + rows, len(a)))

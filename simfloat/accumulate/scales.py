@@ -43,7 +43,7 @@ def _parts(x: Any, name: str, axis: int, block: int) -> tuple[NDArray, NDArray, 
         x = as_operand(x, name)
         along = max(x.ndim + axis, 0)
         shape = (*x.shape[:along], -(-x.shape[along] // block), *x.shape[along + 1 :]) if x.ndim else ()
-        return x, np.ones(shape, like=x), 1.0
+        return x, np.ones_like(x, np.float64, order="C", shape=shape), 1.0
     along = max(x.elements.ndim + axis, 0)
     if x.axis != along:
         raise ValueError(
@@ -133,7 +133,7 @@ def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
         assert array is not None
         shape = list(array.shape)
         shape[axis] = -(-shape[axis] // block)
-        return np.ones(shape, like=array)
+        return np.ones_like(array, np.float64, order="C", shape=shape)
     if blocks.divide == divide:
         return blocks.values
     if blocks.format != E8M0:

@@ -69,7 +69,7 @@ def scaled_by_powers(
         exponents = np.maximum(np.where(amax == 0, E8M0.emin, rule(amax, target.format)), E8M0.emin)
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
-    reciprocals = blocks.spread(np.ldexp(np.ones(1, x.dtype, like=x), -exponents), x)
+    reciprocals = blocks.spread(np.ldexp(np.ones_like(x, order="C", shape=1), -exponents), x)
     sound = _without_unusable(x, usable, target.format, blocks)
     elements = compute_drawn("multiply", [sound, reciprocals], target, draw)
     return elements, np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))

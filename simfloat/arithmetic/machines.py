@@ -5,7 +5,8 @@ the call or where it is remembered (then the machine is part of the key), so ano
 provides
 
 * `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
-  (NEP 18), and arrays are created by it or with ``like=``;
+  (NEP 18), and arrays are created by it or with ``like=``, or where they are full of a number by `full_like` and
+  `ones_like`: given `like=`, NumPy's `full` and `ones` pass `device=`, too, which CuPy's do not take;
 * `loops`, all that :class:`Loops` lists, under the same names and with the same signatures and bits. Numbers of grids
   and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on the machine.
 

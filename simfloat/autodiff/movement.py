@@ -83,9 +83,8 @@ def pad(a: Variable, pad: Sequence[int], value: float = 0.0) -> Made:
     around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
     inside = tuple(slice(first, first + size) for (first, _), size in zip(around, a.shape, strict=True))
     dtype = a.numbers.dtype if is_number_of(FP32, constant) else np.float64
-    numbers = np.full(
-        [first + size + last for (first, last), size in zip(around, a.shape, strict=True)], value, dtype, like=a.numbers
-    )
+    shape = [first + size + last for (first, last), size in zip(around, a.shape, strict=True)]
+    numbers = np.full_like(a.numbers, value, dtype, order="C", shape=shape)
     numbers[inside] = a.numbers
     return finish(started, numbers, a.format, lambda u, g: u.round(g[inside]))
 

@@ -123,7 +123,7 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
     """The largest number of every window, and the number of the first place that holds it."""
     windows = geometry.windows(geometry.padded(x, x.dtype, -math.inf))
     has_nan = bool(np.isnan(x).any())
-    largest = np.full((*x.shape[:2], *geometry.result), -np.inf, x.dtype, like=x)
+    largest = np.full_like(x, -np.inf, order="C", shape=(*x.shape[:2], *geometry.result))
     # Until something is larger, the first place on the image: it has the gradient where all pixels are -inf.
     down, right = (
         np.maximum(-(-(border - step * np.arange(count)) // gap), 0)

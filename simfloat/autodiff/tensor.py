@@ -75,7 +75,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch):
         if gradient is None:
             if self.size != 1:
                 raise ValueError(f"backward without a gradient needs one element, got a tensor of shape {self.shape}.")
-            gradient = np.ones(self.shape, self.numbers.dtype, like=self.numbers)
+            gradient = np.ones_like(self.numbers, order="C")
         gradient = as_operand(gradient, "gradient")
         if gradient.shape != self.shape:
             raise ValueError(f"The gradient has shape {gradient.shape}, the tensor {self.shape}.")

@@ -129,7 +129,7 @@ class EmbeddingBag(Embedding):
         places = as_indices(input, self.num_embeddings, "Indices of an embedding")
         numbers, count = self._bags(places, offsets)
         named = places.reshape(-1)
-        kept = np.ones(named.size, bool, like=named) if self.padding_idx is None else named != self.padding_idx
+        kept = np.ones_like(named, bool) if self.padding_idx is None else named != self.padding_idx
         named = named[kept]
         lengths = np.bincount(numbers[on_cpu(kept)], minlength=count)
         if per_sample_weights is None:

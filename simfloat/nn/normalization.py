@@ -75,7 +75,7 @@ class _BatchNorm(Module):
         count = math.prod(rows.shape[:-1])
         if not count:
             # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
-            return rows, Tensor(np.ones(self.num_features, np.float32, like=rows.numbers))
+            return rows, Tensor(np.ones_like(rows.numbers, np.float32, order="C", shape=self.num_features))
         if count == 1:
             raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
         mean = rows.mean(axes)

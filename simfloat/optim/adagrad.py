@@ -70,7 +70,7 @@ class Adagrad(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * d over the root of the sum of squares."""
         d = step.with_decay(gradient, options.weight_decay)
-        step.begin("sum", np.full(d.shape, options.initial_accumulator_value, like=d))
+        step.begin("sum", np.full_like(d, options.initial_accumulator_value, np.float64, order="C"))
         s = step.moment("sum", step.multiply(d, d))
         lr = options.lr / (1 + (step.count() - 1) * options.lr_decay)
         return step.multiply(-lr, step.divide(d, step.add(step.sqrt(s), options.eps)))

@@ -90,9 +90,9 @@ class Arithmetic(NamedTuple):
         if axes == tuple(range(len(axes))):
             # Leading axes: the rows as they are, times ones from the left.
             rows = x.reshape(count, math.prod(shape))
-            return self._multiply(np.ones((1, count), x.dtype, like=x), rows, self.reduce).reshape(shape)
+            return self._multiply(np.ones_like(x, order="C", shape=(1, count)), rows, self.reduce).reshape(shape)
         rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
-        return self._multiply(rows, np.ones((count, 1), x.dtype, like=x), self.reduce).reshape(shape)
+        return self._multiply(rows, np.ones_like(x, order="C", shape=(count, 1)), self.reduce).reshape(shape)
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
         """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""

@@ -92,6 +92,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def __array_function__(self, function, kinds, inputs, options):
         if {"where", "initial"} & set(options):
             raise TypeError("CuPy has no where= or initial=")
+        if "device" in options:  # which NumPy adds where full, ones and eye are given like=
+            raise TypeError(f"{function.__name__}() got an unexpected keyword argument 'device'")
         if function.__name__ in LACKING or not function.__module__ == "numpy":
             raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
         return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
