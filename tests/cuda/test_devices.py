@@ -61,6 +61,12 @@ def test_without_a_gpu_it_says_so(count, reason, cupy, monkeypatch):
         CALLS["fit"]()
 
 
+@pytest.mark.parametrize("make", [lambda x: np.full(2, 1.0, like=x), lambda x: np.ones(2, like=x)])
+def test_what_numpy_adds_to_like_is_refused_as_cupy_refuses_it(make, cupy):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'device'"):
+        make(cupy.asarray(np.zeros(2)))
+
+
 def test_a_gpu_older_than_ampere_is_named(cupy):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     cupy.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
