@@ -59,3 +59,8 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     counting = [x for x in floating if x.ndim] or floating
     types = {x.dtype for x in counting}
     return types.pop() if len(types) == 1 else reduce(torch.promote_types, types)
+
+
+def exactly(x: torch.Tensor | float) -> torch.Tensor:
+    """A Python number as a float64 tensor, which does not widen the results of others; a tensor as it is."""
+    return x if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)

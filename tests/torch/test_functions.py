@@ -34,6 +34,9 @@ def ctc(x, *arguments, **options):
 FUNCTIONS = {
     **{name: getattr(torch, name) for name in ("log1p", "log10", "expm1", "sinh", "cosh", "tan", "sinc", "erfc")},
     "xlog1py": lambda x: torch.special.xlog1py(x, x.flip(0)) + torch.special.xlog1py(0.0, x),
+    # Python numbers are the float64 numbers that they are, and no float32 ones.
+    "xlog1py of numbers": lambda x: torch.special.xlog1py(x, 0.1) + torch.special.xlog1py(0.1, x),
+    "xlogy of numbers": lambda x: torch.xlogy(x, 0.1) + torch.xlogy(0.1, x),
     "entr": torch.special.entr,
     "cummax": lambda x: x.cummax(1)[0] + x.cummin(0)[0],
     "std_mean": lambda x: sum(torch.std_mean(x, 1)),

@@ -7,6 +7,7 @@ import math
 import torch
 
 from simfloat.torch.handlers import Composed
+from simfloat.torch.numbers import exactly
 
 Tensor = torch.Tensor
 
@@ -56,7 +57,7 @@ def sinc(x: Tensor) -> Tensor:
 
 def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
     """x * log(1 + y), and 0 where x is."""
-    x, y = (value if isinstance(value, Tensor) else torch.tensor(float(value)) for value in (x, y))
+    x, y = (exactly(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(y), x * (y + 1).log())
 
 

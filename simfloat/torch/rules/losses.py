@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from simfloat.torch.handlers import Composed
+from simfloat.torch.numbers import exactly
 
 Tensor = torch.Tensor
 
@@ -155,7 +156,7 @@ def nll_loss_backward(
 
 def xlogy(x: Tensor | float, y: Tensor | float) -> Tensor:
     """x * log(y), and 0 where x is."""
-    x, y = (value if isinstance(value, Tensor) else torch.tensor(float(value)) for value in (x, y))
+    x, y = (exactly(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(x), x * y.log())
 
 
