@@ -148,7 +148,7 @@ def _quickest(accumulator: Sequential, a: Facts, b: Facts, depth: int, start: Fa
         return _Wide(accumulator, *accumulator._grids)
     name = f"{accumulator._fusion}_{step.kind}"
     if rounding.is_stochastic:
-        return _Random(name, step.carrier, *_numbers(formats, rounding, step.carrier, step.top))
+        return _Random(name, step.carrier, *_numbers(formats, rounding, step.numbers, step.top))
     return _loop(accumulator, name, step.carrier, step.top)
 
 
@@ -200,7 +200,7 @@ class _Random(NamedTuple):
     carrier: FloatType
     grid: NDArray
     products: NDArray
-    cost: float = 0.5
+    cost: float = 0.4
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = machine_of(out).loops.sequential.random_steps[self.step]

@@ -37,26 +37,24 @@ class Carrier(NamedTuple):
         # `to_odd` finds even numbers with anchors of twice the spacing, and the largest of them must fit too.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 
-    def needs_no_error(self, format: Format, terms: Facts, sums: Facts, bits: int = 0) -> bool:
-        """Whether fl(sum + term), rounded in the format to nearest even, or at random by a draw of so many `bits`, is
-        the exact sum rounded once.
+    def needs_no_error(self, format: Format, terms: Facts, sums: Facts) -> bool:
+        """Whether fl(sum + term), rounded in the format to nearest even, is the exact sum rounded once.
 
-        A second rounding errs only if the first one lands on or crosses what decides it: a tie of the format, or the
-        threshold of a draw, at least 2^-(bits + 1) of a spacing away from the format's numbers. Let e be the exponent
-        of the sum, so that the type cuts bits below 2^(e - P + 1). If only bits of a term are cut, the term is so
-        small (below half that distance) that nothing decisive is near the partial sum; that needs
-        P >= p + q + 2 + bits for terms of q bits. If only bits of the partial sum are cut, the same holds with the
-        roles swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2 + bits. Neither can
-        happen where the operands' last bits lie above the cut. A partial sum is a multiple of 2^sums.low: so are the
-        terms and what the sums start from, and a number that is rounded to the format either stays as it is or becomes
-        a multiple of more.
+        A second rounding errs only if the first one lands on or crosses what decides it: a tie of the format. Let e be
+        the exponent of the sum, so that the type cuts bits below 2^(e - P + 1). If only bits of a term are cut, the
+        term is so small (below half the distance of a tie) that none is near the partial sum; that needs
+        P >= p + q + 2 for terms of q bits. If only bits of the partial sum are cut, the same holds with the roles
+        swapped, provided that the term is itself a number of p bits: q <= p and P >= 2p + 2. Neither can happen where
+        the operands' last bits lie above the cut. A partial sum is a multiple of 2^sums.low: so are the terms and what
+        the sums start from, and a number that is rounded to the format either stays as it is or becomes a multiple of
+        more.
         """
         top = min(sums.high - 1, format.emax)  # beyond it the sum overflows, however it was rounded
         cut = top - self.precision + 1
         partial_low = max(sums.low, format.emin - format.mantissa_bits)
         p, q = format.precision, terms.precision
-        term_harmless = terms.low >= cut or self.precision >= p + q + 2 + bits
-        partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2 + bits)
+        term_harmless = terms.low >= cut or self.precision >= p + q + 2
+        partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2)
         return term_harmless and partial_harmless
 
     def takes_odd(self, format: Format, terms: Facts, sums: Facts) -> bool:
@@ -104,6 +102,11 @@ class Step(NamedTuple):
     kind: str
     carrier: FloatType
     top: int
+
+    @property
+    def numbers(self) -> FloatType:
+        """The type of the numbers of its grids."""
+        return np.float64 if self.kind == "likely" else self.carrier
 
 
 def quickest_step(
@@ -154,19 +157,49 @@ def _drawing_step(
     sums: Facts,
 ) -> Step | None:
     """The same for a stochastic mode; `products` are those that are rounded, if they are."""
+    if _is_likely(formats, rounding, products, held, sums):
+        return Step("likely", CARRIERS[0].type, sums.high - 1)
     for carrier in CARRIERS:
         if not all(map(carrier.holds, held)) or not all(carrier.shows(format, rounding, sums) for format in formats):
             continue
-        # Variant A may leave a number that lies ever so little below one of the format: nothing may be cut off.
-        bits = carrier.precision if rounding.variant == "A" else rounding.bits
-        plain = carrier.needs_no_error(formats[0], terms, sums, bits)
         by_threshold = all(map(carrier.has_thresholds, formats))
         if not carrier.grows(formats[0], sums):
             kind = "random" if by_threshold else None
         elif products is None or carrier.grows(formats[-1], products):
-            kind = "drawn" if plain else "drawn_odd"
+            kind = "drawn_odd"
         else:
             kind = "drawn_sums" if by_threshold else None
         if kind is not None:
             return Step(kind, carrier.type, sums.high - 1)
     return None
+
+
+def _is_likely(
+    formats: tuple[Format, ...],
+    rounding: Rounding,
+    products: Facts | None,
+    held: tuple[Facts, ...],
+    sums: Facts,
+) -> bool:
+    """Whether sums may be drawn in float32 by what is likely, and in float64's images where that is not certain.
+
+    What is likely is told apart for any operands of float32 and any format among its normal numbers (the proof is in
+    `kernels.likely`), and `drawn_odd` is right in float64 by the conditions below. How rarely it is needed is a matter
+    of speed: of a draw's bits and those that a format drops, as many as are fewer must be zeros or ones. A draw that
+    ends above float32's last bit has half a step below it, which keeps sums of few bits clear of that, except in
+    variant A.
+    """
+    single, double = CARRIERS
+    told = all(
+        format.has_negative_zero
+        and format.emin >= single.lowest + single.precision - 1
+        and format.emax < single.highest
+        for format in formats
+    )
+    rare = all(
+        min(rounding.bits, single.precision - format.precision) >= (11 if rounding.variant == "A" else 8)
+        for format in formats
+    )
+    shown = all(double.shows(format, rounding, sums) for format in formats) and double.grows(formats[0], sums)
+    grows = products is None or double.grows(formats[-1], products)
+    return told and rare and shown and grows and all(map(single.holds, held))

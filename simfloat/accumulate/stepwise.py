@@ -27,7 +27,7 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 #: Nanoseconds of a rounded operation, by the kind of step; others, the hardware's own, take 0.02.
 COSTS = {
     **{"converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
-    **{"drawn": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
+    **{"likely": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
 }
 
 
@@ -118,16 +118,19 @@ def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int, start: Fact
     step = quickest_step((format,), rounding, a, b, terms, sums, start, format)
     if step is None:
         return _engine(accumulator, "wide", np.float64, None)
-    return _engine(accumulator, *step)
+    return _engine(accumulator, *step, step.numbers)
 
 
 @lru_cache(maxsize=1024)
-def _engine(accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None) -> _Loop:
+def _engine(
+    accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None, of_grid: FloatType | None = None
+) -> _Loop:
+    """The loop of a kind of step; the numbers of its grid are of the type `of_grid`, or of the carrier's."""
     format, rounding = accumulator.format, accumulator.rounding
     if top is None:
         numbers = kernels.grid.numbers(format, rounding).astype(carrier)
     else:
-        numbers = kernels.grid.numbers_below(format, rounding, top, carrier)
+        numbers = kernels.grid.numbers_below(format, rounding, top, of_grid or carrier)
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
     cost, order = accumulator.operations * COSTS.get(kind, 0.02), type(accumulator)

@@ -15,6 +15,7 @@ import math
 from fractions import Fraction
 
 import numpy as np
+from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
@@ -84,6 +85,13 @@ def right(x, count):
     return type(x)(int(x) >> int(count))
 
 
+def turned(x, count):
+    """The same, but what leaves on the right comes in on the left; `count` is taken modulo the bits of the type."""
+    bits = 8 * x.itemsize
+    count = int(count) % bits
+    return type(x)((int(x) >> count | int(x) << bits - count) & (1 << bits) - 1)
+
+
 def is_extreme(x):
     """Whether a product, quotient or error term of finite nonzero operands like `x` may leave float64's range."""
     magnitude = abs(x)
@@ -118,6 +126,16 @@ def _llvm_shift(operation):
 
 
 _llvm_left, _llvm_right = _llvm_shift("shl"), _llvm_shift("lshr")
+
+
+@intrinsic
+def _llvm_turn(typing_context, x, count):
+    def generate(context, builder, signature, arguments):
+        kind = arguments[0].type
+        funnel = builder.module.declare_intrinsic("llvm.fshr", [kind], ir.FunctionType(kind, [kind] * 3))
+        return builder.call(funnel, [arguments[0], *arguments])
+
+    return x(x, x), generate
 
 
 def _llvm_unary(name):
@@ -160,6 +178,11 @@ def _left(x, count):
 @overload(right, jit_options={"forceinline": True})
 def _right(x, count):
     return lambda x, count: _llvm_right(x, count)
+
+
+@overload(turned, jit_options={"forceinline": True})
+def _turned(x, count):
+    return lambda x, count: _llvm_turn(x, count)
 
 
 @overload(binade, jit_options={"forceinline": True})

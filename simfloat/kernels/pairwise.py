@@ -10,56 +10,136 @@ product k draws the random word of step k, stage 0; product k that of stage 1.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import one_nan_of
 from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.likely import NO_DOUBT, cut_of, first_doubt, likely_products, likely_sums, next_doubt
 from simfloat.kernels.machine import left as lifted
-from simfloat.kernels.random import ROWS, are_bytes, counter_of, fill_rows, lift_of, line_of, steps_of_rows
+from simfloat.kernels.random import (
+    ROWS,
+    WORD,
+    are_bytes,
+    counter_of,
+    fill_rows,
+    lift_of,
+    line_of,
+    rows_like,
+    steps_of_rows,
+)
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
+from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT, Kind
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128
 GROUP = 4
 
+#: Rows that a group needs besides: four products and two sums.
+SPARE = 6
 
-def adding_four(product, add):
-    """The sum of four products for every column: the lowest two levels of the tree."""
+
+def adding(product, add):
+    """(four_of, four, one, two): the lowest two levels of the tree for a column and for a row, a product that is left
+    over, and a sum of two.
+
+    Four products are those of `x` and `rows` (or `y`); `p` and `s` are the words of products and of three sums.
+    """
 
     @scalar
-    def four(node, x, rows, left, p, s, k, short, grid, sign, pair):
-        right = left + node.size
-        x0, x1, x2, x3 = x[0], x[1], x[2], x[3]
-        r0, r1, r2, r3 = rows[0, left:right], rows[1, left:right], rows[2, left:right], rows[3, left:right]
-        line0, line1, line2, line3 = (
-            line_of(k, short),
-            line_of(k + 1, short),
-            line_of(k + 2, short),
-            line_of(k + 3, short),
-        )
-        lift0, lift1, lift2, lift3 = (
-            lift_of(k, short),
-            lift_of(k + 1, short),
-            lift_of(k + 2, short),
-            lift_of(k + 3, short),
-        )
-        p_words0, p_words1, p_words2, p_words3 = p[line0], p[line1], p[line2], p[line3]
-        s_words1, s_words2, s_words3 = s[line1], s[line2], s[line3]
+    def four_of(x, y, p, s, lifts, grid, sign, pair):
+        p0 = product(x[0], y[0], grid, sign, pair, lifted(p[0], lifts[0]))
+        p1 = product(x[1], y[1], grid, sign, pair, lifted(p[1], lifts[1]))
+        p2 = product(x[2], y[2], grid, sign, pair, lifted(p[2], lifts[2]))
+        p3 = product(x[3], y[3], grid, sign, pair, lifted(p[3], lifts[3]))
+        s1 = add(p0, p1, grid, sign, pair, lifted(s[0], lifts[1]))
+        s3 = add(p2, p3, grid, sign, pair, lifted(s[2], lifts[3]))
+        return add(s1, s3, grid, sign, pair, lifted(s[1], lifts[2]))
+
+    @scalar
+    def four(node, spare, doubts, x, rows, p, s, lifts, grid, sign, pair):
+        r0, r1, r2, r3 = rows
+        p0, p1, p2, p3 = p
+        s1, s2, s3 = s
         for j in range(node.size):
-            p0 = product(x0, r0[j], grid, sign, pair, lifted(p_words0[j], lift0))
-            p1 = product(x1, r1[j], grid, sign, pair, lifted(p_words1[j], lift1))
-            p2 = product(x2, r2[j], grid, sign, pair, lifted(p_words2[j], lift2))
-            p3 = product(x3, r3[j], grid, sign, pair, lifted(p_words3[j], lift3))
-            s1 = add(p0, p1, grid, sign, pair, lifted(s_words1[j], lift1))
-            s3 = add(p2, p3, grid, sign, pair, lifted(s_words3[j], lift3))
-            node[j] = add(s1, s3, grid, sign, pair, lifted(s_words2[j], lift2))
+            y, p_words, s_words = (r0[j], r1[j], r2[j], r3[j]), (p0[j], p1[j], p2[j], p3[j]), (s1[j], s2[j], s3[j])
+            node[j] = four_of(x, y, p_words, s_words, lifts, grid, sign, pair)
 
-    return four
+    @scalar
+    def one(node, x, row, words, lift, grid, sign, pair):
+        for j in range(node.size):
+            node[j] = product(x, row[j], grid, sign, pair, lifted(words[j], lift))
+
+    @scalar
+    def two(lower, upper, spare, doubts, words, grid, sign, pair):
+        for j in range(lower.size):
+            lower[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
+
+    return four_of, four, one, two
 
 
-def pairwise(product, add, four, drawing):
+def adding_likely(four_of, one, add):
+    """(four, one, two) in float32 by what is likely; where that is not certain, a column is added again, exactly."""
+
+    @scalar
+    def four(node, spare, doubts, x, rows, p, s, lifts, grid, sign, pair):
+        size, cut = node.size, cut_of(grid)
+        p0, p1, p2, p3 = spare[0, :size], spare[1, :size], spare[2, :size], spare[3, :size]
+        s1, s3 = spare[4, :size], spare[5, :size]
+        likely_products(p0, doubts, x[0], rows[0], rows[0], p[0], lifts[0], cut)
+        likely_products(p1, doubts, x[1], rows[1], rows[1], p[1], lifts[1], cut)
+        likely_products(p2, doubts, x[2], rows[2], rows[2], p[2], lifts[2], cut)
+        likely_products(p3, doubts, x[3], rows[3], rows[3], p[3], lifts[3], cut)
+        likely_sums(s1, doubts, x[0], p0, p1, s[0], lifts[1], cut)
+        likely_sums(s3, doubts, x[0], p2, p3, s[2], lifts[3], cut)
+        likely_sums(node, doubts, x[0], s1, s3, s[1], lifts[2], cut)
+        j = first_doubt(doubts)
+        while j < size:
+            y = rows[0][j], rows[1][j], rows[2][j], rows[3][j]
+            p_words, s_words = (p[0][j], p[1][j], p[2][j], p[3][j]), (s[0][j], s[1][j], s[2][j])
+            node[j] = four_of(x, y, p_words, s_words, lifts, grid, sign, pair)
+            j = next_doubt(doubts, j)
+
+    @scalar
+    def two(lower, upper, spare, doubts, words, grid, sign, pair):
+        new = spare[0, : lower.size]
+        likely_sums(new, doubts, lower[0], lower, upper, words, np.uint32(0), cut_of(grid))
+        j = first_doubt(doubts)
+        while j < doubts.size:
+            new[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
+            j = next_doubt(doubts, j)
+        for j in range(lower.size):
+            lower[j] = new[j]
+
+    return four, one, two
+
+
+@scalar
+def _four_rows(rows, k, left, right):
+    """The rows k to k + 3 between two columns."""
+    return rows[k, left:right], rows[k + 1, left:right], rows[k + 2, left:right], rows[k + 3, left:right]
+
+
+@scalar
+def _words_of_four(words, k, short):
+    """The rows of the words of four steps from k on."""
+    return (
+        words[line_of(k, short)],
+        words[line_of(k + 1, short)],
+        words[line_of(k + 2, short)],
+        words[line_of(k + 3, short)],
+    )
+
+
+@scalar
+def _lifts_of_four(k, short):
+    """What brings their draws to the top."""
+    return lift_of(k, short), lift_of(k + 1, short), lift_of(k + 2, short), lift_of(k + 3, short)
+
+
+def pairwise(four, one, two, drawing):
     """The loop for steps that draw, or not, or (None) as the grid says.
 
     The first word of a group is that of the sum which has the group as its right part: it waits beside it on the stack.
@@ -69,12 +149,18 @@ def pairwise(product, add, four, drawing):
     def loop(a, b, out, numbers, sign, pair, place, seed):
         grid, counter = unpack(numbers), counter_of(place)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
-        stack, waiting = np.empty((40, COLUMNS), out.dtype), np.zeros((40, COLUMNS), np.uint32)
-        s, p = np.zeros((ROWS, COLUMNS), np.uint32), np.zeros((ROWS, COLUMNS), np.uint32)
+        stack, spare, waiting = (
+            rows_like(out, 40, COLUMNS),
+            rows_like(out, SPARE, COLUMNS),
+            rows_like(WORD, 40, COLUMNS),
+        )
+        s, p, no_doubts = rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, ROWS, COLUMNS), rows_like(WORD, 1, COLUMNS)[0]
+        waiting[:], s[:], p[:], no_doubts[:] = 0, 0, 0, NO_DOUBT
         terms, together = a.shape[1], steps_of_rows(short)
         grouped = terms - terms % GROUP
         for left in range(0, out.shape[1], COLUMNS):
             columns = min(COLUMNS, out.shape[1] - left)
+            doubts = no_doubts[:columns]
             for i in range(out.shape[0]):
                 depth, k, x, top = 0, 0, row_of_left(a, i), top_of_right(a, b, out, i)
                 while True:
@@ -82,25 +168,23 @@ def pairwise(product, add, four, drawing):
                     complete, node, line, lift = -1, stack[depth, :columns], line_of(k, short), lift_of(k, short)
                     if draws and k < terms:
                         if k % together == 0:
-                            last = min(k + together, terms)
-                            fill_rows(s, columns, counter, i, left, k, last, 0, seed, short)
-                            fill_rows(p, columns, counter, i, left, k, last, 1, seed, short)
+                            fill_rows(s, columns, counter, i, left, k, 0, seed, short)
+                            fill_rows(p, columns, counter, i, left, k, 1, seed, short)
                         for j in range(columns):
                             waiting[depth, j] = lifted(s[line, j], lift)
                     if k < grouped:
-                        factors, rows = a[x, k : k + GROUP], b[top + k : top + k + GROUP]
-                        four(node, factors, rows, left, p, s, k, short, grid, sign, pair)
+                        factors, rows = a[x, k : k + GROUP], _four_rows(b, top + k, left, left + columns)
+                        of_products, of_sums = _words_of_four(p, k, short), _words_of_four(s, k, short)[1:]
+                        lifts = _lifts_of_four(k, short)
+                        four(node, spare, doubts, factors, rows, of_products, of_sums, lifts, grid, sign, pair)
                         depth, complete, k = depth + 1, k // GROUP, k + GROUP
                     elif k < terms:
-                        row, words = b[top + k, left : left + columns], p[line]
-                        for j in range(columns):
-                            node[j] = product(a[x, k], row[j], grid, sign, pair, lifted(words[j], lift))
+                        one(node, a[x, k], b[top + k, left : left + columns], p[line], lift, grid, sign, pair)
                         depth, complete, k = depth + 1, k - grouped, k + 1
                     while depth > 1 and complete & 1:
                         depth, complete = depth - 1, complete >> 1
-                        lower, upper, words = stack[depth - 1], stack[depth], waiting[depth]
-                        for j in range(columns):
-                            lower[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
+                        lower, upper = stack[depth - 1, :columns], stack[depth, :columns]
+                        two(lower, upper, spare, doubts, waiting[depth], grid, sign, pair)
                     if complete < 0:
                         break
                 if terms > 0:
@@ -110,8 +194,13 @@ def pairwise(product, add, four, drawing):
     return loop
 
 
+def _loop(name: str, kind: Kind) -> Any:
+    """The loop of a kind of step."""
+    four_of, four, one, two = adding(kind.product, kind.add)
+    if name == "likely":
+        four, one, two = adding_likely(four_of, one, kind.add)
+    return pairwise(four, one, two, kind.draws)
+
+
 #: Loops by the kind of step; (a, b, out, numbers, sign, pair, place, seed), `place` being a Counter in an array.
-loops = {
-    name: pairwise(kind.product, kind.add, adding_four(kind.product, kind.add), kind.draws)
-    for name, kind in KINDS_OF_ONE_FORMAT.items()
-}
+loops = {name: _loop(name, kind) for name, kind in KINDS_OF_ONE_FORMAT.items()}

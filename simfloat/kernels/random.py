@@ -31,42 +31,82 @@ WEYL_0, WEYL_1 = U64(0x9E3779B9), U64(0xBB67AE85)
 
 
 @scalar
-def _turn(c0, c1, c2, c3, k0, k1):
-    """One round of Philox4x32, on 32-bit words in 64-bit variables."""
+def _turn(counter, k0, k1, n):
+    """Round n of Philox4x32, on 32-bit words in 64-bit variables."""
+    c0, c1, c2, c3 = counter
     a, b = MULTIPLY_0 * c0, MULTIPLY_1 * c2
+    k0, k1 = (k0 + U64(n) * WEYL_0) & LOW, (k1 + U64(n) * WEYL_1) & LOW
     return (b >> HALF) ^ c1 ^ k0, b & LOW, (a >> HALF) ^ c3 ^ k1, a & LOW
 
 
 @scalar
-def philox(c0, c1, c2, c3, k0, k1):
-    """Four random words for a counter of four words and a key of two: Philox4x32-10.
+def _four_turns(counters, k0, k1, n):
+    """The same for four counters: a round waits for the one before it, so several are under way at once."""
+    one, two, three, four = counters
+    return _turn(one, k0, k1, n), _turn(two, k0, k1, n), _turn(three, k0, k1, n), _turn(four, k0, k1, n)
 
-    The ten rounds stand one by one, since a loop inside would keep LLVM from vectorising the loop outside.
+
+def _ten(turn):
+    """All rounds. They stand one by one, since a loop inside would keep LLVM from vectorising the loop outside."""
+
+    @scalar
+    def rounds(counter, k0, k1):
+        counter = turn(counter, k0, k1, 0)
+        counter = turn(counter, k0, k1, 1)
+        counter = turn(counter, k0, k1, 2)
+        counter = turn(counter, k0, k1, 3)
+        counter = turn(counter, k0, k1, 4)
+        counter = turn(counter, k0, k1, 5)
+        counter = turn(counter, k0, k1, 6)
+        counter = turn(counter, k0, k1, 7)
+        counter = turn(counter, k0, k1, 8)
+        return turn(counter, k0, k1, 9)
+
+    return rounds
+
+
+_philox, _four_philox = _ten(_turn), _ten(_four_turns)
+
+
+@scalar
+def philox(c0, c1, c2, c3, k0, k1):
+    """Four random words for a counter of four words and a key of two: Philox4x32-10."""
+    return _philox((c0, c1, c2, c3), k0, k1)
+
+
+@scalar
+def counter_at(element, step, call, stage):
+    """The counter of an element's words for the steps 4 * (step / 4) to 4 * (step / 4) + 3.
+
+    element < 2^44, step < 2^34, call < 2^44, stage < 2^8, all uint64.
     """
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, k0, k1)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(1) * WEYL_0) & LOW, (k1 + U64(1) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(2) * WEYL_0) & LOW, (k1 + U64(2) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(3) * WEYL_0) & LOW, (k1 + U64(3) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(4) * WEYL_0) & LOW, (k1 + U64(4) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(5) * WEYL_0) & LOW, (k1 + U64(5) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(6) * WEYL_0) & LOW, (k1 + U64(6) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(7) * WEYL_0) & LOW, (k1 + U64(7) * WEYL_1) & LOW)
-    c0, c1, c2, c3 = _turn(c0, c1, c2, c3, (k0 + U64(8) * WEYL_0) & LOW, (k1 + U64(8) * WEYL_1) & LOW)
-    return _turn(c0, c1, c2, c3, (k0 + U64(9) * WEYL_0) & LOW, (k1 + U64(9) * WEYL_1) & LOW)
+    high = (stage << U64(24)) | ((element >> HALF) << U64(12)) | (call >> HALF)
+    return element & LOW, step >> U64(2), call & LOW, high & LOW
 
 
 @scalar
 def words_at(element, step, call, stage, seed):
-    """The four random words of an element for the steps 4 * (step / 4) to 4 * (step / 4) + 3.
-
-    element < 2^44, step < 2^34, call < 2^44, stage < 2^8, seed < 2^64, all uint64.
-    """
-    high = (stage << U64(24)) | ((element >> HALF) << U64(12)) | (call >> HALF)
-    return philox(element & LOW, step >> U64(2), call & LOW, high, seed & LOW, seed >> HALF)
+    """The four random words of such a counter; seed < 2^64."""
+    return philox(*counter_at(element, step, call, stage), seed & LOW, seed >> HALF)
 
 
 #: Rows of words that are made at once for the steps of a sum.
 ROWS = 16
+
+#: Sums of a row that are under way at once where steps draw, so that their words stay in the first-level cache.
+RANDOM_COLUMNS = 128
+
+
+#: An array of words, as `rows_like` takes it.
+WORD = np.zeros(1, np.uint32)
+
+
+@scalar
+def rows_like(array, rows, columns):
+    """Room for rows of the array's type; the first one begins with a line of the cache, as whole lines after it do."""
+    space = np.empty(rows * columns + 64 // array.itemsize, array.dtype)
+    first = (-space.ctypes.data % 64) // array.itemsize
+    return space[first : first + rows * columns].reshape(rows, columns)
 
 
 class Counter(NamedTuple):
@@ -127,29 +167,44 @@ def lift_of(step, short):
 
 
 @scalar
-def fill_rows(words, columns, counter, i, first_column, first, last, stage, seed, short):
-    """The words of the steps from `first` on, a multiple of steps_of_rows, to before `last`, for a row of elements.
-
-    Two times four at once: each is a chain of ten rounds that wait for each other.
-    """
-    start, column_step = element_at(counter, i, first_column), U64(counter.column_step)
-    above = row_of(counter.step + first, short)
-    for row in range(0, row_of(last - 1 - first, short) + 1, 8):
-        w0, w1, w2, w3, w4, w5, w6, w7 = (
-            words[row],
-            words[row + 1],
-            words[row + 2],
-            words[row + 3],
-            words[row + 4],
-            words[row + 5],
-            words[row + 6],
-            words[row + 7],
+def fill_rows(words, columns, counter, i, first_column, first, stage, seed, short):
+    """The words of the steps from `first` on, a multiple of steps_of_rows, for a row of elements: all ROWS of them."""
+    element, column_step = element_at(counter, i, first_column), U64(counter.column_step)
+    above, k0, k1 = U64(row_of(counter.step + first, short)), seed & LOW, seed >> HALF
+    call, of_stage = U64(counter.call), U64(counter.stage + stage)
+    r0, r1, r2, r3, r4, r5, r6, r7 = _eight(words, 0)
+    s0, s1, s2, s3, s4, s5, s6, s7 = _eight(words, 8)
+    for j in range(columns):
+        one, two, three, four = _four_philox(
+            (
+                counter_at(element, above, call, of_stage),
+                counter_at(element, above + U64(4), call, of_stage),
+                counter_at(element, above + U64(8), call, of_stage),
+                counter_at(element, above + U64(12), call, of_stage),
+            ),
+            k0,
+            k1,
         )
-        element = start
-        for j in range(columns):
-            w0[j], w1[j], w2[j], w3[j] = words_of_sum(counter, element, above + row, stage, seed)
-            w4[j], w5[j], w6[j], w7[j] = words_of_sum(counter, element, above + row + 4, stage, seed)
-            element += column_step
+        r0[j], r1[j], r2[j], r3[j] = one
+        r4[j], r5[j], r6[j], r7[j] = two
+        s0[j], s1[j], s2[j], s3[j] = three
+        s4[j], s5[j], s6[j], s7[j] = four
+        element += column_step
+
+
+@scalar
+def _eight(words, first):
+    """Eight rows."""
+    return (
+        words[first],
+        words[first + 1],
+        words[first + 2],
+        words[first + 3],
+        words[first + 4],
+        words[first + 5],
+        words[first + 6],
+        words[first + 7],
+    )
 
 
 def as_word(draw):

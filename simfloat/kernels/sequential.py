@@ -16,10 +16,23 @@ from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.likely import (
+    CERTAIN,
+    NO_DOUBT,
+    cut_of,
+    first_doubt,
+    least_fused,
+    likely_fused,
+    likely_products,
+    likely_sums,
+    next_doubt,
+)
 from simfloat.kernels.machine import fma
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.random import (
+    RANDOM_COLUMNS,
     ROWS,
+    WORD,
     are_bytes,
     counter_of,
     element_at,
@@ -27,6 +40,7 @@ from simfloat.kernels.random import (
     lift_of,
     line_of,
     row_of,
+    rows_like,
     steps_of_rows,
     words_of_sum,
 )
@@ -43,7 +57,7 @@ from simfloat.kernels.tiles import add_in_tiles, no_tiles
 COLUMNS, DEPTH = 512, 16
 
 #: The kinds that draw; the last one differs where products are rounded.
-DRAWING = ("random", "drawn", "drawn_odd", "drawn_sums")
+DRAWING = ("random", "drawn_odd", "likely", "drawn_sums")
 NO_WORDS = (np.uint64(0), np.uint64(0), np.uint64(0), np.uint64(0))
 
 
@@ -138,29 +152,73 @@ def adding_to_one(fma):
     return add
 
 
-def sequential_random(product, add, rounds_products):
+def stepping(product, add, rounds_products):
+    """(one, step): a stochastic step of column j, and of a row of sums, from `sums` to `new`."""
+
+    @scalar
+    def one(j, sums, x, row, words, product_words, lift, grid, products):
+        word = lifted(product_words[j], lift) if rounds_products else np.uint32(0)
+        p = product(x, row[j], products, 1.0, False, word)
+        return add(sums[j], p, grid, 1.0, False, lifted(words[j], lift))
+
+    @scalar
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, grid, products):
+        for j in range(sums.size):
+            new[j] = one(j, sums, x, row, words, product_words, lift, grid, products)
+
+    return one, step
+
+
+def stepping_likely(one, rounds_products):
+    """The row's step in float32 by what is likely; where that is not certain, a column's step is made again by `one`.
+
+    `terms` and `doubts` are rows to write to.
+    """
+
+    @scalar
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, grid, products):
+        cut = cut_of(grid)
+        if rounds_products:
+            likely_products(terms, doubts, x, row, row, product_words, lift, cut_of(products))
+            likely_sums(new, doubts, x, sums, terms, words, lift, cut)
+        elif least_fused(new, x, row, sums, words, lift, cut) < CERTAIN:
+            likely_fused(new, doubts, x, row, sums, words, lift, cut)
+        else:
+            return
+        j = first_doubt(doubts)
+        while j < doubts.size:
+            new[j] = one(j, sums, x, row, words, product_words, lift, grid, products)
+            j = next_doubt(doubts, j)
+
+    return step
+
+
+def sequential_random(step, rounds_products):
     """Stochastic steps. Sums draw from the counter's stage, products from the next one."""
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, place, seed):
         grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
         short, terms = are_bytes(grid), a.shape[1]
-        words, product_words = np.empty((ROWS, COLUMNS), np.uint32), np.empty((ROWS, COLUMNS), np.uint32)
-        for left in range(0, out.shape[1], COLUMNS):
-            right = min(left + COLUMNS, out.shape[1])
+        words, product_words = rows_like(WORD, ROWS, RANDOM_COLUMNS), rows_like(WORD, ROWS, RANDOM_COLUMNS)
+        rows, no_doubts = rows_like(out, 3, RANDOM_COLUMNS), rows_like(WORD, 1, RANDOM_COLUMNS)[0]
+        no_doubts[:] = NO_DOUBT
+        for left in range(0, out.shape[1], RANDOM_COLUMNS):
+            columns = min(RANDOM_COLUMNS, out.shape[1] - left)
+            right = left + columns
             for i in range(out.shape[0]):
-                sums = out[i, left:right]
+                sums, new, added, doubts = rows[0, :columns], rows[1, :columns], rows[2, :columns], no_doubts[:columns]
+                sums[:] = out[i, left:right]
                 for first in range(0, terms, steps_of_rows(short)):
-                    last = min(first + steps_of_rows(short), terms)
-                    fill_rows(words, sums.size, counter, i, left, first, last, 0, seed, short)
+                    fill_rows(words, columns, counter, i, left, first, 0, seed, short)
                     if rounds_products:
-                        fill_rows(product_words, sums.size, counter, i, left, first, last, 1, seed, short)
-                    for k in range(first, last):
-                        x, row, line, lift = a[i, k], b[k, left:right], line_of(k, short), lift_of(k, short)
-                        drawn, drawn_products = words[line], product_words[line]
-                        for j in range(sums.size):
-                            p = product(x, row[j], products, 1.0, False, lifted(drawn_products[j], lift))
-                            sums[j] = add(sums[j], p, grid, 1.0, False, lifted(drawn[j], lift))
+                        fill_rows(product_words, columns, counter, i, left, first, 1, seed, short)
+                    for k in range(first, min(first + steps_of_rows(short), terms)):
+                        line, lift, row = line_of(k, short), lift_of(k, short), b[k, left:right]
+                        drawn, of_products = words[line], product_words[line]
+                        step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, grid, products)
+                        sums, new = new, sums
+                out[i, left:right] = sums
 
     return loop
 
@@ -193,6 +251,13 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
     return {f"fused_{kind}": sequential(native_product, add), f"unfused_{kind}": sequential(product, add)}
 
 
+def _random(kind: str, rounds_products: bool) -> Any:
+    """The loop of a kind that draws."""
+    product, add, *_ = KINDS[kind]
+    one, step = stepping(product if rounds_products else native_product, add, rounds_products)
+    return sequential_random(stepping_likely(one, rounds_products) if kind == "likely" else step, rounds_products)
+
+
 def _chain(fma: Any, add_in_tiles: Any) -> Any:
     return chain(adding_to_two(fma), adding_to_one(fma), add_in_tiles)
 
@@ -206,5 +271,5 @@ steps |= {"fused_native": _chain(fma, add_in_tiles), "unfused_native": sequentia
 steps |= {"fused_halves": _chain(fma_halves, no_tiles), "unfused_halves": sequential(*KINDS["halves"][:2])}
 
 #: Stochastic loops; (a, b, out, grid_numbers, product_numbers, place, seed), `place` being a Counter in an array.
-random_steps = {f"fused_{kind}": sequential_random(native_product, KINDS[kind].add, False) for kind in DRAWING[:3]}
-random_steps |= {f"unfused_{kind}": sequential_random(*KINDS[kind][:2], True) for kind in DRAWING}
+random_steps = {f"fused_{kind}": _random(kind, False) for kind in DRAWING[:3]}
+random_steps |= {f"unfused_{kind}": _random(kind, True) for kind in DRAWING}

@@ -10,8 +10,9 @@ exact result rounded once. They differ in what they must take care of:
 * halves: the hardware's own arithmetic on images of FP16 numbers (`target.COMPUTES_FP16`);
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
 * random: stochastic modes; sums are moved to odd; `draw` is a random word;
-* drawn and drawn_odd: the same where numbers can be rounded in their images (see `drawn`), sums as they are or moved to
-  odd; drawn_sums where that goes for sums only;
+* drawn_odd: the same where numbers can be rounded in their images (see `drawn`); drawn_sums where that goes for sums
+  only;
+* likely: the same in float64, for sums in float32 whose roundings are almost always known sooner (see `likely`);
 * wide: any operands, grid and mode, without haste; `draw` is the word, and `pair` tells that results need more bits
   than float64 shows, for a long draw or below its smallest number.
 """
@@ -133,15 +134,21 @@ def drawn_product(x, y, grid, sign, pair, draw):
 
 
 @scalar
-def drawn_add(a, b, grid, sign, pair, draw):
-    """A sum rounded at random in its image, where a draw cannot tell the carrier's sum from the exact one."""
-    return drawn(a + b, draw, grid)
-
-
-@scalar
 def drawn_odd_add(a, b, grid, sign, pair, draw):
     """A sum rounded at random in its image, moved to odd first."""
     return drawn(odd_sum(a, b), draw, grid)
+
+
+@scalar
+def sure_product(x, y, grid, sign, pair, draw):
+    """A product of float32 numbers, rounded at random in its image in float64."""
+    return np.float32(drawn(np.float64(x) * np.float64(y), draw, grid))
+
+
+@scalar
+def sure_add(a, b, grid, sign, pair, draw):
+    """A sum of float32 numbers, moved to odd and rounded at random in its image in float64."""
+    return np.float32(drawn(odd_sum(np.float64(a), np.float64(b)), draw, grid))
 
 
 # Not inlined: a loop holds several of them.
@@ -186,9 +193,9 @@ KINDS = {
     "directed": Kind(directed_product, directed_add),
     "to_odd": Kind(to_odd_product, to_odd_add),
     "random": Kind(random_product, random_add, True),
-    "drawn": Kind(drawn_product, drawn_add, True),
     "drawn_odd": Kind(drawn_product, drawn_odd_add, True),
     "drawn_sums": Kind(random_product, drawn_odd_add, True),
+    "likely": Kind(sure_product, sure_add, True),
     "wide": Kind(wide_product, wide_add, None),
     "converted": Kind(converted_product, converted_add),
     "halves": Kind(halves_product, halves_add),

@@ -174,34 +174,30 @@ def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
     assert carrier_of(x, x, sf.FP16)[0] == "float64", "products of float64 numbers are none of float32"
 
 
-def test_plain_sums_are_drawn_from_where_they_show_all_that_a_draw_reads(rng):
+def test_sums_are_drawn_in_float32_where_that_is_almost_always_enough(rng):
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
+    wide = brain * 2.0 ** rng.integers(-60, 1, brain.shape)
+    for rounding in (sf.stochastic(), sf.stochastic(8), sf.stochastic(8, "B"), sf.stochastic(11, "A")):
+        for x, format in ((half, sf.FP16), (brain, sf.BF16), (wide, sf.BF16), (eight, sf.FP16), (eight, sf.E5M2)):
+            assert carrier_of(x, x, format, rounding=rounding) == ("float32", "fused_likely")
+            assert carrier_of(x, x, format, rounding=rounding, products=format) == ("float32", "unfused_likely")
 
-    def step(x, format, rounding, products=None):
-        accumulator = sf.sequential(format, rounding=rounding, products=products)
-        return accumulator.engine(Problem(known_of(x), known_of(x), 64, format)).step
 
-    assert step(half, sf.FP16, sf.stochastic(), sf.FP16) == "unfused_drawn"
-    assert step(brain, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_drawn"
-    spread = brain * 2.0 ** rng.integers(-40, 1, brain.shape)
-    assert step(spread, sf.BF16, sf.stochastic(), sf.BF16) == "unfused_drawn"
-    assert step(spread, sf.BF16, sf.stochastic(32, "A"), sf.BF16) == "unfused_drawn_odd"
-    assert step(eight, sf.FP16, sf.stochastic()) == "fused_drawn"
-    assert step(spread, sf.BF16, sf.stochastic()) == "fused_drawn_odd"
+def test_sums_that_would_often_be_in_doubt_are_drawn_from_all_bits(rng):
+    x = rng.standard_normal((64, 64))
+    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
+    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(7)) == ("float32", "fused_drawn_odd")
+    assert carrier_of(brain, brain, sf.BF16, rounding=sf.stochastic(8, "A")) == ("float32", "fused_drawn_odd")
+    few = {"rounding": sf.stochastic(5), "products": sf.FP16}
+    assert carrier_of(half, half, sf.FP16, **few) == ("float32", "unfused_drawn_sums")
+    assert carrier_of(half, half, sf.Format(8, 17), rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
+    assert carrier_of(eight, eight, sf.E4M3FNUZ, rounding=sf.stochastic())[0] == "float64", "zero has no sign"
     tiny = brain * 2.0**-100
-    assert step(tiny, sf.BF16, sf.stochastic()) == "fused_random", "not exact beside the smallest normal number"
-
-
-def test_short_draws_are_made_in_float32(rng):
-    x = rng.standard_normal((64, 64))
-    half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
-    short = sf.stochastic(8)
-    assert carrier_of(eight, eight, sf.FP16, rounding=short) == ("float32", "fused_drawn_odd")
-    assert carrier_of(brain, brain, sf.BF16, rounding=short) == ("float32", "fused_drawn_odd")
-    assert carrier_of(half, half, sf.FP16, rounding=short, products=sf.FP16) == ("float32", "unfused_drawn_sums")
-    assert carrier_of(brain, brain, sf.BF16, rounding=short, products=sf.BF16) == ("float32", "unfused_drawn_odd")
-    assert carrier_of(half, half, sf.FP16, rounding=sf.stochastic(12))[0] == "float64"
+    assert carrier_of(tiny, tiny, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_random")
+    huge = brain * 2.0**100
+    assert carrier_of(huge, brain / 2.0**100, sf.BF16, rounding=sf.stochastic()) == ("float32", "fused_likely")
+    assert carrier_of(huge, huge, sf.BF16, rounding=sf.stochastic()) == ("float64", "fused_drawn_odd")
 
 
 @pytest.mark.parametrize("variant", "ABC")

@@ -1,0 +1,153 @@
+"""Stochastic rounding in float32 that reads no more of a sum and of its draw than decides almost always.
+
+A magnitude x and a draw make the larger neighbour where x plus the draw, in units of the spacing, reaches it. Let U be
+the last bit of float32's numbers of x's size, of which a spacing has 2^d, d = 23 - mantissa bits. Float32 holds x but
+for an error t below 3/4 of U: half of it from the operation, and below the smallest normal number, which is added there
+to give all numbers its spacing, half of it again from that addition, while the first half is a quarter or less. The
+draw's upper d bits are a whole number of U; what lies below them, with half a step and a strict odd draw's tiny bit
+less (see `drawn`), is at least -1/4 and below one of U. So the true sum's whole part in U differs from that of the
+float32 image plus the upper bits by -1, 0 or 1, and the bits that are kept are the same unless those that are dropped
+were all zeros or all ones: the likely result is the exact one but in two of 2^d cases, which are told. That is so too
+where float32's number is a power of two, and x lies below it among numbers of half the spacing: its dropped bits are
+zeros, and any draw whose upper bits are not reaches the power, since x is less than half a U away from it.
+
+An infinite sum of finite terms is such a power, 2^128. Nothing else is asked of the terms: they may have any bits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma, left, right, turned
+
+U32 = np.uint32
+
+#: The image of the positive quiet NaN: payloads beyond it might carry into the sign.
+NAN = U32(0x7FC00000)
+
+#: What `likely` tells at least of a result that is certain.
+CERTAIN = U32(2)
+
+#: More than it ever tells.
+NO_DOUBT = U32(0xFFFFFFFF)
+
+
+class Cut(NamedTuple):
+    """A grid and a stochastic mode, as `likely` takes them."""
+
+    turn: int  # by how many bits a word is turned right for a draw's upper bits to be above those that are kept
+    read: int  # those of the dropped bits that a draw has
+    half: int  # half a step of a draw, if it is one of them
+    dropped: int
+    kept: int
+    min_normal: float
+    max: float
+    overflow_positive: float
+
+
+@scalar
+def cut_of(grid):
+    """The cut of a plain grid in float64."""
+    drop, bits = U32(23.0 - grid.mantissa_bits), U32(32.0 - grid.random_shift)
+    unread = U32(drop - bits) if bits < drop else U32(0)
+    step = left(U32(1), unread)
+    dropped = U32(left(U32(1), drop) - U32(1))
+    return Cut(
+        U32(U32(32) - drop),
+        U32(dropped & U32(~U32(step - U32(1)))),
+        right(step, U32(1)) if grid.random_start < grid.epsilon else U32(0),
+        dropped,
+        U32(~dropped),
+        np.float32(grid.min_normal),
+        np.float32(grid.max),
+        np.float32(grid.overflow_positive),
+    )
+
+
+@scalar
+def likely(x, word, lift, cut):
+    """(float32 rounded by the upper bits of a draw, a number below CERTAIN if its lower bits might change that).
+
+    `word` holds 32 random bits, of which the draw is on top once it is shifted left by `lift`; x is the nearest
+    float32 of the number that is meant.
+    """
+    magnitude = abs(x)
+    low = magnitude < cut.min_normal
+    image = np.float32(magnitude + cut.min_normal if low else magnitude).view(np.uint32)
+    drawn = U32(turned(U32(word), U32(cut.turn - lift)) & cut.read)
+    # One more than the sum of image and draw, in one operation less: it differs where the result is not certain.
+    moved = U32((image if image < NAN else NAN) - U32(~U32(drawn | cut.half)))
+    kept = U32(moved & cut.kept).view(np.float32)
+    rounded = kept - cut.min_normal if low else kept
+    rounded = cut.overflow_positive if rounded > cut.max else rounded
+    return math.copysign(rounded, x), U32(moved & cut.dropped)
+
+
+def _rows(exact):
+    """The loop that rounds what `exact` makes of a number and two rows; `doubts` holds the least told of a column.
+
+    One rounding a loop: each is a long chain of instructions, and a processor looks ahead for others only so far.
+    """
+
+    @scalar
+    def loop(out, doubts, x, a, b, words, lift, cut):
+        for j in range(out.size):
+            out[j], certain = likely(exact(x, a[j], b[j]), words[j], lift, cut)
+            doubts[j] = min(doubts[j], certain)
+
+    return loop
+
+
+@scalar
+def _product(x, a, b):
+    return x * a
+
+
+@scalar
+def _sum(x, a, b):
+    return a + b
+
+
+@scalar
+def _difference(x, a, b):
+    return a - b
+
+
+@scalar
+def least_fused(out, x, a, b, words, lift, cut):
+    """x times a plus b, rounded by what is likely, and the least that is told of a column."""
+    least = NO_DOUBT
+    for j in range(out.size):
+        out[j], certain = likely(fma(x, a[j], b[j]), words[j], lift, cut)
+        least = min(least, certain)
+    return least
+
+
+#: Loops over rows: (out, doubts, x, a, b, words, lift, cut), no row being another one; x times a plus b, x times a,
+#: a plus b, and a minus b.
+likely_fused, likely_products = _rows(fma), _rows(_product)
+likely_sums, likely_differences = _rows(_sum), _rows(_difference)
+
+
+@scalar
+def first_doubt(doubts):
+    """The first column of a row whose result is not certain; the row's size if all are."""
+    least = NO_DOUBT
+    for j in range(doubts.size):
+        least = min(least, doubts[j])
+    return next_doubt(doubts, -1) if least < CERTAIN else doubts.size
+
+
+@scalar
+def next_doubt(doubts, j):
+    """The next one after column j, whose doubt is removed."""
+    if j >= 0:
+        doubts[j] = NO_DOUBT
+    j += 1
+    while j < doubts.size and doubts[j] >= CERTAIN:
+        j += 1
+    return j

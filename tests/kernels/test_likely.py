@@ -1,0 +1,109 @@
+"""What is likely of a draw is the definition's result or told to be in doubt, and what is in doubt is made again."""
+
+from itertools import product
+
+import numba
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.kernels import kahan, pairwise, sequential
+from simfloat.kernels.grid import numbers, unpack
+from simfloat.kernels.likely import CERTAIN, cut_of, likely
+from simfloat.selftest.numbers import adversarial
+from tests.bits import assert_bits
+from tests.reference import operate
+
+FORMATS = [sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.TF32, sf.E2M1]
+MODES = [sf.stochastic(), sf.stochastic(32, "A"), sf.stochastic(13, "B"), sf.stochastic(8), sf.stochastic(5, "A")]
+
+
+@numba.njit
+def rounded(x, words, out, told, grid_numbers):
+    cut = cut_of(unpack(grid_numbers))
+    for i in range(x.size):
+        out[i], told[i] = likely(x[i], words[i], np.uint32(0), cut)
+
+
+def told_of(a, b, words, format, rounding):
+    """The likely results of a + b, and whether they are certain."""
+    with np.errstate(all="ignore"):
+        exact = (a + b).astype(np.float32)
+    out, told = np.empty_like(exact), np.empty(exact.size, np.uint32)
+    rounded(exact, words, out, told, numbers(format, rounding))
+    return out, told >= CERTAIN
+
+
+def definition(a, b, words, format, rounding):
+    draws = words >> np.uint32(32 - rounding.bits)
+    cases = zip(a, b, draws, strict=True)
+    return np.array([operate("add", format, rounding, x, y, random=r) for x, y, r in cases])
+
+
+def hard_cases(format, rng):
+    """Numbers of the format, addends from a spacing down to nothing beside it, and draws that all but carry."""
+    some = np.unique(sf.round(adversarial(format, rng), format).astype(np.float32))
+    some = np.concatenate([rng.choice(some, min(40, some.size), replace=False), np.float32([0.0, -0.0])])
+    with np.errstate(all="ignore"):
+        spacing = np.nan_to_num(np.maximum(np.abs(some), format.smallest_normal) * np.float32(format.eps)) % np.float32(
+            1e30
+        )
+    parts = [s * 2.0**-e for e in (0, 1, 2, 8, 13, 14, 23, 24, 25, 33, 34, 60) for s in (1.0, -1.0, 1 + 2.0**-20)]
+    dropped = 23 - format.mantissa_bits
+    upper = np.array([0, 1, 2 ** (dropped - 1), 2**dropped - 2, 2**dropped - 1], np.uint64) << np.uint64(32 - dropped)
+    lower = np.array([0, 1, 2 ** (31 - dropped), 2 ** (32 - dropped) - 1], np.uint64)
+    words = [int(u | v) for u, v in product(upper, lower)]
+    cases = [(x, d * p, w) for x, d in zip(some, spacing, strict=True) for p in parts for w in rng.choice(words, 4)]
+    a, b, w = zip(*cases, strict=True)
+    with np.errstate(all="ignore"):
+        return np.float32(a), np.float32(b), np.uint32(w)
+
+
+@pytest.mark.parametrize("rounding", MODES, ids=repr)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_what_is_certain_is_the_definitions_result(format, rounding, rng):
+    a, b, words = hard_cases(format, rng)
+    out, certain = told_of(a, b, words, format, rounding)
+    want = definition(a, b, words, format, rounding)
+    assert_bits(out[certain], want[certain], a[certain], b[certain], words[certain])
+    if rounding.bits > 13:
+        assert 0.5 < np.mean(certain) < 0.9, "the cases are not hard"
+
+
+@pytest.mark.parametrize("variant", "ABC")
+def test_every_draw_of_eight_bits_of_a_small_format(variant, rng):
+    rounding, format = sf.stochastic(8, variant), sf.E4M3
+    a = np.repeat(rng.choice(np.arange(-1, 1, 1 / 512), 60), 256).astype(np.float32)
+    b = np.repeat(rng.choice([2.0**-9, -(2.0**-14), 3 * 2.0**-30, 0.0, -0.4375], 60), 256).astype(np.float32)
+    a, words = sf.round(a, format).astype(np.float32), np.tile(np.arange(256, dtype=np.uint32) << 24, 60)
+    out, certain = told_of(a, b, words, format, rounding)
+    assert_bits(out[certain], definition(a, b, words, format, rounding)[certain], a[certain], b[certain])
+    assert np.mean(certain) > 0.98
+
+
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_two_of_so_many_draws_are_in_doubt_as_a_format_drops_bits_for(format, rng):
+    a, b = rng.standard_normal((2, 2**20)).astype(np.float32)
+    words = rng.integers(0, 2**32, a.size, np.uint32)
+    _, certain = told_of(a, b, words, format, sf.stochastic())
+    want = a.size * 2.0 ** (1 + format.mantissa_bits - 23)
+    assert abs(np.sum(~certain) - want) < 5 * np.sqrt(want) + 5
+
+
+@pytest.mark.parametrize("rounding", [sf.stochastic(), sf.stochastic(13, "B"), sf.stochastic(8, "A")], ids=repr)
+@pytest.mark.parametrize("scale", [1.0, 2.0**-14, 2.0**7], ids=["normal", "subnormal", "large"])
+def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
+    # About a million roundings to FP16, of which 250 are in doubt, and a third of all draws of 8 zero bits.
+    a, b = (sf.round(rng.standard_normal(shape), sf.FP16).astype(np.float32) for shape in ((24, 150), (150, 300)))
+    b = sf.round(scale * b, sf.FP16).astype(np.float32)
+    grid, place, seed = numbers(sf.FP16, rounding), np.array([5, 300, 1, 7, 1, 0]), np.uint64(2**40 + 1)
+    for loops, arguments in (
+        ((sequential.random_steps["fused_likely"], sequential.random_steps["fused_drawn_odd"]), (grid, grid)),
+        ((sequential.random_steps["unfused_likely"], sequential.random_steps["unfused_drawn_odd"]), (grid, grid)),
+        ((pairwise.loops["likely"], pairwise.loops["drawn_odd"]), (grid, 1.0, False)),
+        ((kahan.loops["likely"], kahan.loops["drawn_odd"]), (grid, 1.0, False)),
+    ):
+        got, want = np.zeros((24, 300), np.float32), np.zeros((24, 300))
+        loops[0](a, b, got, *arguments, place, seed)
+        loops[1](a.astype(np.float64), b.astype(np.float64), want, *arguments, place, seed)
+        assert_bits(got, want)
