@@ -96,7 +96,6 @@ ROWS = 16
 #: Sums of a row that are under way at once where steps draw, so that their words stay in the first-level cache.
 RANDOM_COLUMNS = 128
 
-
 #: An array of words, as `rows_like` takes it.
 WORD = np.zeros(1, np.uint32)
 

@@ -21,6 +21,7 @@ class _WideLower(Lower):
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
+        # A vector that is kept on the stack is then a line of the cache, not parts of two.
         self.function.attributes.alignstack = 64
         set.add(self.function.attributes, ATTRIBUTE)  # llvmlite's own `add` takes no attributes with values
 
