@@ -15,7 +15,7 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import CPU, Machine
 
 if TYPE_CHECKING:
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
 #: Nanoseconds of work that a thread must have: to wake one and hear of its end takes about half of it.
 LEAST_WORK = 100_000
@@ -70,14 +70,27 @@ if hasattr(os, "register_at_fork"):  # Windows does not fork
 
 
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
-    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread."""
+    """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread.
+
+    Where one raises an exception, or the user interrupts, no other is at work any more when that is heard of: the
+    memory that they write to may be the next call's.
+    """
     if len(pieces) == 1:
         return [work(pieces[0])]
     if not pieces or _count == 1:
         return [work(piece) for piece in pieces]
-    begun = [_pool(_count).submit(work, piece) for piece in pieces[:-1]]
-    last = work(pieces[-1])
-    return [*(future.result() for future in begun), last]
+    pool = _pool(_count)
+    begun: list[Future[Any]] = []
+    try:
+        for piece in pieces[:-1]:
+            begun.append(pool.submit(work, piece))
+        last = work(pieces[-1])
+        return [*(future.result() for future in begun), last]
+    except BaseException:
+        for future in begun:
+            if not future.cancel():
+                future.exception()
+        raise
 
 
 def scratch(name: str, size: int, dtype: type, machine: Machine = CPU) -> NDArray:

@@ -3,6 +3,8 @@
 import multiprocessing
 import subprocess
 import sys
+import threading
+import time
 import warnings
 
 import numpy as np
@@ -42,6 +44,27 @@ def test_observers_hear_the_same_for_any_number_of_threads(rng, monkeypatch):
     assert tables[1:] == tables[:-1]
     assert_bits(results[1], results[0])
     assert_bits(results[2], results[0])
+
+
+@pytest.mark.parametrize("place", [0, 2])  # on the pool, and here
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_when_one_piece_fails_no_other_is_at_work_any_more(place, error, monkeypatch):
+    """Pieces write to memory that is kept for the next call; a late one would write into that call's sums."""
+    monkeypatch.setattr(threads, "_count", 2)
+    under_way, release = set(), threading.Event()
+
+    def work(piece):
+        if piece == place:
+            time.sleep(0.02)  # until the other thread is at work
+            threading.Timer(0.1, release.set).start()
+            raise error
+        under_way.add(piece)
+        release.wait()
+        under_way.remove(piece)
+
+    with pytest.raises(error):
+        threads.run_all(work, range(3))
+    assert not under_way
 
 
 def _in_child(queue):
