@@ -9,7 +9,8 @@ from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
-from simfloat.arithmetic.machines import Loop, Machine
+from simfloat.arithmetic.loops import Loop
+from simfloat.arithmetic.machines import Machine
 from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 

@@ -8,14 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate._exact import Fractions
-from simfloat.accumulate.engine import Engine, is_direct
+from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import Problem, known_of
 from simfloat.accumulate.operand import take
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
-from simfloat.accumulate.short import keeps_sums
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.exactness import check_precision
@@ -36,7 +35,7 @@ class Work(NamedTuple):
     start: NDArray | None  # what the sums start from, in the shape of the result
     quiet: bool  # there is no signalling NaN among the operands for certain
     divisor: float  # by which the engine's sums are too large
-    is_final: bool  # they are the results
+    is_final: bool  # the sums are the results as they are
 
 
 def prepare(
@@ -87,7 +86,7 @@ def prepare(
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_final = draw is None and target.observer is None and divisor == 1.0 and machine is CPU and is_direct(engine)
-    is_final &= engine.carrier is target.dtype and keeps_sums(accumulator, target.format, target.rounding)
+    is_final &= engine.carrier is target.dtype and keeps_sums(accumulator.result, target.format, target.rounding)
     return Work(engine, x.array, y.array, draw, own, start, x.are_quiet and y.are_quiet, divisor, is_final)
 
 

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import Draw
+from simfloat.formats import Format, Rounding
 
 #: Scales of the blocks of a tile: of its rows (m, k / block), and of its columns (k / block, n).
 TileScales = tuple[NDArray, NDArray]
@@ -53,6 +54,15 @@ def is_direct(engine: Engine) -> bool:
     (`kernels.stack`), and its sums are numbers of the accumulator's format, the one NaN among them.
     """
     return getattr(engine, "is_direct", False)
+
+
+def keeps_sums(result: Format | None, format: Format, rounding: Rounding) -> bool:
+    """Whether a rounding leaves all sums of a direct engine, which come in the format `result`, as they are, signed
+    zeros and infinities among them.
+    """
+    if format != result or rounding.saturates:
+        return False
+    return format.special == "ieee" and format.subnormals and format.signed
 
 
 #: The region and the seed that a loop is given where no step draws: it reads neither.

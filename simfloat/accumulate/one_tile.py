@@ -17,8 +17,8 @@ from simfloat.arithmetic.threads import scratch
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.
 NARROW = 64
 
-#: Elements up to which memory for sums is kept for the next ones.
-KEPT = 1 << 20
+#: Elements up to which memory for sums is used again for the next ones.
+REUSED = 1 << 20
 
 #: From so many reads on it is worth copying an array to where a line of the cache begins.
 OFTEN = 32
@@ -45,7 +45,7 @@ def sums_of_one_tile(engine: Engine, a: NDArray, b: NDArray, draw: Draw | None, 
 def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine: Machine = CPU) -> NDArray:
     """What sums start from. Where they live until they are rounded only, many share memory that is at hand."""
     size = math.prod(shape)
-    if lasting or machine is not CPU or not FEW <= size <= KEPT:
+    if lasting or machine is not CPU or not FEW <= size <= REUSED:
         return zeros(shape, carrier, machine)
     sums = scratch("sums", size, carrier).reshape(shape)
     sums.fill(0)

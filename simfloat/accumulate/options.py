@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.short import Short, short_for
+from simfloat.accumulate.short import Casts, Short, formats_of, short_for
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.observer import Observer
@@ -19,7 +19,7 @@ from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.stream import Stream
 from simfloat.arithmetic.target import Target, as_target, carrier_of
-from simfloat.formats import Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
 #: As users give the formats of operands, or how they are taken to them.
 OneInput = Cast | FormatLike
@@ -35,7 +35,7 @@ Histories = tuple[History | None, History | None]
 class Options(NamedTuple):
     """How operands are rounded, products summed and sums rounded; pairs are of the left and the right operand."""
 
-    inputs: tuple[Cast, Cast] | None
+    inputs: Casts | None
     accumulator: Accumulator
     target: Target
     cast_operations: CastOperations = ("cast_input", "cast_input")
@@ -81,8 +81,7 @@ def options_of(
     target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
     if rounding is not None and format == accumulator.result and not options.divides_sums:
         _refuse_rounding(accumulator, rounding)
-    short = short_for(accumulator, options.inputs, format, target.rounding) if observer is None else None
-    return options._replace(target=target, short=short)
+    return options._replace(target=target, short=short_for(accumulator, options.inputs, target))
 
 
 @lru_cache(maxsize=1024)
@@ -91,19 +90,16 @@ def _settled(
 ) -> Options:
     """The options of a call that gives no others; `single` if all operands are float32. Remembered: calls repeat."""
     casts = None if inputs is None else as_casts(inputs)
-    accumulator = as_accumulator(accumulate).for_inputs(*_formats(casts))
+    accumulator = as_accumulator(accumulate).for_inputs(*formats_of(casts))
     format = as_format(output) if output is not None else accumulator.result
     if format is None:
         raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
     dtype = carrier_of(format) if single else np.float64
-    target, short = (
-        Target(format, nearest_even, dtype, operation=operation),
-        short_for(accumulator, casts, format, nearest_even),
-    )
-    return Options(casts, accumulator, target, short=short)
+    target = Target(format, nearest_even, dtype, operation=operation)
+    return Options(casts, accumulator, target, short=short_for(accumulator, casts, target))
 
 
-def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:
+def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
     """The casts of both operands."""
     if isinstance(inputs, tuple):
         if len(inputs) != 2:
@@ -111,10 +107,6 @@ def as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> tuple[Cast, Cast]:
         return as_cast(inputs[0]), as_cast(inputs[1])
     cast = as_cast(inputs)
     return cast, cast
-
-
-def _formats(casts: tuple[Cast, Cast] | None) -> tuple[Format | None, Format | None]:
-    return (casts[0].format, casts[1].format) if casts else (None, None)
 
 
 def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:

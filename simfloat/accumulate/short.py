@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.engine import Engine, is_direct
+from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.facts import Bounds, Facts, bounds_of
 from simfloat.accumulate.known import Known, Problem, take_unobserved
 from simfloat.accumulate.one_tile import sums_of_one_tile
@@ -25,8 +25,9 @@ from simfloat.formats import Format, Rounding
 #: Products above which a call is no longer what takes the time.
 MOST = 1 << 18
 
+#: Of the left and the right operand: how they are rounded, and the formats that they are then known to be in.
 Casts = tuple[Cast, Cast]
-Pair = tuple[Format | None, Format | None]
+Formats = tuple[Format | None, Format | None]
 
 
 class Short(NamedTuple):
@@ -34,7 +35,7 @@ class Short(NamedTuple):
 
     accumulator: Accumulator
     casts: Casts | None
-    formats: Pair  # that operands are known to be in
+    formats: Formats
     engine: Engine | None  # for float32 operands, if it does not depend on their numbers
     keeps: bool  # whether sums in the accumulator's format need no rounding
     plans: tuple[Plan, Plan]  # for rounding sums in float32, in float64
@@ -84,37 +85,37 @@ class Short(NamedTuple):
         return _engine_for(self.accumulator, x.facts, y.facts, self.formats, single, depth)
 
 
+def formats_of(casts: Casts | None) -> Formats:
+    """The formats that operands are known to be in."""
+    return (casts[0].format, casts[1].format) if casts else (None, None)
+
+
+def short_for(accumulator: Accumulator, casts: Casts | None, target: Target) -> Short | None:
+    """The short way of such calls, if there is one; their streams do not matter, for none is drawn from."""
+    return _short_for(accumulator, casts, target.format, target.rounding) if target.observer is None else None
+
+
 @lru_cache(maxsize=1024)
-def short_for(accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding) -> Short | None:
-    """The short way of such calls, whose results are rounded to this format in this mode, if there is one."""
-    result, all_casts = accumulator.result, casts or ()
+def _short_for(accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding) -> Short | None:
+    result, formats, all_casts = accumulator.result, formats_of(casts), casts or ()
     if result is None or not result.has_nan or accumulator.is_matrix_unit or accumulator.scales:
         return None
     roundings = (rounding, *accumulator.roundings, *(cast.rounding for cast in all_casts))
     if any(mode.is_stochastic for mode in roundings) or any(cast.scale is not None for cast in all_casts):
         return None
-    formats = (casts[0].format, casts[1].format) if casts else (None, None)
-    engine = None
+    accumulator, engine = accumulator.for_inputs(*formats), None
     if not accumulator.reads_numbers:
         unread = Known(None, None, True)
         engine = accumulator.engine(Problem(unread, unread, 1, result))
     plans = plan_for(format, rounding, np.float32, CPU), plan_for(format, rounding, np.float64, CPU)
-    keeps = keeps_sums(accumulator, format, rounding)
-    return Short(accumulator.for_inputs(*formats), casts, formats, engine, keeps, plans)
+    return Short(accumulator, casts, formats, engine, keeps_sums(result, format, rounding), plans)
 
 
 @lru_cache(maxsize=4096)
 def _engine_for(
-    accumulator: Accumulator, a: Bounds, b: Bounds, formats: Pair, single: tuple[bool, bool], depth: int
+    accumulator: Accumulator, a: Bounds, b: Bounds, formats: Formats, single: tuple[bool, bool], depth: int
 ) -> Engine:
     """The engine for such operands; `single` tells which are float32."""
     x, y = Known(Facts._make(a), formats[0], single[0]), Known(Facts._make(b), formats[1], single[1])
     assert accumulator.result is not None
     return accumulator.engine(Problem(x, y, depth, accumulator.result))
-
-
-def keeps_sums(accumulator: Accumulator, format: Format, rounding: Rounding) -> bool:
-    """Whether a rounding leaves all sums of a direct engine as they are, signed zeros and infinities among them."""
-    if format != accumulator.result or rounding.saturates:
-        return False
-    return format.special == "ieee" and format.subnormals and format.signed

@@ -19,7 +19,8 @@ from simfloat.accumulate.facts import Facts, limited_sums
 from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.exactness import check_precision, odd_suffices
-from simfloat.arithmetic.machines import Loop, Machine, machine_of
+from simfloat.arithmetic.loops import Loop
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even

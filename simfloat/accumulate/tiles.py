@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work
-from simfloat.accumulate.engine import Region, is_direct
+from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.accumulate.hardware import InImages
-from simfloat.accumulate.one_tile import NARROW, begin_from, in_carrier, sums_of_one_tile, zeros_for
+from simfloat.accumulate.one_tile import (
+    NARROW,
+    TURNED,
+    UPRIGHT,
+    begin_from,
+    in_carrier,
+    sums_of_one_tile,
+    zeros_for,
+)
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 
 #: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
@@ -25,7 +35,6 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
-        work = work._replace(a=a)
         shape = (a.shape[0], b.shape[1])
     machine = machine_of(a)
     if machine is CPU and len(shape) == 2 and not turned and start is None and scales is None:
@@ -47,30 +56,54 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
-
-    def compute(tile: tuple[int, int, int]) -> None:
-        i, first, last = tile
-        factors = None
-        if blocks:
-            factors = blocks[0][i % len(blocks[0])][first:last], blocks[1][i % len(blocks[1])]
-        region = Region(i * m * n + first * row_step, row_step, column_step, draw, swap, scales=factors)
-        engine.run(left[i % len(left), first:last], right[i % len(right)], sums[i, first:last], region)
-
-    def compute_stack(part: slice) -> None:
-        one, other = (x if len(x) == 1 else x[part] for x in (left, right))
-        engine.run(_stacked(one), _stacked(other), _stacked(sums[part]), Region(0, 0, 0, None, swap))
-
-    work_of_row = columns * a.shape[-1] * engine.cost
-    if machine is CPU and is_direct(engine) and draw is None and count > busy_threads(count * rows * work_of_row):
-        run_all(compute_stack, _stacks(count, rows * columns, rows * work_of_row))
-    elif machine is CPU:
-        run_all(compute, _tiles(count, rows, work_of_row))
-    elif draw is None and count > 1 and (is_direct(engine) or isinstance(engine, InImages)):
-        compute_stack(slice(None))
-    else:
-        for i in range(count):
-            compute((i, 0, rows))
+    _Task(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
+
+
+class _Task(NamedTuple):
+    """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
+
+    engine: Engine
+    left: NDArray  # (products or 1, rows, k)
+    right: NDArray  # (products or 1, k, columns)
+    sums: NDArray  # (products, rows, columns)
+    draw: Draw | None
+    blocks: list[NDArray] | None  # the scales of blocks of left and right
+    swap: bool  # the products are the transposed ones: left is the user's right operand
+    row_step: int
+    column_step: int
+
+    def compute_all(self) -> None:
+        """Sum the products: by threads, or in as few launches as can be."""
+        count, rows, columns = self.sums.shape
+        work_of_row = columns * self.left.shape[-1] * self.engine.cost
+        in_pieces, draws = machine_of(self.sums).in_pieces, self.draw is not None
+        if in_pieces and is_direct(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
+            run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
+        elif in_pieces:
+            run_all(self._compute, _tiles(count, rows, work_of_row))
+        elif not draws and count > 1 and (is_direct(self.engine) or isinstance(self.engine, InImages)):
+            self._compute_stack(slice(None))
+        else:
+            for i in range(count):
+                self._compute((i, 0, rows))
+
+    def _compute(self, tile: tuple[int, int, int]) -> None:
+        i, first, last = tile
+        scales = None
+        if self.blocks:
+            one, other = self.blocks
+            scales = one[i % len(one)][first:last], other[i % len(other)]
+        rows, columns = self.sums.shape[1:]
+        start = i * rows * columns + first * self.row_step
+        region = Region(start, self.row_step, self.column_step, self.draw, self.swap, scales=scales)
+        left, right = self.left[i % len(self.left), first:last], self.right[i % len(self.right)]
+        self.engine.run(left, right, self.sums[i, first:last], region)
+
+    def _compute_stack(self, part: slice) -> None:
+        left, right = (x if len(x) == 1 else x[part] for x in (self.left, self.right))
+        region = TURNED if self.swap else UPRIGHT
+        self.engine.run(_stacked(left), _stacked(right), _stacked(self.sums[part]), region)
 
 
 def _stacked(x: NDArray) -> NDArray:

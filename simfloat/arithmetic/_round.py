@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
-from simfloat.arithmetic.observer import Observer, check_observer
+from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, check_stream, take_draw
+from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding
 from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
 
@@ -52,11 +52,7 @@ def round(
         target, plan = _prepared(*given, machine_of(x))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, plan = _prepared.__wrapped__(*given, CPU)
-    target = target.as_named_by(format)
-    if stream is not None or observer is not None:
-        check_stream(stream)
-        check_observer(observer)
-        target = target._replace(stream=stream, observer=observer)
+    target = target.of_call(format, stream, observer)
     draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
     return round_vector(flat(x), plan, x.shape, target, draw)
 

@@ -7,8 +7,9 @@ provides
 * `arrays`, the module of its arrays, with NumPy's names: what NumPy's own functions do, they do for its arrays too
   (NEP 18), and arrays are created by it or with ``like=``, or where they are full of a number by `full_like` and
   `ones_like`: given `like=`, NumPy's `full` and `ones` pass `device=`, too, which CuPy's do not take;
-* `loops`, all that :class:`Loops` lists, under the same names and with the same signatures and bits. Numbers of grids
-  and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on the machine.
+* `loops`, all that :class:`Loops` lists (`loops.py`), under the same names and with the same signatures and bits.
+  Numbers of grids and units come as small NumPy arrays that are never written to; `out`, `words` and operands lie on
+  the machine.
 
 Scalar arithmetic is written once, in `kernels`; only loops differ.
 """
@@ -17,146 +18,17 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy import ndarray
 
 from simfloat import cuda, kernels
-
-Loop = Callable[..., Any]
-
-
-class Rounding(Protocol):
-    """Rounding: (x, words, out, numbers)."""
-
-    copy: Loop
-    round_directed: Loop
-    round_general: Loop
-    round_half: Loop  # where the machine rounds to FP16 itself
-    round_image: Loop
-    round_nearest: Loop
-    round_stochastic: Loop
-    round_to_odd: Loop
-
-
-class Elementwise(Protocol):
-    """Exact results by the name of the operation, of three operands each."""
-
-    exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
-    paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
-    double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
-    native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
-
-
-class AtOnce(Protocol):
-    """Results of operations on two float32 operands by name, to nearest even, for plain grids."""
-
-    rounded_results: Mapping[str, Loop]  # (a, b, out, numbers)
-
-
-class Converted(Protocol):
-    """Results in FP16 by the name of the operation, of three operands each, where the machine rounds to FP16 itself."""
-
-    converted_results: Mapping[str, Loop]  # (a, b, c, out)
-
-
-class Halves(Protocol):
-    """Matrices of numbers as images, by the kind of steps, where the machine makes steps of that kind itself."""
-
-    images_of: Mapping[str, Loop]  # (x, out)
-    numbers_of: Mapping[str, Loop]  # (images, out)
-
-
-class Counting(Protocol):
-    """Events of roundings."""
-
-    count_events: Loop  # (exact, out, numbers, events) -> undecided
-    count_unchanged: Loop  # (a, b, out, sign, either) -> count
-
-
-class Random(Protocol):
-    """Random words, of machines whose loops do not make them themselves: see stream.random_words."""
-
-    fill_words: Loop  # (words, start, call, stage, seed)
-
-
-class Facts(Protocol):
-    """What an array's numbers have in common."""
-
-    bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
-
-
-class Sequential(Protocol):
-    """Sums rounded at every step."""
-
-    steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
-    random_steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, place, seed)
-    sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
-
-
-class Stepwise(Protocol):
-    """Sums in another order, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
-
-    loops: Mapping[str, Loop]
-
-
-class Fused(Protocol):
-    """Sums of tensor cores."""
-
-    powers_of: Loop  # (x, least, out)
-    loops: Mapping[str, Loop]  # (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite)
-    fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
-
-
-class MatrixUnits(Protocol):
-    """Sums of matrix cores."""
-
-    exact_chunks: Loop  # (a, b, out, terms)
-    flushed_pairs: Loop  # (a, b, out, terms, least)
-    floored_sums: Loop  # (a, b, a_powers, b_powers, out, terms, parts, finite)
-
-
-class Bins(Protocol):
-    """Sums without error."""
-
-    bin_sums: Loop  # (a, b, start, bins, anchors, exact_products)
-    carry: Loop  # (bins, anchors)
-    odd_totals: Loop  # (bins, out)
-
-
-class Target(Protocol):
-    """What the machine rounds itself."""
-
-    CONVERTS_FP16: bool  # float32 to FP16
-    COMPUTES_FP16: bool  # sums, products and fused multiply-adds in FP16
-    COMPUTES_BF16: bool  # in BF16
-    COMPUTES_DIRECTED: bool  # in FP32, in the directed modes
-
-
-class Loops(Protocol):
-    """All loops that are reached from outside of `kernels`, by the module that they stand in there."""
-
-    rounding: Rounding
-    elementwise: Elementwise
-    at_once: AtOnce
-    converted: Converted
-    halves: Halves
-    counting: Counting
-    random: Random
-    facts: Facts
-    sequential: Sequential
-    pairwise: Stepwise
-    kahan: Stepwise
-    fused: Fused
-    matrix_units: MatrixUnits
-    bins: Bins
-    target: Target
+from simfloat.arithmetic.loops import Loops
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,7 +68,6 @@ CPU = Machine("numpy", cast(Loops, kernels), in_pieces=True)
 
 #: CuPy's arrays and the same loops as CUDA grids.
 GPU = Machine("cupy", cast(Loops, cuda), in_pieces=False)
-
 
 #: Ten times the least compute capability: see `cuda/compiling.py`, which is not imported here.
 OLDEST_GENERATION = 80

@@ -13,11 +13,11 @@ from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.more_events import check_inexact, wants_more
-from simfloat.arithmetic.observer import Observer, check_observer
+from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import BLOCK, round_planned
 from simfloat.arithmetic.sources import Route, route_of
-from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, check_stream, take_draw
+from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding
 from simfloat.formats import FP64, Rounding, as_format, nearest_even
 
@@ -36,11 +36,7 @@ def operate(
         target, route = _prepared(operation.name, format, rounding, are_float32(arrays), machine_of(*arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
-    target = target.as_named_by(format)
-    if stream is not None or observer is not None:
-        check_stream(stream)
-        check_observer(observer)
-        target = target._replace(stream=stream, observer=observer)
+    target = target.of_call(format, stream, observer)
     draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
     return _computed(route, arrays, target, draw)
 

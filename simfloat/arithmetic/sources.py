@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
-from simfloat.arithmetic.machines import Loop, Machine
+from simfloat.arithmetic.loops import Loop
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch

@@ -27,9 +27,18 @@ class Target(NamedTuple):
     observer: Observer | None = None
     operation: str = ""  # as which the observer knows it
 
-    def as_named_by(self, format: Any) -> Target:
-        """The same with the user's own format, which is equal but may have another name, for messages."""
-        return self if format is self.format or not isinstance(format, Format) else self._replace(format=format)
+    def of_call(self, format: Any, stream: Stream | None, observer: Observer | None) -> Target:
+        """The same for one call of many alike: with its stream and observer, checked, and with the format as it names
+        it, which is equal but may have another name, for messages.
+        """
+        target = self
+        if format is not self.format and isinstance(format, Format):
+            target = self._replace(format=format)
+        if stream is None and observer is None:
+            return target
+        check_stream(stream)
+        check_observer(observer)
+        return target._replace(stream=stream, observer=observer)
 
 
 def as_target(

@@ -120,12 +120,10 @@ class Arithmetic(NamedTuple):
     def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None) -> Options:
         target = self.target
         if inputs is None:
-            short = None if target.observer is not None else short_for(by, None, target.format, target.rounding)
-            return Options(None, by, target, short=short)
+            return Options(None, by, target, short=short_for(by, None, target))
         x, y = inputs
         casts, operations, settled = (x.cast, y.cast), (x.operation, y.operation), (x.is_settled, y.is_settled)
-        short = None if target.observer is not None else short_for(by, casts, target.format, target.rounding)
-        return Options(casts, by, target, operations, self.histories, settled, short)
+        return Options(casts, by, target, operations, self.histories, settled, short_for(by, casts, target))
 
     def _summed(self, sums: Callable[[], NDArray]) -> NDArray:
         try:

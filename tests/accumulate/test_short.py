@@ -153,7 +153,7 @@ def test_threads_may_multiply_at_once():
 
 
 def test_what_is_remembered_is_bounded():
-    for remembered in (options._settled, short.short_for, short._engine_for):
+    for remembered in (options._settled, short._short_for, short._engine_for):
         assert remembered.cache_info().maxsize is not None
 
 

@@ -9,7 +9,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import machines
-from simfloat.arithmetic.machines import CPU, GPU, Loops, machine_of
+from simfloat.arithmetic.loops import Loops
+from simfloat.arithmetic.machines import CPU, GPU, machine_of
 
 ROOT = pathlib.Path(sf.__file__).parent
 
