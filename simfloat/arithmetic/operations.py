@@ -15,7 +15,7 @@ from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.more_events import check_inexact, wants_more
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
-from simfloat.arithmetic.plan import BLOCK, round_planned
+from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of, check_rounding
@@ -74,15 +74,12 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
 
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
-    (shape, vectors), plan = aligned(arrays), route.plan
-    out = empty(shape, target.dtype, plan.machine)
+    shape, vectors = aligned(arrays)
+    out = empty(shape, target.dtype, route.plan.machine)
     source = route.source(route, vectors, out.size)
-    if draw is None and target.observer is None and out.size <= BLOCK and plan.has_nan:
-        source.round_block(plan, 0, out.size, NO_WORDS, out.reshape(-1))
-        return out
     if target.observer is not None and wants_more(target.observer):
         check_inexact(target.format, route.operation)
-    round_planned(source, plan, out, target, draw)
+    round_planned(source, route.plan, out, target, draw)
     return out
 
 
