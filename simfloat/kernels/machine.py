@@ -42,8 +42,12 @@ def fma(a, b, c):
     exact = Fraction(float(a)) * Fraction(float(b)) + Fraction(float(c))
     if exact == 0:
         return near
-    # A float32 result is rounded from round-to-odd, lest it be rounded twice.
-    return np.float32(_odd_fraction(exact)) if isinstance(near, np.float32) else np.float64(float(exact))
+    if isinstance(near, np.float32):
+        return np.float32(_odd_fraction(exact))  # rounded from round-to-odd, lest it be rounded twice
+    try:
+        return np.float64(float(exact))
+    except OverflowError:
+        return np.float64(np.inf if exact > 0 else -np.inf)
 
 
 def odd(s, e):

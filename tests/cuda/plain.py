@@ -36,9 +36,6 @@ def modules():
         # Some loops are made when they are first called: nothing is compiled then, either.
         for module in (*made.values(), sys.modules["simfloat.kernels.jit"]):
             vars(module).update(config=SimpleNamespace(DISABLE_JIT=True), numba=SimpleNamespace(njit=as_it_is))
-        # A quotient of Python's own numbers by zero is an error, where Numba's error model, and NumPy, have infinity.
-        roots = sys.modules["simfloat.kernels.functions.reciprocal_root"]
-        vars(roots).update(math=SimpleNamespace(sqrt=np.sqrt))
         return made
     finally:
         config.DISABLE_JIT = False

@@ -29,6 +29,8 @@ def results():
     ]
     parts += [getattr(sf, name)(*(x, a, a)[: len(row.operands)], sf.FP16) for name, row in FUNCTIONS.items()]
     parts += [sf.add(a, x, sf.BF16), sf.fma(a, a, x, sf.E4M3), sf.round(a, sf.E4M3)]
+    ends, far = np.array([0.0, -0.0, -1.0, 5e-324, 1.7e308]), np.array([1e300, -1e300, np.inf, 1e-300, 1.7e308])
+    parts += [sf.rsqrt(ends, sf.BF16), sf.fma(far, far, ends, sf.BF16), sf.matmul([far], far, accumulate=sf.FP64)]
     return np.concatenate([part.ravel() for part in parts])
 
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from simfloat.kernels.exact import split, two_product, two_sum
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.machine import binade, fma, odd
+from simfloat.kernels.machine import binade, fma, odd, root
 
 
 @scalar
@@ -33,8 +31,7 @@ def _remainder(x, q, d):
 @scalar
 def _approximation(x):
     """1 / sqrt(x) within an ulp."""
-    s = math.sqrt(x) if x >= 0.0 else np.nan
-    q = 1.0 / s
+    q = 1.0 / root(x)
     c, c_low = two_product(x, q)
     # One step of Newton's iteration.
     return fma(0.5 * q, fma(-c, q, 1.0) - c_low * q, q)
