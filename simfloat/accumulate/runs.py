@@ -15,6 +15,9 @@ from simfloat.formats import Format
 #: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
 KEPT = 1 << 20
 
+#: Ones that are kept to multiply run results by.
+ONES = 1 << 10
+
 
 def _wider(inner: Engine, outer: Engine) -> FloatType:
     return np.float32 if inner.carrier is outer.carrier is np.float32 else np.float64
@@ -94,10 +97,14 @@ class StackedRuns(NamedTuple):
         self.inner.run(a, b, sums.reshape(rows, n), region)
 
 
-@lru_cache(maxsize=256)
 def _ones(count: int, carrier: FloatType) -> NDArray:
     """What run results are multiplied by. Nobody writes to it; a sealed array would be another type to the loops."""
-    return np.ones((1, count), carrier)
+    return _kept_ones(carrier)[:, :count] if count <= ONES else np.ones((1, count), carrier)
+
+
+@lru_cache(maxsize=2)
+def _kept_ones(carrier: FloatType) -> NDArray:
+    return np.ones((1, ONES), carrier)
 
 
 class Freeing(Protocol):
