@@ -1,11 +1,10 @@
-"""Stacks of matrices in one call of a loop, and sums of tiles that stay in registers."""
+"""Stacks of matrices in one call of a loop."""
 
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.kernels import grid, kahan, pairwise, sequential
-from simfloat.kernels.lanes import width
 from tests.bits import assert_bits
 
 NUMBERS = grid.numbers_below(sf.BF16, sf.nearest_even, 20, np.float32)
@@ -47,24 +46,6 @@ def test_one_left_matrix_serves_a_whole_stack(name):
         loop(a, b[i], expected[i], *rest)
     loop(a, b.reshape(-1, 40), stacked, *rest)
     assert_bits(stacked.reshape(expected.shape), expected)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("m", [4, 7, 9])
-@pytest.mark.parametrize("k", [255, 300])
-def test_tiles_sum_every_row_and_column_as_one_row_alone(dtype, m, k):
-    """A single row is no tile: its loop is another one."""
-    loop, (grid_numbers, product_numbers, _) = LOOPS["fused_native"]
-    rest = grid_numbers.astype(dtype), product_numbers.astype(dtype), dtype(0)
-    rng = np.random.default_rng(m)
-    for n in {1, width(np.zeros(1, dtype)), 2 * width(np.zeros(1, dtype)), 45}:
-        a, b, out = (rng.standard_normal(shape).astype(dtype) for shape in ((m, k), (k, n), (m, n)))
-        a[1, 3], b[5, 0], out[0, 0] = np.inf, np.nan, -0.0
-        expected = out.copy()
-        for i in range(m):
-            loop(a[i : i + 1], b, expected[i : i + 1], *rest)
-        loop(a, b, out, *rest)
-        assert_bits(out, expected)
 
 
 @pytest.mark.parametrize("name", LOOPS)

@@ -1,4 +1,4 @@
-"""What the processor does itself: chosen by LLVM's names of its features, with the same bits."""
+"""What the processor does itself: chosen by what LLVM knows of it, with the same bits."""
 
 import json
 import os
@@ -26,6 +26,15 @@ WITH_FP16 = {
 }
 PROCESSOR, FEATURES = WITH_FP16["x86_64" if platform.machine() in ("x86_64", "AMD64") else "arm64"]
 
+#: Sums in FP16, in every order that images are summed in.
+ORDERS = [
+    sf.FP16,
+    sf.sequential(sf.FP16, products=sf.FP16),
+    sf.pairwise(sf.FP16),
+    sf.kahan(sf.FP16),
+    sf.blocked(4, "FP16", "FP16"),
+]
+
 
 def python(*arguments, **environment):
     """What another Python prints."""
@@ -39,7 +48,7 @@ def features_of(name, features):
     return python("-c", code, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features).split()
 
 
-def test_a_feature_that_llvm_does_not_name_is_not_used():
+def test_what_llvm_does_not_take_a_processor_to_have_is_not_used():
     arm = target.ARCHITECTURE in ("aarch64", "arm64")
     assert features_of("generic", "")[1:3] == [str(arm), "False"]
     assert features_of(PROCESSOR, FEATURES)[1:3] == ["True", "True"]
@@ -158,15 +167,6 @@ def test_every_nan_among_images_becomes_the_one_nan():
     images, out = np.array([[0x7E01, 0xFE00, 0xFC01, 0x7C01]], np.uint16), np.empty((1, 4), np.float32)
     halves.numbers_of["halves"](images, out)
     assert (out.view(np.uint32) == 0x7FC00000).all()
-
-
-ORDERS = [
-    sf.FP16,
-    sf.sequential(sf.FP16, products=sf.FP16),
-    sf.pairwise(sf.FP16),
-    sf.kahan(sf.FP16),
-    sf.blocked(4, "FP16", "FP16"),
-]
 
 
 def products_in_fp16():
