@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
@@ -173,6 +174,6 @@ def _largest(x: NDArray) -> float:
 
 def _rms(x: NDArray) -> float:
     """The square root of the mean square."""
-    flat = x.ravel().astype(np.float64)
+    flat = on_cpu(x).ravel().astype(np.float64)  # a GPU's library adds in another order
     with np.errstate(all="ignore"):
         return math.sqrt(flat @ flat / max(flat.size, 1))

@@ -83,6 +83,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         allowed = METHODS.get(method, set())
+        if ufunc is np.matmul:
+            raise TypeError("cuBLAS adds in an order of its own")
         if {"where", "initial"} & set(options):
             raise TypeError("CuPy has no where= or initial=")
         if allowed is not None and ufunc.__name__ not in allowed:

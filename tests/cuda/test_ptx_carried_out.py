@@ -1,0 +1,83 @@
+"""What is compiled for GPUs gives the CPU's bits: the very instructions, which bodies in Python do not show.
+
+Between a body in Python and the code that runs lie widths and signs of integers, types of constants, divisions, NaN,
+what memory holds before it is written, and indices that Python takes for those from the end.
+"""
+
+import dataclasses
+import shutil
+import sys
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+
+import simfloat as sf  # noqa: E402
+from simfloat.arithmetic import machines  # noqa: E402
+from simfloat.cuda import launching, tiles  # noqa: E402
+from tests.cuda import ptx, standin  # noqa: E402
+from tests.cuda.cases import Events, hard_factors, numbers  # noqa: E402
+
+
+@pytest.fixture
+def cupy(monkeypatch, tmp_path):
+    """A GPU whose kernels a C compiler makes of their PTX."""
+    if (compiler := shutil.which("cc")) is None:
+        pytest.skip("needs a C compiler")
+    monkeypatch.setitem(sys.modules, "cupy", None)
+    # What is remembered of calls has the machine in its key, and loops of its own.
+    monkeypatch.setattr(machines, "GPU", dataclasses.replace(machines.GPU))
+    gpu, module = ptx.Cupy(compiler, tmp_path), standin.install()
+    module.cuda.Device, module.cuda.Module = gpu.cuda.Device, gpu.cuda.Module
+    monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
+    monkeypatch.setattr(tiles, "LEAST", 1)
+    monkeypatch.setattr(tiles, "WARP", 2)
+    launching._loaded.cache_clear()
+    with np.errstate(all="ignore"):
+        yield gpu
+    launching._loaded.cache_clear()
+
+
+def rounding(move):
+    for format, mode in ((sf.E4M3, sf.nearest_even), (sf.FP16, sf.stochastic(5)), (sf.E8M0, sf.toward_positive)):
+        x = numbers(format, np.float32)
+        yield sf.round(move(x), format, mode, stream=sf.BitStream(7))
+
+
+def operations(move):
+    x = numbers(sf.FP16, np.float32)
+    yield sf.add(move(x), move(x[::-1].copy()), sf.E5M2)
+    yield sf.divide(move(x), 3.0, sf.FP16)
+    yield sf.log(move(x), sf.BF16)
+    yield sf.encode(sf.round(move(x), sf.E4M3), sf.E4M3)
+
+
+def counting(move):
+    watching = Events()
+    sf.round(move(numbers(sf.E4M3)), sf.E4M3, observer=watching)
+    yield from watching.seen
+
+
+def tiled(move):
+    a, b, start = hard_factors(33, 9, 6, 12)
+    for accumulate in (sf.FP16, sf.BF16, sf.sequential(sf.FP32, products=sf.FP32, rounding=sf.toward_negative)):
+        yield sf.matmul(move(a), move(b), accumulate=accumulate, initial=move(start), output=sf.FP32)
+
+
+def sums(move):
+    a, b, _ = hard_factors(5, 3, 11, 6)
+    for accumulate in (
+        *(sf.pairwise(sf.FP16), sf.kahan(sf.BF16), sf.exact),
+        *(sf.tensor_core("hopper", sf.BF16), sf.matrix_core("cdna3", sf.BF16)),
+        *(sf.sequential(sf.FP16, rounding=sf.stochastic()), sf.sequential(sf.Format(5, 3, subnormals=False))),
+    ):
+        yield sf.matmul(move(a), move(b), accumulate=accumulate, output=sf.FP32, stream=sf.BitStream(1))
+
+
+@pytest.mark.parametrize("case", [rounding, operations, counting, tiled, sums], ids=lambda case: case.__name__)
+def test_compiled_code_gives_the_bits_of_the_cpu_those_of_nan_too(case, cupy):
+    got = [x if isinstance(x, np.ndarray) else x.get() for x in case(standin.moved)]
+    assert cupy.started and not cupy.strangers
+    for one, other in zip(got, case(lambda x: x), strict=True):
+        assert (one.dtype, one.shape, one.tobytes()) == (other.dtype, other.shape, other.tobytes())
