@@ -1,6 +1,7 @@
-"""Thread loops without a GPU, in plain Python: under numba-cuda's simulator, or one thread after the other.
+"""Thread loops without a GPU, in plain Python: one thread after the other, or under numba-cuda's simulator.
 
-Needs a process with NUMBA_DISABLE_JIT=1, and with NUMBA_ENABLE_CUDASIM=1 for the simulator.
+Bodies have to be plain: those of `plain.py`, or all in a process with NUMBA_DISABLE_JIT=1. The simulator needs such a
+process, with NUMBA_ENABLE_CUDASIM=1, too.
 """
 
 import random
@@ -14,7 +15,7 @@ from tests.cuda.standin import ndarray
 BLOCK = 32
 
 
-def simulated(body, count, arguments):
+def on_simulator(body, count, arguments):
     """The loop on the simulator's grid."""
     from numba import cuda
 

@@ -7,13 +7,12 @@ import numpy as np
 
 from simfloat.cuda import launching
 from tests.cuda import simulated, standin
-from tests.cuda.cases import results
-from tests.cuda.every_case import CASES
+from tests.cuda.cases import CASES, results
 
 if __name__ == "__main__":
     path, name = sys.argv[1:]
     standin.install()
-    launching.launch = simulated.simulated
+    launching.launch = simulated.on_simulator
     with np.errstate(all="ignore"):
         found = results(CASES[name], standin.moved)
     with open(path, "wb") as file:

@@ -10,13 +10,6 @@ import pytest
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.arithmetic import arrays, machines
-from tests.cuda import standin
-
-
-@pytest.fixture
-def cupy(monkeypatch):
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    return standin.install()
 
 
 def without(monkeypatch, missing):

@@ -3,9 +3,7 @@
 import pytest
 
 from simfloat.arithmetic.machines import what_cuda_lacks
-from tests.cuda.cases import given, results
-from tests.cuda.every_case import CASES
-from tests.cuda.test_simulator import compare
+from tests.cuda.cases import CASES, compare, given, results
 
 cupy = pytest.importorskip("cupy", reason="needs CuPy")
 

@@ -1,6 +1,5 @@
 """How loops are started: what a kernel receives, as CuPy hands it over."""
 
-import sys
 import types
 
 import numpy as np
@@ -17,10 +16,8 @@ def loop(j, x, number, out):
 
 
 @pytest.fixture
-def cupy(monkeypatch):
-    """A module of arrays, a GPU, and a record of what is started."""
-    monkeypatch.setitem(sys.modules, "cupy", None)
-    module = standin.install()
+def cupy(cupy):
+    """The stand-in with a GPU, and a record of what is started."""
     started = []
 
     class Module:
@@ -31,10 +28,10 @@ def cupy(monkeypatch):
             return lambda blocks, threads, numbers: started.append((self.code, name, blocks, threads, numbers))
 
     device = types.SimpleNamespace(id=0)
-    module.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
-    module.started = started
+    cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
+    cupy.started = started
     launching._loaded.cache_clear()
-    yield module
+    yield cupy
     launching._loaded.cache_clear()
 
 

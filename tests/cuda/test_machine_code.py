@@ -9,18 +9,16 @@ import simfloat as sf
 from benchmarks.tensor_cores import programs
 from benchmarks.tensor_cores.instructions import Unit
 
-pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs NVIDIA's tools (nvidia-cuda-nvdisasm)")
+pathfinder = pytest.importorskip("cuda.pathfinder", reason="needs NVIDIA's pathfinder (cuda-pathfinder)")
+
+pytestmark = pytest.mark.usefixtures("nvrtc")
 
 
 def machine_code(unit, capability, path):
     """The instructions of a unit's program, one by one."""
     disassembler = pathfinder.find_nvidia_binary_utility("nvdisasm")
-    try:
-        pathfinder.load_nvidia_dynamic_lib("nvrtc")
-    except pathfinder.DynamicLibNotFoundError:
-        disassembler = None
     if disassembler is None:
-        pytest.skip("needs NVIDIA's compiler and disassembler (nvidia-cuda-nvrtc, nvidia-cuda-nvdisasm)")
+        pytest.skip("needs NVIDIA's disassembler (nvidia-cuda-nvdisasm)")
     (path / "program").write_bytes(programs.compiled(unit, capability))
     command = [disassembler, "-c", str(path / "program")]
     text = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -56,14 +56,7 @@ KERNELS = {
 }
 
 
-@pytest.fixture(scope="module", autouse=True)
-def nvvm():
-    from cuda import pathfinder
-
-    try:
-        pathfinder.load_nvidia_dynamic_lib("nvvm")
-    except pathfinder.DynamicLibNotFoundError:
-        pytest.skip("needs NVIDIA's NVVM (nvidia-nvvm)")
+pytestmark = pytest.mark.usefixtures("nvvm")
 
 
 def arithmetic(ptx):

@@ -11,11 +11,9 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda for its simulator")
 
 from simfloat.kernels.elementwise import NATIVE  # noqa: E402
-from tests.bits import assert_bits  # noqa: E402
 from tests.cuda import plain, standin  # noqa: E402
-from tests.cuda.cases import given, results  # noqa: E402
+from tests.cuda.cases import CASES, compare, given, results  # noqa: E402
 from tests.cuda.devices import StandIn  # noqa: E402
-from tests.cuda.every_case import CASES  # noqa: E402
 
 
 class Watching(StandIn):
@@ -79,10 +77,3 @@ def test_the_self_test_compares_a_gpu_with_the_cpu_and_counts():
     assert [line.split()[0] for line in lines[:-1]] == ["rounding", "operations", "sums", "events"]
     assert all(line.endswith(" ok") for line in lines[:-1])
     assert lines[-1].startswith("All 4 checks passed: ")
-
-
-def compare(got, want):
-    assert len(got) == len(want)
-    for one, other in zip(got, want, strict=True):
-        assert one.dtype == other.dtype
-        assert_bits(one, other)

@@ -11,25 +11,14 @@ from benchmarks.tensor_cores.instructions import GPUS, Unit, bytes_of, units
 from tests.cuda.unit_by_hand import elements
 
 
-@pytest.fixture
-def compiler():
-    pytest.importorskip("cuda.bindings", reason="needs NVIDIA's bindings (cuda-bindings)")
-    from cuda import pathfinder
-
-    try:
-        pathfinder.load_nvidia_dynamic_lib("nvrtc")
-    except pathfinder.DynamicLibNotFoundError:
-        pytest.skip("needs NVIDIA's runtime compiler (nvidia-cuda-nvrtc)")
-
-
-def test_programs_are_compiled_to_machine_code(compiler):
+def test_programs_are_compiled_to_machine_code(nvrtc):
     # All of Hopper's; of others, whose programs are the same, the last.
     chosen = [(unit, 90) for unit in units(90)] + [(list(units(other))[-1], other) for other in GPUS if other != 90]
     for unit, capability in chosen:
         assert programs.compiled(unit, capability).startswith(b"\x7fELF")
 
 
-def test_the_words_of_the_compiler_are_those_of_the_error(compiler):
+def test_the_words_of_the_compiler_are_those_of_the_error(nvrtc):
     wide = Unit("wgmma", sf.BF16, sf.BF16, sf.FP16)  # BF16 is not summed in FP16
     with pytest.raises(RuntimeError, match=re.escape("wgmma.mma_async")):
         programs.compiled(wide, 90)

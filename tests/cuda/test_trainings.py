@@ -7,20 +7,20 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
 from tests.bits import assert_bits  # noqa: E402
-from tests.cuda import models, standin  # noqa: E402
-from tests.cuda.cases import given  # noqa: E402
+from tests.cuda import standin  # noqa: E402
+from tests.cuda.cases import given, layers  # noqa: E402
 from tests.cuda.devices import StandIn  # noqa: E402
 
 
 def test_every_layer_and_loss_has_its_case():
-    losses = {name for name in models.public(sf.nn, sf.nn.Module) if name.endswith("Loss")}
-    assert models.public(sf.nn, sf.nn.Module) - {"Module"} - losses == set(models.LAYERS)
-    assert {name for name in sf.nn.__all__ if name.endswith(("_loss", "_entropy", "_logits"))} == set(models.LOSSES)
+    losses = {name for name in layers.public(sf.nn, sf.nn.Module) if name.endswith("Loss")}
+    assert layers.public(sf.nn, sf.nn.Module) - {"Module"} - losses == set(layers.LAYERS)
+    assert {name for name in sf.nn.__all__ if name.endswith(("_loss", "_entropy", "_logits"))} == set(layers.LOSSES)
 
 
 def steps(count, folder, device, move):
     """A training up to so many steps, begun or gone on with in the folder; the weights on the CPU."""
-    x, y = (move(models.numbers(shape)) for shape in ((5, 4), (5, 2)))
+    x, y = (move(layers.input_of(shape)) for shape in ((5, 4), (5, 2)))
     model = sf.nn.MLP([4, 3, 2], rng=1)
     with sf.simulate("bf16-stochastic", seed=4):
         optimizer = sf.optim.Adam(model.parameters(), lr=0.1)

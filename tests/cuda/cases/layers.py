@@ -1,4 +1,4 @@
-"""Layers, losses, optimizers and loss scales on a GPU: every one of the package; see `cases.py`."""
+"""Every layer and loss, forward and backward."""
 
 import inspect
 from itertools import cycle
@@ -6,6 +6,7 @@ from itertools import cycle
 import numpy as np
 
 import simfloat as sf
+from simfloat.arithmetic.machines import is_on_gpu
 
 POLICIES = ("bf16-stochastic", "fp16-standard", "mxfp8", "nvfp4", "fp8-delayed", "fp8-deepseek", "amp-bf16")
 
@@ -85,20 +86,24 @@ def public(module, kind):
     return {name for name in module.__all__ if inspect.isclass(cls := getattr(module, name)) and issubclass(cls, kind)}
 
 
-def numbers(shape, dtype=np.float32):
+def input_of(shape):
+    """Random numbers in this shape, or the input itself."""
     if isinstance(shape, np.ndarray):
         return shape
-    return np.random.default_rng(15).standard_normal(shape).astype(dtype)
+    return np.random.default_rng(15).standard_normal(shape).astype(np.float32)
+
+
+def device_of(array):
+    """The name of the device on which an array lies."""
+    return "cuda" if is_on_gpu(array) else "cpu"
 
 
 def layers(move):
     """Every layer, forward and backward, each under another policy."""
     for (make, shape), policy in zip(LAYERS.values(), cycle(POLICIES), strict=False):
-        model, x = make(), numbers(shape)
-        there = move(x)
-        if there is not x:
-            model.to("cuda")
-        x = sf.Tensor(there, requires_grad=True) if x.dtype.kind == "f" else there
+        x = move(input_of(shape))
+        model = make().to(device_of(x))
+        x = sf.Tensor(x, requires_grad=True) if x.dtype.kind == "f" else x
         with sf.simulate(policy, seed=2):
             y = model(x)
             (y * y).mean().backward()
@@ -111,66 +116,21 @@ def layers(move):
 def losses(move):
     """Every loss, forward and backward; and one as a module, whose weights go where it goes."""
     for (loss, shape), policy in zip(LOSSES.values(), cycle(POLICIES), strict=False):
-        x = sf.Tensor(move(numbers(shape)), requires_grad=True)
+        x = sf.Tensor(move(input_of(shape)), requires_grad=True)
         with sf.simulate("bf16-standard" if loss is LOSSES["ctc_loss"][0] else policy, seed=2):
             value = loss(x, move)
             value.backward()
         yield from (value.data, x.grad)
-    weighted, x = sf.nn.CrossEntropyLoss(weight=[1.0, 0.5, 2.0, 0.0]), sf.Tensor(move(numbers(ROWS)))
-    if not isinstance(x.data, np.ndarray):
-        weighted.to("cuda")
+    x = move(input_of(ROWS))
+    weighted = sf.nn.CrossEntropyLoss(weight=[1.0, 0.5, 2.0, 0.0]).to(device_of(x))
     with sf.simulate("fp32"):
-        yield weighted(x, move(np.array([3, 0, 2]))).data
-
-
-def optimizers(move):
-    """Every optimizer, updated in each of the three ways, with clipped gradients and a schedule."""
-    for name in sorted(public(sf.optim, sf.optim.Optimizer) - {"Optimizer"}):
-        for policy in ("bf16-standard", "bf16-stochastic", "bf16-kahan", "fp16-master"):
-            yield from trained(move, sf.nn.Linear(4, 3, bias=False, rng=1), getattr(sf.optim, name), policy)
-
-
-def loss_scales(move):
-    for name in sorted(public(sf.optim, sf.optim.LossScale) - {"LossScale"}):
-        scaler = getattr(sf.optim, name)(*[8.0] * (name in ("StaticLossScale", "DynamicLossScale")))
-        yield from trained(move, sf.nn.MLP([4, 5, 3], rng=1), sf.optim.SGD, "fp16-master", scaler)
-        yield np.array(scaler.get_scale())
-
-
-def trained(move, model, make, policy, scaler=None):
-    """Two steps of a training: the losses, what a recorder counted, and all that is kept."""
-    x, y = (move(numbers(shape)) for shape in ((5, 4), (5, 3)))
-    device = "cpu" if isinstance(x, np.ndarray) else "cuda"
-    watching = sf.Recorder(more=True)
-    with sf.simulate(policy, seed=3, observer=watching):
-        optimizer = make(model.parameters(), lr=0.25)
-        schedule = sf.optim.StepLR(optimizer, 1)
-        options = {"scaler": scaler, "schedule": schedule, "clip": 1.0, "device": device, "progress": False}
-        history = sf.train.fit(model, sf.nn.mse_loss, [(x, y)] * 2, optimizer, **options)
-    yield np.array(history["loss"])
-    yield np.array([list(watching.counts(phase=phase).values()) for phase in ("forward", "backward", "update")])
-    yield from model.state_dict().values()
-    for kept in optimizer.state_dict()["state"].values():
-        yield from (value for value in kept.values() if hasattr(value, "dtype"))
-
-
-def clipped(move):
-    """Gradients cut to a norm of every order, and each number by itself."""
-    for order in (1, 2, 3, np.inf):
-        for policy in ("bf16-standard", "fp32"):
-            with sf.simulate(policy):
-                weight = sf.Parameter(move(numbers(ROWS)))
-                (weight * weight).sum().backward()
-                yield np.array(float(sf.optim.clip_grad_norm_([weight], 1.5, norm_type=order)))
-                yield weight.grad
-                sf.optim.clip_grad_value_([weight], 0.25)
-                yield weight.grad
+        yield weighted(sf.Tensor(x), move(np.array([3, 0, 2]))).data
 
 
 def conditions(move):
     """Choices and places that lie on the CPU, of tensors on the GPU."""
     with sf.simulate("bf16-standard"):
-        x = sf.Tensor(move(numbers(ROWS)), requires_grad=True)
+        x = sf.Tensor(move(input_of(ROWS)), requires_grad=True)
         chosen = sf.where(np.arange(4) % 2 == 0, x, -1.0) + sf.where(x > 0, x, 0.5)
         picked = chosen[[2, 0, 2]] + chosen[np.array([1, 1, -1])] + x[:, np.array([3, 0, 0, 1])]
         (picked.sum() + x[np.arange(3)[:, np.newaxis] > 0 * np.arange(4)].sum()).backward()

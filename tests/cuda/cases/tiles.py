@@ -1,0 +1,58 @@
+"""Products in which a thread sums a tile of the result."""
+
+import numpy as np
+
+import simfloat as sf
+
+DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative)
+
+#: Sums whose steps a GPU makes by an instruction, and some of those that it makes by several.
+STEPS = [
+    *(sf.sequential(format) for format in (sf.FP32, sf.FP16, sf.BF16)),
+    *(sf.sequential(format, products=format) for format in (sf.FP32, sf.FP16, sf.BF16)),
+    *(sf.pairwise(sf.BF16), sf.kahan(sf.BF16)),
+    *(sf.sequential(sf.FP32, rounding=mode) for mode in DIRECTED),
+    *(sf.sequential(sf.FP32, products=sf.FP32, rounding=mode) for mode in DIRECTED),
+    *(sf.pairwise(sf.FP32, rounding=sf.toward_negative), sf.kahan(sf.FP32, rounding=sf.toward_positive)),
+    *(sf.sequential(sf.BF16, rounding=sf.toward_zero), sf.sequential(sf.BF16, rounding=sf.stochastic())),
+]
+
+
+def tiles(move):
+    """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
+    from simfloat.cuda import tiles
+
+    least, warp = tiles.LEAST, tiles.WARP
+    tiles.LEAST, tiles.WARP = 1, 2
+    try:
+        for m, n in ((1, 1), (5, 7), (8, 8), (33, 9)):
+            for depth in (0, 1, 6):
+                yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
+        yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
+        for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:9])):  # stacks, in which one matrix may serve all
+            a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
+            b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
+            yield from stepped(move, a, b, start, accumulators)
+            yield from stepped(move, a[0], b, start, accumulators[::4])
+    finally:
+        tiles.LEAST, tiles.WARP = least, warp
+
+
+def stepped(move, a, b, start, accumulators):
+    for accumulate in accumulators:
+        initial = None if accumulate.maker == "pairwise" else move(start)
+        options = {"initial": initial, "output": sf.FP32, "stream": sf.BitStream(1)}
+        yield sf.matmul(move(a), move(b), accumulate=accumulate, **options)
+
+
+def hard_factors(m, n, depth, reach):
+    """Numbers of BF16, and of FP16 up to a reach of 12, whose sums cancel, overflow, underflow and are not finite."""
+    rng = np.random.default_rng(13)
+    a = rng.integers(-8, 9, (m, depth)) * 2.0 ** rng.integers(-reach, reach, (m, depth))
+    b = rng.choice([-1.0, 1.0, 0.0, -0.0, 2.0**-7 + 1, 2.0**-10, 3.0], (depth, n))
+    start = rng.choice([0.0, -0.0, 1.0, -3.0, 2.0**-14, -59904.0], (m, n))
+    a[m // 2, ::2], a[:, 1:2] = -0.0, -a[:, :1]
+    if m > 20:
+        a[3, 1:], a[4, 2:3], a[5, 3:4], a[6] = 1.5 * 2.0**reach, np.inf, np.nan, 2.0 ** -(reach + 8)
+        a[7], b[1:2, 2], b[2:4, 2] = -a[3], 2.0**7, 2.0**-1
+    return tuple(x.astype(np.float32) for x in (a, b, start))
