@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from benchmarks.tensor_cores import operands, programs
-from benchmarks.tensor_cores.instructions import Unit, units
+from benchmarks.tensor_cores.instructions import Unit, bytes_of, units
 from benchmarks.tensor_cores.operands import KINDS, Array, Operands
 from simfloat.selftest.batch import equal_bits
 
@@ -116,5 +116,5 @@ def replayed(recorded: dict[str, Any]) -> Iterator[tuple[str, Array, Array]]:
 
 
 def _numbers(text: str, format: sf.Format) -> Array:
-    codes = np.frombuffer(base64.b64decode(text), f"u{operands.bytes_of(format)}")
+    codes = np.frombuffer(base64.b64decode(text), f"u{bytes_of(format)}")
     return operands.numbers_of(codes, format)

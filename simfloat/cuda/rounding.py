@@ -43,8 +43,8 @@ def round_half(i, x, words, out, numbers):
 @threads_over("out")
 def round_image(i, x, words, out, numbers):
     """Round float32 to nearest even to formats that are float32 with a shorter fraction."""
-    drop, below, kept = image_of_cut(unpack(numbers))
-    out[i] = nearest_in_image(x[i], drop, below, kept)
+    drop, below, mask = image_of_cut(unpack(numbers))
+    out[i] = nearest_in_image(x[i], drop, below, mask)
 
 
 def rounding_four(round_one):

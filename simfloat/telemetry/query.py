@@ -12,7 +12,7 @@ from simfloat.telemetry.entries import Key
 PHASES = ("forward", "backward", "update")
 
 
-class Asked(NamedTuple):
+class Query(NamedTuple):
     """Shell patterns of a path and an operation, and a phase; None for any."""
 
     path: str | None
@@ -22,9 +22,7 @@ class Asked(NamedTuple):
     def takes(self, key: Key) -> bool:
         """Whether the key matches."""
         return (
-            self.phase in (None, key.phase)
-            and _matches(self.path, key.path)
-            and _matches(self.operation, key.operation)
+            self.phase in (None, key.phase) and matches(self.path, key.path) and matches(self.operation, key.operation)
         )
 
     def check(self, keys: Iterable[Key]) -> None:
@@ -46,7 +44,7 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
     if pattern is not None and not isinstance(pattern, str):
         raise ValueError(f"{what} must be a text, such as 'hidden.*', got {pattern!r}.")
     seen = list(dict.fromkeys(names))
-    if pattern is None or not seen or any(_matches(pattern, name) for name in seen):
+    if pattern is None or not seen or any(matches(pattern, name) for name in seen):
         return
     shown = ", ".join(name or "''" for name in seen)
     raise ValueError(
@@ -54,5 +52,6 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
     )
 
 
-def _matches(pattern: str | None, name: str) -> bool:
+def matches(pattern: str | None, name: str) -> bool:
+    """Whether a name has the pattern, or there is none."""
     return pattern is None or fnmatchcase(name, pattern)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from html import escape
 from pathlib import Path
 from threading import Lock
@@ -19,7 +18,7 @@ from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, resized, zeros
 from simfloat.telemetry.kept import span
-from simfloat.telemetry.query import Asked, check_pattern, check_phase
+from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
 from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
@@ -97,7 +96,7 @@ class Recorder(Observer):
 
     def wants(self, path: str, phase: str) -> bool:
         """Whether events of this path and phase are counted."""
-        return self._phase in (None, phase) and (self._path is None or fnmatchcase(path, self._path))
+        return self._phase in (None, phase) and matches(self._path, path)
 
     def counts(
         self, path: str | None = None, phase: str | None = None, *, operation: str | None = None, more: bool = False
@@ -110,7 +109,7 @@ class Recorder(Observer):
         """
         if more and not self.more:
             raise ValueError(f"{', '.join(MORE)} are counted by simfloat.Recorder(more=True) only.")
-        events = self._sum(Asked(path, phase, operation))
+        events = self._sum(Query(path, phase, operation))
         return counted(events) | (counted_more(events) if more else {})
 
     def histogram(
@@ -120,7 +119,7 @@ class Recorder(Observer):
 
         What matches, and what is refused, is as in `counts`.
         """
-        events = self._sum(Asked(path, phase, operation))
+        events = self._sum(Query(path, phase, operation))
         return exponents(events) | {"zero": zeros(events)}
 
     def step(self, /, **values: float) -> None:
@@ -146,12 +145,12 @@ class Recorder(Observer):
             lost = recorder.series("*.weight", "update")
             lost["unchanged"] / lost["total"]
         """
-        asked = Asked(path, phase, operation)
-        asked.check(key for key, _ in self.entries())
+        query = Query(path, phase, operation)
+        query.check(key for key, _ in self.entries())
         with self._lock:
             total = np.zeros((self._series.steps, len(COUNTED)), np.int64)
             for key, counts in self._series:
-                if asked.takes(key):
+                if query.takes(key):
                     total += counts
         return dict(zip(COUNTED, total.T.copy(), strict=True))
 
@@ -250,12 +249,12 @@ class Recorder(Observer):
             steps = list(self._series)
         write_tensorboard(path, self.entries(), steps, self.scalars())
 
-    def _sum(self, asked: Asked) -> NDArray[np.int64]:
+    def _sum(self, query: Query) -> NDArray[np.int64]:
         entries = self.entries()
-        asked.check(key for key, _ in entries)
+        query.check(key for key, _ in entries)
         total = np.zeros(self._size, np.int64)
         for key, events in entries:
-            if asked.takes(key):
+            if query.takes(key):
                 total += events
         return total
 

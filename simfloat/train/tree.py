@@ -17,8 +17,7 @@ from simfloat.arithmetic.machines import on_cpu
 #: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
 KINDS = "biufc"
 
-
-#: In so many of another a dict, list or tuple may lie.
+#: How deep dicts, lists and tuples may be nested.
 DEEPEST = 100
 
 
