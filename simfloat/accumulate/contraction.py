@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate._exact import Fractions
+from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Problem, known_of
+from simfloat.accumulate.known import Known, Problem, known_of
 from simfloat.accumulate.operand import take
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
@@ -54,23 +55,8 @@ def prepare(
     machine = machine_of(a, b)
     if machine is not CPU:  # a single number goes to where the other operand is
         a, b = machine.arrays.asarray(a), machine.arrays.asarray(b)
-    inputs, accumulator, target, *_ = options
-    if inputs:
-        has_scales = options.has_scales
-        if has_scales:
-            _check_scaled(options, scales, initial)
-        one, other = inputs
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings, one.rounding, other.rounding)
-        accumulator = accumulator.for_inputs(one.format, other.format)
-        looks = accumulator.reads_numbers
-        left, right = take(a, options, 0, draw, looks), take(b, options, 1, draw, looks)
-        if has_scales:
-            scales = scales_of_blocks(left, right, accumulator)
-        divisor, x, y = left.divisor * right.divisor, left.known, right.known
-    else:
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-        divisor, x, y = 1.0, known_of(a), known_of(b)
-        accumulator = accumulator.for_inputs(None, None)
+    target = options.target
+    x, y, draw, accumulator, scales, divisor = _take_both(a, b, options, scales, initial)
     own = None
     if scales or accumulator.scales:
         divisor *= scales.divisor if scales else 1.0
@@ -88,6 +74,36 @@ def prepare(
     is_final = draw is None and target.observer is None and divisor == 1.0 and machine is CPU and is_direct(engine)
     is_final &= engine.carrier is target.dtype and keeps_sums(accumulator.result, target.format, target.rounding)
     return Work(engine, x.array, y.array, draw, own, start, x.are_quiet and y.are_quiet, divisor, is_final)
+
+
+class _Both(NamedTuple):
+    """Both operands in their formats."""
+
+    x: Known
+    y: Known
+    draw: Draw | None
+    accumulator: Accumulator  # for operands of these formats
+    scales: Scales | None  # of their blocks
+    divisor: float  # by which their products are too large
+
+
+def _take_both(a: NDArray, b: NDArray, options: Options, scales: Scales | None, initial: NDArray | None) -> _Both:
+    """Take the call's draw, and the operands to their formats."""
+    inputs, accumulator, target, *_ = options
+    if not inputs:
+        draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
+        return _Both(known_of(a), known_of(b), draw, accumulator.for_inputs(None, None), scales, 1.0)
+    has_scales = options.has_scales
+    if has_scales:
+        _check_scaled(options, scales, initial)
+    one, other = inputs
+    draw = take_draw(target.stream, target.rounding, *accumulator.roundings, one.rounding, other.rounding)
+    accumulator = accumulator.for_inputs(one.format, other.format)
+    looks = accumulator.reads_numbers
+    left, right = take(a, options, 0, draw, looks), take(b, options, 1, draw, looks)
+    if has_scales:
+        scales = scales_of_blocks(left, right, accumulator)
+    return _Both(left.known, right.known, draw, accumulator, scales, left.divisor * right.divisor)
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from simfloat.accumulate.casting import after_cast, take_unobserved
 from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Known, after_cast, known_of, take_unobserved
+from simfloat.accumulate.known import Known, known_of
 from simfloat.accumulate.options import Options
 from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.stream import Draw

@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.casting import take_unobserved
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.facts import Bounds, Facts, bounds_of
-from simfloat.accumulate.known import Known, Problem, take_unobserved
+from simfloat.accumulate.known import Known, Problem
 from simfloat.accumulate.one_tile import sums_of_one_tile
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_vector

@@ -60,6 +60,13 @@ def test_what_numpy_adds_to_like_is_refused_as_cupy_refuses_it(make, cupy):
         make(cupy.asarray(np.zeros(2)))
 
 
+def test_the_oldest_generation_is_the_one_that_code_is_made_for():
+    pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+    from simfloat.cuda import compiling
+
+    assert divmod(machines.OLDEST_GENERATION, 10) == compiling.OLDEST
+
+
 def test_a_gpu_older_than_ampere_is_named(cupy):
     pytest.importorskip("numba_cuda", reason="needs numba-cuda")
     cupy.cuda.Device = lambda: types.SimpleNamespace(compute_capability="75")
