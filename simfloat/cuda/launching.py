@@ -15,10 +15,20 @@ Kind = tuple[str, Any, int]
 
 
 def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
-    """Start so many threads of a loop's body on the current GPU, in the current stream."""
+    """Start so many threads of a loop's body on the current GPU, in the current stream.
+
+    Raises ValueError for an array on another GPU, whose address means nothing to this one.
+    """
     import cupy
 
-    kernel = _loaded(body, tuple(map(kind_of, arguments)), cupy.cuda.Device().id)
+    kinds, device = tuple(map(kind_of, arguments)), cupy.cuda.Device().id
+    for argument, (kind, *_) in zip(arguments, kinds, strict=True):
+        if kind == "array" and argument.device.id != device:
+            raise ValueError(
+                f"GPU {device} is the current one, an array lies on GPU {argument.device.id}: copy it, or compute "
+                f"inside `with cupy.cuda.Device({argument.device.id}):`."
+            )
+    kernel = _loaded(body, kinds, device)
     numbers = [np.int64(count)]
     for argument in arguments:
         numbers += numbers_of(argument)

@@ -43,6 +43,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host.flags))
     T = property(lambda self: ndarray(self._host.T))
+    device = types.SimpleNamespace(id=0)
     __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
 
     def __array__(self, *args, **kwargs):

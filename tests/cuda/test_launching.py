@@ -57,6 +57,13 @@ def test_arrays_come_as_numbas_structures_and_small_ones_by_value(cupy, monkeypa
     assert code == b"(UniTuple(float64, 2), int64, Array(float32, 2, 'C', False, aligned=True))\0"
 
 
+def test_an_array_on_another_gpu_than_the_current_one_is_refused(cupy):
+    cupy.cuda.Device().id = 1
+    with pytest.raises(ValueError, match=r"GPU 1 is the current one, .* on GPU 0: .* `with cupy.cuda.Device\(0\):`"):
+        loop(np.zeros(1), 1, cupy.asarray(np.zeros(3, np.float32)))
+    assert cupy.started == []
+
+
 def test_nothing_is_started_for_no_elements(cupy):
     loop(np.zeros(1), 1, cupy.asarray(np.zeros(0, np.float32)))
     assert cupy.started == []
