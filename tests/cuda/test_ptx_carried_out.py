@@ -17,7 +17,8 @@ import simfloat as sf  # noqa: E402
 from simfloat.arithmetic import machines  # noqa: E402
 from simfloat.cuda import launching, tiles  # noqa: E402
 from tests.cuda import ptx, standin  # noqa: E402
-from tests.cuda.cases import Events, hard_factors, numbers  # noqa: E402
+from tests.cuda.cases.elementwise import Events, numbers  # noqa: E402
+from tests.cuda.cases.tiles import hard_factors  # noqa: E402
 
 
 @pytest.fixture
