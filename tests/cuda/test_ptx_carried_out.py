@@ -6,7 +6,6 @@ what memory holds before it is written, and indices that Python takes for those 
 
 import dataclasses
 import shutil
-import sys
 
 import numpy as np
 import pytest
@@ -22,15 +21,14 @@ from tests.cuda.cases.tiles import hard_factors  # noqa: E402
 
 
 @pytest.fixture
-def cupy(monkeypatch, tmp_path):
+def cupy(cupy, nvvm, monkeypatch, tmp_path):
     """A GPU whose kernels a C compiler makes of their PTX."""
     if (compiler := shutil.which("cc")) is None:
         pytest.skip("needs a C compiler")
-    monkeypatch.setitem(sys.modules, "cupy", None)
     # What is remembered of calls has the machine in its key, and loops of its own.
     monkeypatch.setattr(machines, "GPU", dataclasses.replace(machines.GPU))
-    gpu, module = ptx.Cupy(compiler, tmp_path), standin.install()
-    module.cuda.Device, module.cuda.Module = gpu.cuda.Device, gpu.cuda.Module
+    gpu = ptx.Cupy(compiler, tmp_path)
+    cupy.cuda.Device, cupy.cuda.Module = gpu.cuda.Device, gpu.cuda.Module
     monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
     monkeypatch.setattr(tiles, "LEAST", 1)
     monkeypatch.setattr(tiles, "WARP", 2)
