@@ -15,7 +15,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.kernels import elementwise, jit
 from simfloat.selftest import CHECKS
 
-MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic())
+MODES = (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.stochastic(), sf.stochastic(4))
 
 
 def count_compiled() -> int:
