@@ -23,11 +23,11 @@ SUMS = ("accumulate", "accumulate_gradients", "reduce")
 class Listing(Protocol):
     """A policy, as far as its lists need it."""
 
-    def override(self, path: str | None = None, *, operation: Any = None, **roles: Any) -> Listing:
-        """The same policy with other roles for an operation."""
-
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What an operation uses."""
+
+    def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+        """The roles of an operation as they were given; None where one follows another."""
 
 
 def allowed(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
@@ -58,30 +58,28 @@ def inferred(policy: Listing, operations: Sequence[str]) -> dict[str, Any]:
                 f"infer leaves operations in the formats of their operands, but {name!r} rounds its operands to "
                 "`compute`; allow or deny it."
             )
+    given = [policy.given("", (name,)) | {"activations": WIDEST} for name in operations]
     roles: dict[str, Any] = {"activations": WIDEST}
     for role in RESULTS[1:]:
-        if any(getattr(_with(policy, operations, roles, name), role) != WIDEST for name in operations):
+        if any(getattr(Recipe(**own), role) != WIDEST for own in given):
             roles[role] = None
+            given = [own | {role: None} for own in given]
     return roles
 
 
 def _fewest(policy: Listing, operations: Sequence[str], wanted: dict[str, Any]) -> dict[str, Any]:
     """The roles that have to be said so that all are as wanted, for the operations that use them."""
     _check(operations)
+    given = {name: policy.given("", (name,)) for name in operations}
+    recipes = {name: Recipe(**own) for name, own in given.items()}
     roles: dict[str, Any] = {}
     for role, value in wanted.items():
         users = [name for name in operations if role in roles_of(name)]
         # One role is always said, so that the list stands in the policy.
-        if any(getattr(_with(policy, operations, roles, name), role) != value for name in users) or (
-            role == "activations" and not roles
-        ):
+        if any(getattr(recipes[name], role) != value for name in users) or (role == "activations" and not roles):
             roles[role] = value
+            recipes = {name: Recipe(**own | roles) for name, own in given.items()}
     return roles
-
-
-def _with(policy: Listing, operations: Sequence[str], roles: dict[str, Any], name: str) -> Recipe:
-    """The recipe of an operation, once the operations have these roles."""
-    return (policy.override(operation=tuple(operations), **roles) if roles else policy).recipe("", name)
 
 
 def _check(operations: Sequence[str]) -> None:

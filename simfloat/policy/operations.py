@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from simfloat.arithmetic.catalog import kind_of, names
 from simfloat.hints import did_you_mean
@@ -32,6 +33,11 @@ def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
 
 def roles_of(operation: str) -> tuple[str, ...]:
     """The roles that matter to an operation, or to those of a class or inside a composite."""
-    kind = UPDATE if operation == UPDATE else kind_of(operation) or operation
+    return _roles_of_kind(UPDATE if operation == UPDATE else kind_of(operation) or operation)
+
+
+@cache
+def _roles_of_kind(kind: str) -> tuple[str, ...]:
+    """The roles that matter to operations of a kind."""
     kinds = INSIDE if kind == COMPOSITE else (kind,)
     return tuple(name for name, role in ROLES.items() if set(kinds).intersection(role.concerns))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from textwrap import fill
@@ -106,11 +106,7 @@ class Policy(Roles):
         Inside a composite that is `fused`, results have the format of `reduce`. Raises ValueError for one whose sums
         are exact: they have no format.
         """
-        names = with_classes(operations)
-        roles = {role: getattr(self, role) for role in ROLES}
-        for override in self.overrides:
-            if override.matches(path, names):
-                roles.update(override.roles)
+        roles = self.given(path, operations)
         recipe = Recipe(**roles)
         if len(operations) < 2 or not self.recipe(path, *operations[:-1]).fused:
             return recipe
@@ -120,6 +116,15 @@ class Policy(Roles):
                 "for example reduce=simfloat.FP32."
             )
         return Recipe(**roles | dict.fromkeys(RESULTS, recipe.reduce.result))
+
+    def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+        """The roles that the policy and its overrides give there; None where one follows another."""
+        names = with_classes(operations)
+        roles = {role: getattr(self, role) for role in ROLES}
+        for override in self.overrides:
+            if override.matches(path, names):
+                roles.update(override.roles)
+        return roles
 
     def check_matched(self, paths: Iterable[str], operations: Iterable[str] = ()) -> None:
         """Raise ValueError naming the first override that met nothing, with the nearest name.
@@ -240,8 +245,40 @@ Policy.__doc__ = f"{Policy.__doc__}\n" + "\n".join(f"    * {name}: {role}" for n
 Policy.__init__.__annotations__ |= {name: role.takes for name, role in ROLES.items()}
 
 
-#: The policies that have a name of their own, by this name: `presets` fills it.
-NAMED: dict[str, Policy] = {}
+class Presets(Mapping[str, Policy]):
+    """Policies by name, each made when it is first asked for; it prints as the table of their sources."""
+
+    def __init__(self) -> None:
+        self._makers: dict[str, tuple[Callable[[], Policy], str]] = {}
+        self._made: dict[str, Policy] = {}
+
+    def add(self, name: str, make: Callable[[], Policy], source: str) -> None:
+        """Add the policy that `make` gives, under this name."""
+        self._makers[name] = make, source
+
+    def __getitem__(self, name: object) -> Policy:
+        if not isinstance(name, str) or name not in self._makers:
+            raise KeyError(unknown(name))
+        if name not in self._made:
+            make, source = self._makers[name]
+            self._made[name] = replace(make(), name=name, source=source)
+        return self._made[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._makers
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+    def __repr__(self) -> str:
+        return aligned([("name", "source"), *((name, source) for name, (_, source) in self._makers.items())])
+
+
+#: Every preset by its name; `presets` has the table.
+policies = Presets()
 
 
 def as_policy(policy: Policy | str, taker: str) -> Policy:
@@ -250,9 +287,9 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
     Raises ValueError with the nearest name for an unknown one, and for what is no policy.
     """
     if isinstance(policy, str):
-        if policy not in NAMED:
+        if policy not in policies:
             raise ValueError(unknown(policy))
-        return NAMED[policy]
+        return policies[policy]
     if not isinstance(policy, Policy):
         raise ValueError(f"{taker} takes a simfloat.Policy or its name, got {policy!r}.")
     return policy
@@ -260,4 +297,4 @@ def as_policy(policy: Policy | str, taker: str) -> Policy:
 
 def unknown(name: object) -> str:
     """What is said of a name that no policy has."""
-    return f"Unknown policy {name!r}. Policies: {', '.join(NAMED)}.{did_you_mean(name, NAMED)}"
+    return f"Unknown policy {name!r}. Policies: {', '.join(policies)}.{did_you_mean(name, policies)}"

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
+from collections.abc import Callable
 from typing import Any
 
 from simfloat.accumulate import tensor_core
 from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
-from simfloat.policy.policy import NAMED, Policy, unknown
-from simfloat.table import table
+from simfloat.policy.policy import Policy, policies
 
 REVISITING = "Revisiting BFloat16 Training, arXiv 2010.06192"
 MIXED = "Micikevicius et al., Mixed Precision Training, ICLR 2018"
@@ -27,61 +24,61 @@ def _narrow(operands: Cast, gradients: Cast | None = None, **roles: Any) -> Poli
     return Policy(compute=operands, compute_gradients=gradients, weights=FP32, activations=BF16, **roles)
 
 
-#: Name, policy and source of every preset.
-PRESETS: tuple[tuple[str, Policy, str], ...] = (
-    ("fp64", Policy(compute=FP64, accumulate=FP64), "IEEE 754-2019 binary64 throughout"),
-    ("fp32", Policy(compute=FP32), f"{REVISITING}, section 2: 32-bit precision training"),
-    ("bf16-standard", Policy(compute=BF16), f"{REVISITING}, section 1: the standard algorithm"),
+#: Name, policy and source of every preset. A policy is made when it is first asked for.
+PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
+    ("fp64", lambda: Policy(compute=FP64, accumulate=FP64), "IEEE 754-2019 binary64 throughout"),
+    ("fp32", lambda: Policy(compute=FP32), f"{REVISITING}, section 2: 32-bit precision training"),
+    ("bf16-standard", lambda: Policy(compute=BF16), f"{REVISITING}, section 1: the standard algorithm"),
     (
         "bf16-stochastic",
-        Policy(compute=BF16, update="stochastic"),
+        lambda: Policy(compute=BF16, update="stochastic"),
         f"{REVISITING}, section 3.2: stochastic rounding of the weight update",
     ),
     (
         "bf16-kahan",
-        Policy(compute=BF16, update="kahan"),
+        lambda: Policy(compute=BF16, update="kahan"),
         f"{REVISITING}, algorithm 1: Kahan summation of the weight updates",
     ),
     (
         "bf16-fp32-weights",
-        Policy(compute=BF16, weights=FP32, optimizer_state=BF16),
+        lambda: Policy(compute=BF16, weights=FP32, optimizer_state=BF16),
         f"{REVISITING}, section 4: 32-bit weights, all else in 16 bits",
     ),
-    ("fp16-standard", Policy(compute=FP16), f"{MIXED}, section 3: FP16 without a master copy"),
-    ("fp16-master", Policy(compute=FP16, weights=FP32), f"{MIXED}, section 3.1: FP32 master copy of weights"),
-    ("amp-fp16", listed(FP16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.float16"),
-    ("amp-bf16", listed(BF16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.bfloat16"),
-    ("apex-o0", Policy(compute=FP32), f"{APEX}: O0, FP32 training"),
-    ("apex-o1", listed(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
+    ("fp16-standard", lambda: Policy(compute=FP16), f"{MIXED}, section 3: FP16 without a master copy"),
+    ("fp16-master", lambda: Policy(compute=FP16, weights=FP32), f"{MIXED}, section 3.1: FP32 master copy of weights"),
+    ("amp-fp16", lambda: listed(FP16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.float16"),
+    ("amp-bf16", lambda: listed(BF16, AUTOCAST_NARROW, AUTOCAST_WIDE), f"{AUTOCAST}: dtype=torch.bfloat16"),
+    ("apex-o0", lambda: Policy(compute=FP32), f"{APEX}: O0, FP32 training"),
+    ("apex-o1", lambda: listed(FP16, APEX_NARROW, APEX_WIDE), f"{APEX}: O1, the lists of apex/amp/lists"),
     (
         "apex-o2",
-        Policy(compute=FP16, weights=FP32).deny("batch_norm", *LOSSES),
+        lambda: Policy(compute=FP16, weights=FP32).deny("batch_norm", *LOSSES),
         f"{APEX}: O2, an FP16 model with FP32 batch norm, outputs and master weights",
     ),
-    ("apex-o3", Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),
+    ("apex-o3", lambda: Policy(compute=FP16), f"{APEX}: O3, FP16 throughout"),
     (
         "fp8-hybrid",
-        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor())),
+        lambda: _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor())),
         f"{ENGINE}, Float8CurrentScaling with Format.HYBRID",
     ),
     (
         "fp8-delayed",
-        _narrow(scaled(E4M3, delayed()), scaled(E5M2, delayed())),
+        lambda: _narrow(scaled(E4M3, delayed()), scaled(E5M2, delayed())),
         f"{ENGINE}, DelayedScaling with Format.HYBRID",
     ),
     (
         "mxfp8",
-        _narrow(scaled(E4M3, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
+        lambda: _narrow(scaled(E4M3, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
         f"{ENGINE}, MXFP8BlockScaling; {MICROSCALING}",
     ),
     (
         "mxfp4",
-        _narrow(scaled(E2M1, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
+        lambda: _narrow(scaled(E2M1, block(32, E8M0)), accumulate=tensor_core("blackwell", scales=(32, E8M0))),
         f"{MICROSCALING}, MXFP4 operands",
     ),
     (
         "nvfp4",
-        _narrow(
+        lambda: _narrow(
             scaled(E2M1, block(16, E4M3)),
             cast(E2M1, stochastic(), scale=block(16, E4M3)),
             compute_weights=scaled(E2M1, block((16, 16), E4M3)),
@@ -92,12 +89,12 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
     ),
     (
         "fp8-hopper",
-        _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
+        lambda: _narrow(scaled(E4M3, per_tensor()), scaled(E5M2, per_tensor()), accumulate=tensor_core("hopper")),
         "MMA-Sim, arXiv 2511.10909: Hopper's wgmma, E4M3 forward and E5M2 x E4M3 backward",
     ),
     (
         "fp8-deepseek",
-        _narrow(
+        lambda: _narrow(
             scaled(E4M3, block(128, FP32)),
             compute_weights=scaled(E4M3, block((128, 128), FP32)),
             accumulate=tensor_core("hopper"),
@@ -108,15 +105,5 @@ PRESETS: tuple[tuple[str, Policy, str], ...] = (
 )
 
 
-class _Presets(dict[str, Policy]):
-    def __missing__(self, name: object) -> Policy:
-        raise KeyError(unknown(name))
-
-    def __repr__(self) -> str:
-        return table([("name", "source"), *((name, policy.source or "") for name, policy in self.items())])
-
-
-NAMED.update((name, replace(policy, name=name, source=source)) for name, policy, source in PRESETS)
-
-#: Every preset by its name.
-policies: Mapping[str, Policy] = MappingProxyType(_Presets(NAMED))
+for name, make, source in PRESETS:
+    policies.add(name, make, source)
