@@ -46,7 +46,8 @@ class StepLR(LRScheduler):
 class LinearLR(LRScheduler):
     """lr goes in total_iters epochs from start_factor times the first lr to end_factor times it, in equal steps.
 
-    For a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. See torch.optim.lr_scheduler.LinearLR.
+    For a warm-up: ``LinearLR(optimizer, start_factor=0.01, total_iters=500)``. See torch.optim.lr_scheduler.LinearLR,
+    which at an end_factor of 0 often leaves an lr of about 1e-17, above or below zero; here it is 0.
 
     Raises ValueError unless start_factor is above 0 and both are at most 1 and not negative.
 
@@ -91,14 +92,18 @@ class LinearLR(LRScheduler):
             return lr * self.start_factor
         if is_first or self.last_epoch > self.total_iters:
             return lr
+        if self.last_epoch == self.total_iters and self.end_factor == 0:
+            return 0.0
         rise = self.end_factor - self.start_factor
-        return lr * (1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise))
+        factor = 1.0 + rise / (self.total_iters * self.start_factor + (self.last_epoch - 1) * rise)
+        return lr * max(factor, 0.0)  # below zero by a rounding error where end_factor is tiny
 
 
 class CosineAnnealingLR(LRScheduler):
     """lr goes down to eta_min in T_max epochs, along half a cosine, and up again in as many.
 
-    See torch.optim.lr_scheduler.CosineAnnealingLR. Source: Loshchilov and Hutter, arXiv 1608.03983, without restarts.
+    See torch.optim.lr_scheduler.CosineAnnealingLR, whose rounding errors here never take an lr below zero. Source:
+    Loshchilov and Hutter, arXiv 1608.03983, without restarts.
 
     Examples:
         >>> optimizer = sf.optim.SGD([sf.Parameter([1.0])], lr=1.0)
@@ -129,7 +134,8 @@ class CosineAnnealingLR(LRScheduler):
         if (epoch - 1 - period) % (2 * period) == 0:  # where the ratio below would be 0 / 0
             return lr + (base - self.eta_min) * (1 - cos(pi / period)) / 2
         ratio = (1 + cos(pi * epoch / period)) / (1 + cos(pi * (epoch - 1) / period))
-        return ratio * (lr - self.eta_min) + self.eta_min
+        following = ratio * (lr - self.eta_min) + self.eta_min
+        return max(following, 0.0) if self.eta_min >= 0 else following  # below by a rounding error where base is 0
 
     def at_zero(self, group: int, base: float) -> float:
         """The lr of a group at epoch 0 of a schedule that begins after another one."""

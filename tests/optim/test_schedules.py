@@ -75,6 +75,42 @@ def test_learning_rates_are_torchs_bit_for_bit(name):
         oracle.step()
 
 
+def rates(make, lr, epochs):
+    """The lrs of a schedule of ours, and those of torch's, made by one function of the library and the optimizer."""
+    mine = sf.optim.SGD([sf.Parameter([1.0])], lr=lr)
+    theirs = torch.optim.SGD([torch.ones(1, requires_grad=True)], lr=lr)
+    for schedule in (make(sf.optim, mine), make(torch.optim.lr_scheduler, theirs)):
+        found = []
+        for _ in range(epochs):
+            found += schedule.get_last_lr()
+            schedule.step()
+        yield found
+
+
+@pytest.mark.parametrize("start", [1 / 3, 0.1, 0.7, 1.0])
+def test_a_linear_schedule_to_zero_has_torchs_lrs_and_ends_at_zero(start):
+    for total in range(1, 201):
+        mine, theirs = rates(lambda lib, o, n=total: lib.LinearLR(o, start, 0.0, n), 0.1, total + 3)
+        assert mine[:total] == theirs[:total] and mine[total:] == [0.0] * 3
+        assert max(map(abs, theirs[total:])) < 1e-15
+
+
+@pytest.mark.parametrize("make", [
+    lambda lib, o, n: lib.LinearLR(o, 1 / 3, 1e-20, n),
+    lambda lib, o, n: lib.LinearLR(o, 0.01, 1e-300, n),
+    lambda lib, o, n: lib.CosineAnnealingLR(o, n),
+    lambda lib, o, n: lib.CosineAnnealingLR(o, n, eta_min=0.1),
+    lambda lib, o, n: lib.SequentialLR(o, [lib.LinearLR(o, 0.1, 0.0, n), lib.CosineAnnealingLR(o, n)], [n]),
+])  # fmt: skip
+@pytest.mark.parametrize("lr", [0.0, 0.37])
+def test_no_rounding_error_takes_an_lr_below_zero_and_all_others_are_torchs(make, lr):
+    for total in range(1, 60):
+        mine, theirs = rates(lambda lib, o, n=total: make(lib, o, n), lr, 4 * total + 2)
+        assert min(mine) >= 0.0
+        first = next((i for i, rate in enumerate(theirs) if rate < 0 or rate < 1e-17 * lr), len(theirs))
+        assert mine[:first] == theirs[:first]
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_a_restored_schedule_goes_on(name):
     lib, optimizer = ours()
