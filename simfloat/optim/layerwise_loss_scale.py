@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import on_cpu
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
+from simfloat.optim.float64_sums import sum_of_squares
 from simfloat.optim.loss_scale import Losses, LossScale, as_scale
 from simfloat.optim.options import number, number_from_zero
 
@@ -174,6 +174,4 @@ def _largest(x: NDArray) -> float:
 
 def _rms(x: NDArray) -> float:
     """The square root of the mean square."""
-    flat = on_cpu(x).ravel().astype(np.float64)  # a GPU's library adds in another order
-    with np.errstate(all="ignore"):
-        return math.sqrt(flat @ flat / max(flat.size, 1))
+    return math.sqrt(sum_of_squares(x) / max(x.size, 1))

@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Tensor
 from simfloat.hints import type_name
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
+from simfloat.optim.float64_sums import sequential_sum, sum_of_squares
 from simfloat.optim.groups import name_of
 from simfloat.optim.options import number_from_zero
 from simfloat.train.aside import as_number
@@ -132,14 +132,8 @@ def _taken(part: Any, machine: Machine) -> Any:
 
 def _norm(optimizer: Optimizer) -> float:
     """The Euclidean norm of all gradients, in float64."""
-    with np.errstate(all="ignore"):
-        return math.sqrt(sum(_square(p.grad) for p in optimizer.params if p.grad is not None))
-
-
-def _square(g: NDArray) -> float:
-    flat = g.ravel().astype(np.float64)
-    return float((flat * flat).sum() if is_on_gpu(flat) else flat @ flat)
+    return math.sqrt(sequential_sum(sum_of_squares(p.grad) for p in optimizer.params if p.grad is not None))
 
 
 def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+    return sequential_sum(values) / len(values)

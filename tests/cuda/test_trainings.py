@@ -6,6 +6,7 @@ import pytest
 pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
+from simfloat.optim.float64_sums import sum_of_squares  # noqa: E402
 from tests.bits import assert_bits  # noqa: E402
 from tests.cuda import standin  # noqa: E402
 from tests.cuda.cases import given, layers  # noqa: E402
@@ -16,6 +17,12 @@ def test_every_layer_and_loss_has_its_case():
     losses = {name for name in layers.public(sf.nn, sf.nn.Module) if name.endswith("Loss")}
     assert layers.public(sf.nn, sf.nn.Module) - {"Module"} - losses == set(layers.LAYERS)
     assert {name for name in sf.nn.__all__ if name.endswith(("_loss", "_entropy", "_logits"))} == set(layers.LOSSES)
+
+
+def test_squares_are_added_on_a_gpu_in_the_cpus_order(rng):
+    x = rng.standard_normal((13, 17))
+    with StandIn().present():
+        assert sum_of_squares(standin.moved(x)) == sum_of_squares(x)
 
 
 def steps(count, folder, device, move):

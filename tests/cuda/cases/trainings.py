@@ -15,7 +15,7 @@ def trained(model, loss_fn, batch, policy, make, scaler=None):
         optimizer = make(model.parameters())
         options = {"scaler": scaler, "schedule": sf.optim.StepLR(optimizer, 1), "clip": 1.0, "progress": False}
         history = sf.train.fit(model, loss_fn, [batch] * 2, optimizer, device=device_of(batch[0]), **options)
-    yield np.array(history["loss"])
+    yield from (np.array(history[column]) for column in ("loss", "scaled_norm", "norm"))
     yield np.array([list(watching.counts(phase=phase).values()) for phase in ("forward", "backward", "update")])
     yield from model.state_dict().values()
     for kept in optimizer.state_dict()["state"].values():
