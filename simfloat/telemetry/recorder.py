@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from threading import Lock
@@ -23,6 +24,9 @@ from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
 from simfloat.train.aside import as_number
+
+#: What the state of a recorder holds: its options, and by key the events in those places where any were counted.
+STATE = ("counts", "keys", "places", "events", "series", "scalars")
 
 
 class Recorder(Observer):
@@ -51,7 +55,8 @@ class Recorder(Observer):
     where it stays as it was though the exact step would have changed it.
 
     Where a training calls `step` at the end of each of its steps, as `simfloat.train.fit` does, `series` tells the
-    counts of every step, and `scalars` what else is known of it.
+    counts of every step, and `scalars` what else is known of it. Checkpoints of `fit` hold all that was counted, and
+    `simfloat.save` and `simfloat.load` take a recorder as they take a model.
 
     With `path` (a shell pattern) or `phase` it counts only what matches; the rest runs at full speed. Several threads
     may share one. A pickle or a copy goes on counting from where it was taken.
@@ -176,6 +181,37 @@ class Recorder(Observer):
             self._events.clear()
             self._series, self._scalars = Series(), Scalars()
 
+    def state_dict(self) -> dict[str, Any]:
+        """What it counts, and all that it has counted: numbers, text and arrays, for files."""
+        entries = self.entries()
+        events = np.array([events for _, events in entries]).reshape(-1, self._size)
+        places = np.flatnonzero(events.any(axis=0))  # few: most exponents never occur
+        with self._lock:
+            series, scalars = self._series.state, self._scalars.state
+        keys = [list(key) for key, _ in entries]
+        values = self._options(), keys, places, events[:, places], series, scalars
+        return dict(zip(STATE, values, strict=True))
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on from what `state_dict` gave, of which it then has all counts and no others.
+
+        Raises ValueError for anything else, and for the state of a recorder that counts something else.
+        """
+        if not isinstance(state_dict, Mapping) or set(state_dict) != set(STATE):
+            raise ValueError(f"load_state_dict takes what Recorder.state_dict gives, got {state_dict!r}.")
+        if state_dict["counts"] != self._options():
+            raise ValueError(f"The state is of {_call(state_dict['counts'])}, and this is {_call(self._options())}.")
+        events = np.zeros((len(state_dict["keys"]), self._size), np.int64)
+        events[:, state_dict["places"]] = state_dict["events"]
+        series, scalars = Series.restored(state_dict["series"]), Scalars.restored(state_dict["scalars"])
+        with self._lock:
+            self._events = {tuple(key): row for key, row in zip(state_dict["keys"], events, strict=True)}
+            self._series, self._scalars = series, scalars
+
+    def _options(self) -> dict[str, Any]:
+        """What it was told to count."""
+        return {"path": self._path, "phase": self._phase, "more": self.more}
+
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
         """Path, operation and phase with a copy of their events, in the order in which they were first seen."""
         with self._lock:
@@ -259,10 +295,7 @@ class Recorder(Observer):
         return total
 
     def __repr__(self) -> str:
-        if self._events:
-            return self.table()
-        options = {"path": self._path, "phase": self._phase, "more": self.more or None}
-        return f"Recorder({', '.join(f'{name}={value!r}' for name, value in options.items() if value is not None)})"
+        return self.table() if self._events else _call(self._options())
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_() if self._events else f"<code>{escape(repr(self))}</code>"
@@ -273,6 +306,13 @@ class Recorder(Observer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state, _lock=Lock())
+
+
+def _call(options: Mapping[str, Any]) -> str:
+    """The call that makes a recorder with these options."""
+    return (
+        f"Recorder({', '.join(f'{name}={value!r}' for name, value in options.items() if value not in (None, False))})"
+    )
 
 
 def _as_path(path: str | Path, method: str) -> Path:

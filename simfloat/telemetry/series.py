@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -47,6 +48,23 @@ class Series:
         """The same series, to go on by itself."""
         return deepcopy(self)
 
+    @property
+    def state(self) -> dict[str, Any]:
+        """How many steps there were, and the keys with their rows (steps since the first, kinds)."""
+        rows = [np.array(counts).reshape(-1, len(COUNTED)) for counts in self._rows.values()]
+        return {"steps": self.steps, "keys": [list(key) for key in self._rows], "rows": rows}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any]) -> Series:
+        """The series that `state` was of."""
+        series = cls()
+        series.steps = state["steps"]
+        for names, rows in zip(state["keys"], state["rows"], strict=True):
+            key = Key(*names)
+            series._rows[key] = array("q", rows.tobytes())
+            series._first[key], series._before[key] = series.steps - len(rows), rows.sum(axis=0)
+        return series
+
 
 class Scalars:
     """Numbers that tell of steps, by name; NaN in steps of which none was told."""
@@ -72,3 +90,17 @@ class Scalars:
     def copy(self) -> Scalars:
         """The same numbers, to go on by themselves."""
         return deepcopy(self)
+
+    @property
+    def state(self) -> dict[str, NDArray[np.float64]]:
+        """Each name with its numbers, up to the last step that told one."""
+        return {name: np.array(column) for name, column in self._columns.items()}
+
+    @classmethod
+    def restored(cls, state: Mapping[str, NDArray]) -> Scalars:
+        """The numbers that `state` was of."""
+        scalars = cls()
+        scalars._columns = {
+            name: array("d", np.asarray(column, np.float64).tobytes()) for name, column in state.items()
+        }
+        return scalars

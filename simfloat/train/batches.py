@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.integers import check_count
+from simfloat.optim.options import flag
 
 
 class Batches:
@@ -19,7 +20,8 @@ class Batches:
     The order follows from the seed and the epoch, with any version of NumPy, so that a resumed training takes the
     batches that it would have taken. The last batch of an epoch may be short; drop_last leaves it out.
 
-    Raises ValueError for arrays of different lengths or none, and for counts that are no integers above zero.
+    Raises ValueError for arrays of different lengths or none, for counts that are no integers above zero, and for a
+    shuffle or drop_last that is neither True nor False.
 
     Examples:
         >>> batches = sf.train.Batches(np.arange(6), np.arange(6) % 2, 4, shuffle=False)
@@ -43,10 +45,10 @@ class Batches:
         self.x, self.y = np.asarray(x), np.asarray(y)
         if not self.x.ndim or not self.y.ndim or len(self.x) != len(self.y) or not len(self.x):
             raise ValueError(f"x and y need the same number of rows, got shapes {self.x.shape} and {self.y.shape}.")
-        if drop_last and batch_size > len(self.x):
-            raise ValueError(f"drop_last would leave no batch of {batch_size} among {len(self.x)} rows.")
         self.batch_size, self.epochs, self.seed = int(batch_size), int(epochs), int(seed)
-        self.shuffle, self.drop_last = shuffle, drop_last
+        self.shuffle, self.drop_last = flag("shuffle", shuffle), flag("drop_last", drop_last)
+        if self.drop_last and batch_size > len(self.x):
+            raise ValueError(f"drop_last would leave no batch of {batch_size} among {len(self.x)} rows.")
 
     def __len__(self) -> int:
         """How many batches there are in all epochs."""

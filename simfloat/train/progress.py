@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
+import numpy as np
+
 
 class Bar:
     """A bar on standard error with loss, scale and steps a second, drawn by the package rich.
@@ -16,7 +18,7 @@ class Bar:
     """
 
     def __init__(self, shown: bool | None, total: int | None) -> None:
-        if shown not in (None, True, False):
+        if shown is not None and not isinstance(shown, bool | np.bool):
             raise ValueError(f"progress must be True, False or None, got {shown!r}.")
         if shown and not find_spec("rich"):
             raise ValueError("progress=True needs the package rich: pip install rich.")

@@ -61,6 +61,53 @@ def test_a_copy_has_steps_of_its_own(recorder):
     assert (len(recorder.series()["total"]), len(twin.series()["total"])) == (4, 5)
 
 
+def asked(recorder):
+    """All that a recorder tells."""
+    scalars = {name: str(column) for name, column in recorder.scalars().items()}  # NaN is no number to compare
+    series = {kind: column.tolist() for kind, column in recorder.series().items()}
+    adds = {kind: column.tolist() for kind, column in recorder.series(operation="add").items()}
+    return recorder.table(), recorder.counts(), recorder.histogram(), series, adds, scalars
+
+
+def go_on(recorder):
+    sf.subtract(np.ones(3), 2.0**-20, sf.FP16, observer=recorder)
+    sf.add([1.0], [1.0], sf.FP16, observer=recorder)
+    recorder.step(loss=0.5)
+    return asked(recorder)
+
+
+def test_a_restored_recorder_goes_on_where_the_saved_one_was(recorder, tmp_path):
+    recorder.step(loss=1.5, norm=np.inf)
+    sf.multiply([1e5], [1e5], sf.FP16, observer=recorder)
+    sf.save(tmp_path / "x", recorder=recorder)
+    other = sf.Recorder()
+    go_on(other)
+    sf.load(tmp_path / "x", recorder=other)
+    assert asked(other) == asked(recorder)
+    assert go_on(other) == go_on(recorder)
+
+
+@pytest.mark.parametrize("made", [dict(), dict(path="head.*"), dict(phase="update"), dict(more=True)], ids=str)
+def test_a_recorder_that_saw_nothing_is_restored_too(made):
+    recorder, other = sf.Recorder(**made), sf.Recorder(**made)
+    sf.add([1.0], [1.0], sf.FP16, observer=other)
+    other.load_state_dict(recorder.state_dict())
+    assert other.entries() == [] and repr(other) == repr(recorder)
+
+
+@pytest.mark.parametrize("state, message", [
+    (None, "takes what Recorder.state_dict gives, got None"),
+    ({"keys": []}, "takes what Recorder.state_dict gives, got {'keys': ..}"),
+    (sf.Recorder(path="").state_dict(), r"The state is of Recorder\(path=''\), and this is Recorder\(\)"),
+    (sf.Recorder(more=True).state_dict(), r"The state is of Recorder\(more=True\), and this is Recorder\(\)"),
+])  # fmt: skip
+def test_what_is_not_the_recorders_state_is_refused_and_nothing_is_forgotten(recorder, state, message):
+    before = asked(recorder)
+    with pytest.raises(ValueError, match=message):
+        recorder.load_state_dict(state)
+    assert asked(recorder) == before
+
+
 def test_a_training_shows_updates_that_are_lost_more_and_more():
     recorder = sf.Recorder(phase="update")
     w = sf.Parameter(np.float32([1.0, 1.0]))

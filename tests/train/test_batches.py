@@ -39,6 +39,8 @@ def test_rows_may_stay_in_order_and_a_short_batch_be_left_out():
     ((X, Y, 0), {}, "batch_size must be an integer of at least 1, got 0"),
     ((X, Y), dict(epochs=1.5), "epochs must be an integer of at least 1, got 1.5"),
     ((X, Y), dict(seed=-1), "seed must be an integer of at least 0, got -1"),
+    ((X, Y), dict(shuffle="no"), "shuffle must be True or False, got 'no'"),
+    ((X, Y), dict(drop_last="no"), "drop_last must be True or False, got 'no'"),
     ((X, Y, 8), dict(drop_last=True), "drop_last would leave no batch of 8 among 7 rows"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(arguments, options, message):

@@ -240,6 +240,7 @@ X, Y = np.ones((2, 3)), np.zeros(2, int)
     (dict(evaluate=lambda model: {"a": "b"}, evaluate_every=1), "evaluate's a must be a number, got 'b'"),
     (dict(policy=sf.policies["fp32"].override("haed", compute=sf.BF16)), "Override 'haed' matches no layer"),
     (dict(progress="yes"), "progress must be True, False or None, got 'yes'"),
+    (dict(progress=1), "progress must be True, False or None, got 1"),
 ])  # fmt: skip
 def test_wrong_arguments_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
