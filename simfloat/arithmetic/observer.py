@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 class Observer(ABC):
     """Receives the events of every rounding it is passed to; anything with its method `observe` serves.
 
+    One that has `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of a training's checkpoints.
+
     Events come as a vector of counts, laid out as `simfloat.kernels.events` says; behind them, for an observer whose
     `more` is true, as `simfloat.arithmetic.more_events` says.
     """

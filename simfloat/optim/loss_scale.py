@@ -50,7 +50,7 @@ class LossScale:
     state_names: Mapping[str, bool] = {}
 
     def __init__(self, scale: float) -> None:
-        self._scale = as_scale("scale", scale)
+        self._scale = self.init_scale = as_scale("scale", scale)
         self._looked: dict[int, tuple[Optimizer, Looked]] = {}
 
     def get_scale(self) -> float:
@@ -146,11 +146,16 @@ class LossScale:
         unknown = [name for name in state if name != "scale" and name not in self.state_names]
         if missing or unknown:
             raise ValueError(f"The state is not {kind}'s: missing {missing}, unknown {unknown}.")
-        vars(self).update(vars(self.restored({**self.state_dict(), **state})))
+        vars(self).update(vars(self.restored({**self.state_dict(), **state})), init_scale=self.init_scale)
 
     def restored(self, state: Mapping[str, Any]) -> Self:
         """A scaler in this state, which names everything; ValueError for a value that it cannot have."""
         return type(self)(state["scale"])
+
+    def options(self) -> dict[str, Any]:
+        """What it was made with, by name: the scale that it began with, and the options."""
+        parameters = signature(type(self)).parameters
+        return {"init_scale": self.init_scale} | {n: getattr(self, n) for n in self.state_names if n in parameters}
 
     def __getstate__(self) -> dict[str, Any]:
         """What copies and pickles take: what was found, without identities, which are others there."""

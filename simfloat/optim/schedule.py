@@ -82,6 +82,10 @@ class LRScheduler:
         """The lr of every group, as the schedule set it."""
         return list(self._last_lr)
 
+    def arguments(self) -> dict[str, Any]:
+        """What the schedule was told beside the optimizer, by name."""
+        return {name: getattr(self, name) for name in self.options}
+
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
         told = {name: getattr(self, name) for name in self.options}

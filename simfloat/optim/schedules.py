@@ -179,6 +179,10 @@ class LambdaLR(LRScheduler):
         """The lr of a group at `last_epoch`, from its first one."""
         return base * number(f"lr_lambda({self.last_epoch})", self.lr_lambdas[group](self.last_epoch))
 
+    def arguments(self) -> dict[str, Any]:
+        """The function of every group."""
+        return {"lr_lambda": self.lr_lambdas}
+
     def state_dict(self) -> dict[str, Any]:
         """How far the schedule has come, and the attributes of callables that are no functions."""
         callables = [None if isinstance(f, FunctionType) else f for f in self.lr_lambdas]

@@ -91,6 +91,14 @@ class SequentialLR(LRScheduler):
         """The lr of every group, as the running schedule set it."""
         return self._running(max(self.last_epoch, 0)).get_last_lr()
 
+    def arguments(self) -> dict[str, Any]:
+        """The milestones, and under its number the kind of each schedule, with what it was told below."""
+        found: dict[str, Any] = {"milestones": list(self._milestones)}
+        for number, schedule in enumerate(self._schedulers):
+            found[str(number)] = type(schedule).__name__
+            found |= {f"{number}.{name}": value for name, value in schedule.arguments().items()}
+        return found
+
     def state_dict(self) -> dict[str, Any]:
         """How far the schedules have come, and the states of all of them; under PyTorch's names."""
         states = [schedule.state_dict() for schedule in self._schedulers]

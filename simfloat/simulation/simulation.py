@@ -83,6 +83,11 @@ class Simulation:
         self._switch(as_policy(policy, "A simulation"), None)
 
     @property
+    def first_policy(self) -> Policy:
+        """The policy that the simulation began with."""
+        return self._switches.first
+
+    @property
     def switches(self) -> tuple[Switch, ...]:
         """The changes of policy so far, each with the step after which it happened, if that was told."""
         return self._switches.log

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import re
-import secrets
 from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
 from simfloat.hints import warn
 from simfloat.train import file
+from simfloat.train.lock import locked
+from simfloat.train.manifest import BEGUN, Manifest
 from simfloat.train.parts import checked_path
 
 #: How many are kept: should the newest one be damaged, there is the one before it.
 KEPT = 2
+
+#: Under these names a checkpoint holds how many batches were taken, and what training it is of.
+TAKEN, MANIFEST = "batches", "manifest"
+
+#: What a file of states must hold to be one.
+NEEDED = ("model", "optimizer", "simulation", "history", TAKEN)
 
 _NAME = re.compile(r"checkpoint-(\d+)-step-\d+\.states")
 _UNFINISHED = re.compile(rf"\.checkpoint-\d+-step-\d+\.states\.\w+{re.escape(file.UNFINISHED)}")
@@ -28,40 +36,53 @@ class Checkpoints:
             raise ValueError(f"Checkpoints are kept in a folder; {self.folder} is a file.")
         self._damaged: list[Path] = []
 
-    def prepare(self) -> None:
-        """Make the folder; OSError, before any step is made, where nothing can be written there."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        trial = self.folder / f".{secrets.token_hex(4)}{file.UNFINISHED}"
-        trial.touch()
-        trial.unlink()
+    def is_same(self, other: Checkpoints) -> bool:
+        """Whether the other folder is this one."""
+        return self.folder.resolve() == other.folder.resolve()
+
+    def locked(self) -> AbstractContextManager[None]:
+        """A ``with`` block in which this training alone writes to the folder, which is made if there is none.
+
+        OSError, before any step is made, where nothing can be written there.
+        """
+        return locked(self.folder)
 
     def write(self, step: int, states: Mapping[str, Any]) -> None:
-        """Write a checkpoint; once it is complete, all but the newest two that are whole are removed."""
+        """Write a checkpoint; once it is complete, all but the newest two of this training are removed.
+
+        Those of other trainings, which began at other times, stay, and so does what is no checkpoint.
+        """
         files = self._files()
+        begun = states[MANIFEST][BEGUN]
         number = 1 + max(files, default=0)
         file.write(self.folder / f"checkpoint-{number:06d}-step-{step}.states", states)
-        whole = [files[n] for n in sorted(files) if files[n] not in self._damaged]
+        older = [path for _, path in sorted(files.items()) if path not in self._damaged and _begun(path) == begun]
         unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
-        for path in (*whole[: len(whole) - KEPT + 1], *self._damaged, *unfinished):
+        for path in (*older[: len(older) - KEPT + 1], *self._damaged, *unfinished):
             path.unlink(missing_ok=True)
         self._damaged = []
 
     def read(self) -> tuple[Path, dict[str, Any]] | None:
         """The newest checkpoint and its states; None if there is none.
 
-        A damaged one is named in a UserWarning and the one before it used. Raises ValueError if all are damaged.
+        A damaged one, or what else has a checkpoint's name, is named in a UserWarning and the one before it used.
+        Raises ValueError if there is nothing else.
         """
         errors: list[str] = []
         for _, path in sorted(self._files().items(), reverse=True):
             try:
-                states = file.read(path)
+                states = _read(path)
+            except FileNotFoundError:  # a training that writes there has removed it since
+                return self.read()
             except file.DamagedFile as error:
                 self._damaged.append(path)
                 errors.append(str(error))
-                continue
-            if errors:
-                warn(f"{' '.join(errors)} {path.name}, before it, is used.")
-            return path, states
+            except ValueError as error:
+                errors.append(str(error))
+            else:
+                if errors:
+                    warn(f"{' '.join(errors)} {path.name}, before it, is used.")
+                return path, states
         if errors:
             raise ValueError(f"{' '.join(errors)} There is no checkpoint before; resume=None starts anew.")
         return None
@@ -72,3 +93,49 @@ class Checkpoints:
             return {}
         found = {path: _NAME.fullmatch(path.name) for path in self.folder.iterdir()}
         return {int(match[1]): path for path, match in found.items() if match}
+
+
+def manifest(folder: Any) -> Manifest:
+    """What the training is whose checkpoints lie in a folder, by the newest one that is whole: a table when printed.
+
+    It names how many steps were made and when the training began, the versions, the policy's roles, the seed, the
+    model, the options of optimizer, loss scale and schedule, and digests of the first batches; under ``changes`` what
+    `allow` let differ when it was resumed, from which step on. It is a dictionary that JSON takes.
+
+    Raises ValueError where there is no checkpoint, or none that has a manifest.
+
+    Examples:
+        >>> x = np.ones((8, 2))
+        >>> model = sf.nn.Linear(2, 1, rng=0)
+        >>> optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        >>> with sf.simulate("bf16-kahan", seed=5):
+        ...     history = sf.train.fit(model, sf.nn.mse_loss, [(x, x[:, :1])] * 3, optimizer, checkpoint=folder)
+        >>> manifest = sf.train.manifest(folder)
+        >>> manifest["steps"], manifest["policy"], manifest["seed"], manifest["optimizer.lr"]
+        (3, 'bf16-kahan', 5, 0.1)
+    """
+    found = Checkpoints(folder).read()
+    if found is None:
+        raise ValueError(f"There is no checkpoint in {folder}.")
+    path, states = found
+    if MANIFEST not in states:
+        raise ValueError(f"{path} has no manifest, as those of older versions.")
+    return Manifest({"steps": len(states["history"]["steps"]["loss"]), **states[MANIFEST]})
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The states of a checkpoint; ValueError, naming it, for what is none."""
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, and no checkpoint.")
+    if path.is_symlink() and not path.exists():
+        raise ValueError(f"{path} is a link to nothing, and no checkpoint.")
+    states = file.read(path)
+    if missing := [name for name in NEEDED if name not in states]:
+        raise ValueError(f"{path} is no checkpoint of fit: it holds {', '.join(states)}, and no {missing[0]}.")
+    return states
+
+
+def _begun(path: Path) -> Any:
+    """When the training of a checkpoint began; None where that cannot be read."""
+    manifest = file.read_plain(path, MANIFEST)
+    return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None

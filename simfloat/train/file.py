@@ -70,6 +70,17 @@ def read(path: Path) -> dict[str, Any]:
         raise DamagedFile(f"{path} is whole, but holds no states that simfloat.save wrote: {error}") from error
 
 
+def read_plain(path: Path, name: str) -> Any:
+    """The state of this name, which holds no arrays, without a look at the rest; None where it cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            if file.readline() != MAGIC:
+                return None
+            return decode(json.loads(file.readline())["states"][name], [])
+    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+        return None
+
+
 class _Hashing:
     """A file whose content is digested while it is written."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sized
+from contextlib import nullcontext
 from typing import Any
 
 from simfloat.arithmetic.machines import machine_named
@@ -13,9 +14,12 @@ from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.simulation import current
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
+from simfloat.train.differences import as_names
 from simfloat.train.early_stop import EarlyStop
+from simfloat.train.feed import Feed
 from simfloat.train.history import COLUMNS, History
 from simfloat.train.progress import Bar
+from simfloat.train.resuming import resume as resume_from
 from simfloat.train.run import Plan, Run
 from simfloat.train.step import Metric, TrainingStep
 
@@ -32,6 +36,7 @@ def fit(
     checkpoint: Folder | None = None,
     every: int = 100,
     resume: Folder | None = None,
+    allow: str | Iterable[str] = (),
     steps: int | None = None,
     schedule: Any = None,
     clip: float | None = None,
@@ -51,19 +56,27 @@ def fit(
 
     Each step takes the next (x, y) of `batches` and goes down ``loss_fn(model(x), y)``; it ends when the batches do.
 
-    * scaler: a loss scale; steps with gradients that are not finite are skipped. Without one they are carried out.
+    * scaler: a loss scale; steps with gradients that are not finite are skipped. Without one they are carried out. A
+      warning tells of 20 steps of which each was skipped.
     * checkpoint: a folder. After every `every` steps, and at the end, the states of model, optimizer, scaler, schedule,
-      simulation and history are written there, with the count of batches taken. Two checkpoints are kept; the last
-      complete one survives whatever ends the process.
+      simulation, history and the simulation's observer are written there, with the count of batches taken and the
+      manifest. Two checkpoints of a training are kept; the last complete one survives whatever ends the process. One
+      training at a time writes to a folder.
     * resume: a folder whose newest checkpoint is restored; the batches that it has taken are skipped, so `batches` must
       begin where they began. What follows has the same bits as if training had never stopped. A damaged checkpoint is
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
+    * allow: in what this training may differ from that of the checkpoint, by the names of its manifest, ``("lr",
+      "seed")``. Policy, switching, seed, model, loss_fn, optimizer, scaler and schedule with their options, clip,
+      accumulation, batch size, the first batches and a lost observer are compared; differences that are not allowed
+      are refused. What is allowed is as it is given now, a schedule as if it had been there from the start; all else
+      goes on. `simfloat.train.manifest` shows the manifest.
     * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
       checkpoint holds as many or more.
     * schedule: its `step` is called after each step of the optimizer.
     * clip: the largest norm that all gradients together may have, after they are unscaled.
     * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
-    * accumulation: so many batches make a step; their losses are divided by it, their gradients added.
+    * accumulation: so many batches make a step; their gradients are added, and each loss is divided by their number,
+      which may be smaller in the last step.
     * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
     * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
       model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
@@ -72,11 +85,16 @@ def fit(
       bits are the same on both.
     * progress: whether a bar is shown, by default on terminals; it needs rich.
 
-    The observer of the simulation, such as a Recorder, hears of each step, with its row of the history, by `step`.
+    The observer of the simulation, such as a Recorder, hears of each step, with its row of the history, by `step`. It
+    is part of checkpoints if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
+
+    An error in `batches`, `evaluate` or `stop`, and Ctrl-C, which waits for the step to end, lose no step: a checkpoint
+    is written first. An error within a step loses those since the last checkpoint.
 
     Raises ValueError outside of `simulate`, for an override of the policy that matches no part of the model, for parts
-    that do not belong together, and for a batch that is no pair; OSError where a checkpoint cannot be written. The
-    model keeps what it has learned by then.
+    that do not belong together, for a parameter on which the loss depends and that is not the model's, for a batch that
+    is no pair, for a checkpoint of another training, and for a checkpoint folder to which another training writes;
+    OSError where a checkpoint cannot be written. The model keeps what it has learned by then.
 
     Examples:
         >>> x = np.random.default_rng(0).standard_normal((64, 2))
@@ -109,8 +127,8 @@ def fit(
     _check_together(optimizer, schedule, stop, evaluate, step.metrics)
     names = model.names()
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
-    checkpoints = Checkpoints(checkpoint) if checkpoint is not None else None
-    source = Checkpoints(resume) if resume is not None else None
+    allowed = as_names(allow)
+    checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
     bar = Bar(progress, _total(batches, accumulation, steps))
     plan = Plan(
         steps=steps,
@@ -123,13 +141,10 @@ def fit(
         evaluate_every=evaluate_every,
         stop=stop,
     )
-    run = Run(step, simulation, plan)
-    if checkpoints:
-        checkpoints.prepare()
-    if source:
-        run.resume(checkpoints if checkpoints and checkpoints.folder == source.folder else source)
-    with bar:
-        run.go(batches, bar)
+    run = Run(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
+    with checkpoints.locked() if checkpoints else nullcontext():
+        resume_from(run, checkpoints if checkpoints and source and checkpoints.is_same(source) else source, allowed)
+        run.go(bar)
     return run.history
 
 

@@ -1,4 +1,4 @@
-"""Saving and restoring what takes part in a training: models, optimizers, scalers, schedules, simulations."""
+"""Saving and restoring what takes part in a training: models, optimizers, schedules, simulations, recorders."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from simfloat.train import file
 
 
 def save(path: str | os.PathLike[str], **parts: Any) -> None:
-    """Write the states of models, optimizers, loss scales, schedules and simulations to a file, by the names given.
+    """Write the states of models, optimizers, loss scales, schedules, simulations and recorders to a file by name.
 
         sf.save("run.states", model=model, optimizer=optimizer, simulation=sim, epoch=3)
 
@@ -35,7 +35,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
 
 
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
-    """Restore what `save` wrote into models, optimizers, loss scales, schedules and simulations, by the names given.
+    """Restore what `save` wrote into models, optimizers, loss scales, schedules, simulations and recorders, by name.
 
         epoch = sf.load("run.states", model=model, optimizer=optimizer, simulation=sim)["epoch"]
 
@@ -68,7 +68,7 @@ def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -
     for name, part in parts.items():
         if name not in states:
             raise ValueError(f"{source} holds no {name!r}; it holds {', '.join(states)}.")
-        if not _is_part(part):
+        if not is_part(part):
             raise ValueError(f"{name} is restored into a model, optimizer or other part, not a {type(part).__name__}.")
     before = states_of(parts)
     begun: list[str] = []
@@ -92,13 +92,13 @@ def checked_path(path: Any) -> Path:
     return Path(path)
 
 
-def _is_part(part: Any) -> bool:
+def is_part(part: Any) -> bool:
     """Whether it has a state that can be restored."""
     return not isinstance(part, type) and (hasattr(part, "load_state_dict") or hasattr(part, "load_state"))
 
 
 def _state(part: Any) -> Any:
-    if not _is_part(part):
+    if not is_part(part):
         return part
     return part.state_dict() if hasattr(part, "load_state_dict") else part.state
 

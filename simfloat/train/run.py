@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any
 
 from simfloat.arithmetic import Observer
+from simfloat.hints import warn
 from simfloat.nn import Module
+from simfloat.optim.options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.aside import evaluated
-from simfloat.train.checkpoints import Checkpoints
-from simfloat.train.history import COLUMNS, History
-from simfloat.train.parts import restore, states_of
+from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.feed import Batch, Feed
+from simfloat.train.history import History
+from simfloat.train.interrupts import Interrupts
+from simfloat.train.manifest import CHANGES, manifest_of
+from simfloat.train.parts import is_part, states_of
 from simfloat.train.progress import Bar
-from simfloat.train.step import Batch, TrainingStep
+from simfloat.train.step import TrainingStep
+from simfloat.train.tree import encode
 
-#: Under this name a checkpoint tells how many batches were taken.
-TAKEN = "batches"
+#: Under this name a checkpoint tells whether all was done that follows its latest step.
+CONCLUDED = "concluded"
+
+#: After so many steps of which each was skipped a warning says so.
+WINDOW = 20
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,10 +49,14 @@ class Plan:
 class Run:
     """A training: what takes part in it by name, its history, and how many batches it has taken."""
 
-    def __init__(self, step: TrainingStep, simulation: Simulation, plan: Plan) -> None:
-        self.step, self.simulation, self.plan = step, simulation, plan
+    def __init__(self, step: TrainingStep, simulation: Simulation, plan: Plan, feed: Feed) -> None:
+        self.step, self.simulation, self.plan, self.feed = step, simulation, plan, feed
         self.history, self.taken = History(), 0
         self.kept = 0  # steps that the latest checkpoint holds
+        self.is_concluded = True  # whether all was done that follows the latest step
+        self._has_short_step = False  # whether the latest step had fewer batches than there are now for one
+        self.manifest = manifest_of(step, plan.schedule, plan.switching, simulation)
+        self.interrupts = Interrupts(plan.checkpoints is not None)
         parts = {
             "model": step.model,
             "optimizer": step.optimizer,
@@ -51,84 +64,111 @@ class Run:
             "schedule": plan.schedule,
             "simulation": simulation,
             "history": self.history,
+            "observer": simulation.observer if is_part(simulation.observer) else None,
         }
         self.parts = {name: part for name, part in parts.items() if part is not None}
 
-    def resume(self, checkpoints: Checkpoints) -> None:
-        """Go on from the newest checkpoint that is whole; from the start if there is none.
+    def go_on(self, taken: int, is_concluded: bool) -> None:
+        """Go on after so many batches from the parts' states."""
+        self.taken, self.is_concluded = taken, is_concluded
+        self.kept = self.history.steps if is_concluded else -1
+        changed = any(change["name"] == "accumulation" for change in self.manifest[CHANGES])
+        self._has_short_step = taken % self.plan.accumulation > 0 and not changed
 
-        Raises ValueError, and restores nothing, if it is that of a training with other parts.
-        """
-        found = checkpoints.read()
-        if found is None:
-            return
-        path, states = found
-        unused = [name for name in states if name not in self.parts and name != TAKEN]
-        if unused:
-            raise ValueError(f"{path} is of a training with a {unused[0]}, and fit was given none.")
-        columns = [*COLUMNS, *self.step.metrics]
-        if "history" in states and (before := list(states["history"]["steps"])) != columns:
-            raise ValueError(f"{path} has the columns {before}, not {columns}; give the same metrics.")
-        restore(path, states, self.parts)
-        self.taken, self.kept = states[TAKEN], self.history.steps
-
-    def go(self, given: Iterable[Batch], bar: Bar) -> None:
+    def go(self, bar: Bar) -> None:
         """Make all steps."""
-        history, remaining = self.history, self._remaining(given)
-        while not self._has_ended():
-            batches = enumerate(islice(remaining, self.plan.accumulation), self.taken)
-            group = [_checked(batch, number) for number, batch in batches]
-            if not group and not history.steps:
-                raise ValueError("fit was given no batches: is the iterable a generator that was used before?")
-            if not group:
-                break
-            row = self.step.take(group)
-            history.add(row)
-            if isinstance(self.simulation.observer, Observer):
-                self.simulation.observer.step(**row)
-            self.taken += len(group)
-            self._between()
-            bar.advance(history.steps, row)
-        if history.steps != self.kept:
-            self._save()
+        if self.plan.checkpoints:
+            for name, state in states_of(self.parts).items():
+                encode(state, [], name)  # what a checkpoint cannot hold is refused before any step
+        with self.interrupts, bar:
+            if not self.is_concluded:
+                self._conclude()
+            while group := self._next():
+                self._take(group, bar)
+            if self.history.steps != self.kept:
+                self._save()
+
+    def _next(self) -> list[Batch]:
+        """The batches of the next step; none if there is no other."""
+        with self._losing_nothing():
+            group = [] if self._has_ended() else self.feed.take(self.plan.accumulation)
+        if not group and not self.history.steps:
+            raise ValueError("fit was given no batches: is the iterable a generator that was used before?")
+        if group and self._has_short_step:
+            self._has_short_step = False
+            warn(
+                f"The checkpoint ends with a step of fewer than accumulation={self.plan.accumulation} batches, since "
+                "there were no more then. A training that had these batches from the start would have other bits."
+            )
+        return group
 
     def _has_ended(self) -> bool:
         """Whether no more steps are to be made."""
         plan, history = self.plan, self.history
-        return plan.steps is not None and history.steps >= plan.steps or bool(plan.stop and plan.stop(history))
+        if plan.steps is not None and history.steps >= plan.steps:
+            return True
+        answer = plan.stop(history) if plan.stop else None
+        if answer is None or isinstance(answer, int | list) and not answer:  # as ``history["loss"] and ...`` at first
+            return False
+        return flag("what stop gives", answer)
 
-    def _between(self) -> None:
-        """What happens after a step."""
+    def _take(self, group: list[Batch], bar: Bar) -> None:
+        """Make a step, and what follows it."""
+        row = self.step.take(group)
+        self.history.add(row)
+        self.taken += len(group)
+        self.is_concluded = False
+        if isinstance(self.simulation.observer, Observer):
+            self.simulation.observer.step(**row)
+        if self.plan.schedule is not None:
+            self.plan.schedule.step()
+        self._conclude()
+        bar.advance(self.history.steps, row)
+
+    def _conclude(self) -> None:
+        """Evaluate the latest step, and decide about the next one."""
         plan, steps = self.plan, self.history.steps
-        if plan.schedule is not None:
-            plan.schedule.step()
         if plan.evaluate and steps % plan.evaluate_every == 0:
-            self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.simulation))
+            with self._losing_nothing():
+                self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.simulation))
         if plan.switching is not None:
             self.simulation.follow(plan.switching, steps)
+        self.is_concluded = True
+        self._warn_of_skipped()
         if steps % plan.every == 0:
             self._save()
 
+    def _warn_of_skipped(self) -> None:
+        """Say so where each step of a window was skipped."""
+        steps, scaler = self.history.steps, self.step.scaler
+        if scaler is not None and steps % WINDOW == 0 and all(self.history["skipped"][-WINDOW:]):
+            warn(
+                f"Each of the steps {steps - WINDOW + 1} to {steps} was skipped, since a gradient was not finite. The "
+                f"loss scale is now {scaler.get_scale():g}. If history.not_finite names these steps, the loss itself "
+                "is infinite or NaN: look at the data and the lr. Else gradients overflow: begin with a smaller scale, "
+                "or give the role activation_gradients a format of a larger range."
+            )
+
+    @contextmanager
+    def _losing_nothing(self) -> Iterator[None]:
+        """A ``with`` block of functions that leave the training as it is: whatever ends it, the steps are written."""
+        try:
+            with self.interrupts.let_in():
+                yield
+        except BaseException as error:
+            try:
+                if self.history.steps != self.kept:
+                    self._save()
+            except OSError as unwritten:
+                error.add_note(f"The steps since the last checkpoint could not be written: {unwritten}")
+            raise
+
     def _save(self) -> None:
         if self.plan.checkpoints:
-            self.plan.checkpoints.write(self.history.steps, {**states_of(self.parts), TAKEN: self.taken})
+            told = {TAKEN: self.taken, CONCLUDED: self.is_concluded, MANIFEST: self.manifest_at(self.taken)}
+            self.plan.checkpoints.write(self.history.steps, {**states_of(self.parts), **told})
             self.kept = self.history.steps
 
-    def _remaining(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches that were not taken yet."""
-        remaining = iter(batches)
-        skipped = sum(1 for _ in islice(remaining, self.taken))
-        if skipped < self.taken:
-            raise ValueError(
-                f"{self.taken} batches were taken before the checkpoint; the iterable gives {skipped}. It must begin "
-                "where it began then."
-            )
-        return remaining
-
-
-def _checked(batch: Any, number: int) -> Batch:
-    """The batch; ValueError unless it is a pair."""
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        length = f" of {len(batch)}" if isinstance(batch, tuple | list) else ""
-        raise ValueError(f"Batch {number} must be a pair (x, y), got a {type(batch).__name__}{length}.")
-    return batch[0], batch[1]
+    def manifest_at(self, taken: int) -> dict[str, Any]:
+        """The manifest, when so many batches were taken."""
+        return self.manifest | {"batch_size": self.feed.batch_size, "data": self.feed.digests(taken)}

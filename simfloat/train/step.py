@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.machines import Machine, is_on_gpu
-from simfloat.autodiff import Tensor
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.variable import Variable
 from simfloat.hints import type_name
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
@@ -17,13 +18,11 @@ from simfloat.optim.float64_sums import sequential_sum, sum_of_squares
 from simfloat.optim.groups import name_of
 from simfloat.optim.options import number_from_zero
 from simfloat.train.aside import as_number
+from simfloat.train.feed import Batch
 from simfloat.train.history import COLUMNS
 
 #: (output of the model, target) -> a number; arrays come in.
 Metric = Callable[[Any, Any], Any]
-
-#: What a step takes of the batches.
-Batch = tuple[Any, Any]
 
 
 class TrainingStep:
@@ -49,6 +48,7 @@ class TrainingStep:
             raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
         self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
+        self._is_checked = False  # whether it is known what the loss depends on
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
@@ -59,14 +59,18 @@ class TrainingStep:
             output = self.model(x)
             loss = _checked_loss(self.loss_fn(output, y))
             losses.append(loss.item())
-            self._backward(loss)
+            self._backward(loss, len(batches))
             numbers = _numbers(output)
             measured.append({name: as_number(name, of(numbers, y)) for name, of in self.metrics.items()})
         row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
         return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
 
-    def _backward(self, loss: Tensor) -> None:
-        share = loss / self.accumulation if self.accumulation > 1 else loss
+    def _backward(self, loss: Tensor, batches: int) -> None:
+        """Add the gradients of a loss that is one of so many of the step."""
+        if not self._is_checked:
+            _check_leaves(loss, self.model)
+            self._is_checked = True
+        share = loss / batches if batches > 1 else loss
         (self.scaler.scale(share) if self.scaler else share).backward()
 
     def _update(self) -> dict[str, Any]:
@@ -114,6 +118,25 @@ def _checked_loss(loss: Any) -> Tensor:
         got = f"one of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
         raise ValueError(f"loss_fn(model(x), y) must give a Tensor of one element, got {got}.")
     return loss
+
+
+def _check_leaves(loss: Tensor, model: Module) -> None:
+    """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
+    known = {id(parameter) for parameter in model.parameters()}
+    seen: set[int] = set()
+    stack: list[Variable] = [loss]
+    while stack:
+        variable = stack.pop()
+        if isinstance(variable, Parameter) and id(variable) not in known:
+            raise ValueError(
+                f"The loss depends on {variable.path or 'a parameter'} of shape {variable.shape}, which is not the "
+                "model's: nothing would train it, and no checkpoint hold it. Make it a part of the model: layers in a "
+                "Python list are none, those in a simfloat.nn.ModuleList are. What shall not learn runs inside "
+                "`with simfloat.no_grad()`."
+            )
+        parents = variable.node.parents if variable.node else ()
+        stack += (one for one in parents if one.requires_grad and id(one) not in seen)
+        seen.update(map(id, parents))
 
 
 def _numbers(output: Any) -> Any:

@@ -6,6 +6,8 @@ import random
 import subprocess
 import sys
 import time
+from functools import wraps
+from itertools import count
 from pathlib import Path
 
 import numpy as np
@@ -34,7 +36,7 @@ def test_a_resumed_training_has_the_bits_of_one_that_never_stopped(policy, tmp_p
     whole, history = toy.fit(policy, 9, **options)
     for stop in (4, 7, 9):
         toy.fit(policy, stop, checkpoint=tmp_path, every=2, resume=tmp_path, **options)
-    resumed, again = toy.fit(policy, 9, seed=5, resume=tmp_path, **options)
+    resumed, again = toy.fit(policy, 9, start=5, resume=tmp_path, **options)
     assert_same(resumed, whole)
     assert dict(again) == dict(history) and again.evaluations == history.evaluations
 
@@ -59,7 +61,7 @@ def test_schedules_casts_and_switches_of_the_policy_go_on_too(tmp_path):
     np.testing.assert_allclose(history["lr"][:4], [0.0125, 0.025, 0.0375, 0.05])
     assert "casts" in whole[3] and "switches" in whole[3] and "rule" in whole[3]
     toy.fit(narrow, 5, checkpoint=tmp_path, **options())
-    assert_same(toy.fit(narrow, 9, seed=5, resume=tmp_path, **options())[0], whole)
+    assert_same(toy.fit(narrow, 9, start=5, resume=tmp_path, **options())[0], whole)
 
 
 class Centred(sf.nn.Module):
@@ -81,7 +83,7 @@ def test_buffers_of_the_model_and_draws_of_its_layers_go_on_too(layer, tmp_path)
 
     whole, _ = toy.fit("bf16-stochastic", 6, model=model)
     toy.fit("bf16-stochastic", 4, model=model, checkpoint=tmp_path)
-    assert_same(toy.fit("bf16-stochastic", 6, seed=5, model=model, resume=tmp_path)[0], whole)
+    assert_same(toy.fit("bf16-stochastic", 6, start=5, model=model, resume=tmp_path)[0], whole)
 
 
 def test_two_checkpoints_are_kept_and_one_is_written_at_the_end(tmp_path):
@@ -90,8 +92,18 @@ def test_two_checkpoints_are_kept_and_one_is_written_at_the_end(tmp_path):
     assert names(folder) == ["checkpoint-000002-step-6.states", "checkpoint-000003-step-7.states"]
     toy.fit("fp32", 7, checkpoint=folder, resume=folder, every=3)
     assert names(folder) == ["checkpoint-000002-step-6.states", "checkpoint-000003-step-7.states"]
-    toy.fit("fp32", 2, checkpoint=folder, every=3)
-    assert names(folder) == ["checkpoint-000003-step-7.states", "checkpoint-000004-step-2.states"]
+
+
+def test_a_training_that_begins_anew_leaves_the_checkpoints_of_another_one(tmp_path):
+    toy.fit("fp32", 2, checkpoint=tmp_path, every=1)
+    toy.fit("fp32", 3, checkpoint=tmp_path, every=1)
+    first, second = (
+        ["checkpoint-000001-step-1.states", "checkpoint-000002-step-2.states"],
+        "checkpoint-00000{}-step-{}.states",
+    )
+    assert names(tmp_path) == [*first, second.format(4, 2), second.format(5, 3)]
+    toy.fit("fp32", 5, checkpoint=tmp_path, resume=tmp_path, every=1)
+    assert names(tmp_path) == [*first, second.format(6, 4), second.format(7, 5)]
 
 
 @pytest.mark.parametrize("steps, made", [(3, 5), (5, 5), (7, 7)])
@@ -138,22 +150,204 @@ def test_where_all_are_damaged_training_does_not_start_anew_by_itself(tmp_path):
         toy.fit("fp32", 4, resume=tmp_path)
 
 
-def test_a_checkpoint_of_another_training_is_refused_by_name(tmp_path):
+def test_a_checkpoint_that_does_not_fit_is_refused_by_name(tmp_path):
     toy.fit("fp32", 3, checkpoint=tmp_path)
     with pytest.raises(ValueError, match="step-3.states has the columns .* not .*'size'.; give the same metrics"):
         toy.fit("fp32", 3, resume=tmp_path, metrics={"size": lambda out, y: 1})
     with pytest.raises(ValueError, match="3 batches were taken before the checkpoint; the iterable gives 2"):
         toy.fit("fp32", 2, resume=tmp_path)
+    with pytest.raises(ValueError, match="model in .*step-3.states does not fit: hidden.0.weight has"):
+        toy.fit("fp32", 3, resume=tmp_path, allow="model", model=lambda: sf.nn.MLP([3, 6, 2]))
+
+
+def save_a_model(path):
+    sf.save(path, model=sf.nn.Linear(2, 1), note=3)
+
+
+def link_to_nothing(path):
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("make, message", [
+    (save_a_model, "is no checkpoint of fit: it holds model, note, and no optimizer."),
+    (os.mkdir, "is a folder, and no checkpoint."),
+    (link_to_nothing, "is a link to nothing, and no checkpoint."),
+])  # fmt: skip
+def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message, tmp_path):
+    toy.fit("fp32", 3, checkpoint=tmp_path)
+    make(tmp_path / "checkpoint-000007-step-9.states")
+    with pytest.warns(UserWarning, match=f"000007-step-9.states {message} .*step-3.states, before it, is used"):
+        states, _ = toy.fit("fp32", 6, resume=tmp_path, checkpoint=tmp_path, every=1)
+    assert_same(states, toy.fit("fp32", 6)[0])
+    written = ["checkpoint-000009-step-5.states", "checkpoint-000010-step-6.states"]
+    assert names(tmp_path) == ["checkpoint-000007-step-9.states", *written]
+    assert sf.train.manifest(tmp_path)["steps"] == 6
+    for name in written:
+        (tmp_path / name).unlink()
+    with pytest.raises(ValueError, match=f"{message} There is no checkpoint before"):
+        toy.fit("fp32", 6, resume=tmp_path)
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_anew(tmp_path, monkeypatch):
+    toy.fit("fp32", 2, checkpoint=tmp_path, every=1)
+    gone, read = newest(tmp_path), file.read
+
+    def read_late(path):
+        if path == gone:
+            path.unlink(missing_ok=True)  # as the training that writes there does
+        return read(path)
+
+    monkeypatch.setattr(file, "read", read_late)
+    states, _ = toy.fit("fp32", 5, resume=tmp_path)
+    assert_same(states, toy.fit("fp32", 5)[0])
+
+
+def tables(policy, steps, **options):
+    """All that a recorder tells of a training."""
+    recorder = sf.Recorder()
+    toy.fit(policy, steps, observer=recorder, **options)
+    scalars = {name: column.tobytes() for name, column in recorder.scalars().items()}
+    series = {kind: column.tolist() for kind, column in recorder.series("*.weight", "update").items()}
+    return recorder.table(), recorder.histogram(), scalars, series, recorder.success_rate
+
+
+def test_a_recorder_goes_on_with_the_counts_of_a_training_that_never_stopped(tmp_path):
+    options = dict(evaluate=lambda model: {"one": 1}, evaluate_every=2)
+    for stop in (4, 7, 9):
+        resumed = tables("fp16-master", stop, checkpoint=tmp_path, every=2, resume=tmp_path, **options)
+    assert resumed == tables("fp16-master", 9, **options)
+
+
+class Counting:
+    """An observer of the user's, whose state is a number."""
+
+    def __init__(self):
+        self.state = 0
+
+    def observe(self, events, operation, path="", phase="forward"):
+        self.state += 1
+
+    def load_state(self, state):
+        self.state = state
+
+
+class Forgetful:
+    def observe(self, events, operation, path="", phase="forward"):
+        pass
+
+
+def test_an_observer_with_a_state_of_its_own_goes_on_too(tmp_path):
+    whole, first, second = Counting(), Counting(), Counting()
+    toy.fit("fp32", 5, observer=whole)
+    toy.fit("fp32", 3, observer=first, checkpoint=tmp_path)
+    toy.fit("fp32", 5, observer=second, resume=tmp_path)
+    assert second.state == whole.state > first.state
+
+
+@pytest.mark.parametrize("other", [lambda: None, Counting, Forgetful])
+def test_counts_of_a_recorder_are_not_lost_without_leave(other, tmp_path):
+    toy.fit("fp32", 3, observer=sf.Recorder(), checkpoint=tmp_path)
+    now = "Counting" if other is Counting else "None"
+    with pytest.raises(ValueError, match=f"observer: Recorder, now {now}\n.*allow=\\['observer'\\]"):
+        toy.fit("fp32", 5, observer=other(), resume=tmp_path)
+    states, _ = toy.fit("fp32", 5, observer=other(), resume=tmp_path, allow="observer")
+    assert_same(states, toy.fit("fp32", 5)[0])
+    with pytest.raises(ValueError, match=r"observer in .* does not fit: The state is of Recorder\(\), and this is"):
+        toy.fit("fp32", 5, observer=sf.Recorder(phase="update"), resume=tmp_path)
+
+
+@pytest.mark.parametrize("observer", [sf.Recorder, Forgetful])
+def test_an_observer_that_begins_later_is_told_so(observer, tmp_path):
+    toy.fit("fp32", 3, checkpoint=tmp_path)
+    message = f"knows nothing of the observer {observer.__name__}, which begins after step 3"
+    with pytest.warns(UserWarning, match=message):
+        toy.fit("fp32", 5, observer=observer(), resume=tmp_path)
+    toy.fit("fp32", 5, observer=observer(), resume=tmp_path, allow="observer")
+
+
+class Broken(Exception):
+    """A mistake of the user's."""
+
+
+class Watching(sf.Recorder):
+    def step(self, /, **values):
+        self.before()
+        super().step(**values)
+
+    def before(self):
+        pass
+
+
+def broken_at(number, function):
+    """The function, which fails when it is called for the time of this number."""
+    calls = count(1)
+
+    @wraps(function)
+    def broken(*arguments):
+        if next(calls) == number:
+            raise Broken
+        return function(*arguments)
+
+    return broken
+
+
+def trained(folder, breaking=None, call=0):
+    """The states and the history of a training of 8 steps, one function of which fails at a call."""
+    functions = {
+        "loss_fn": sf.nn.cross_entropy,
+        "metric": lambda output, y: 1.0,
+        "evaluate": lambda model: {"mean": model.head.weight.data.mean()},
+        "stop": lambda history: False,
+        "switching": lambda step, observer: "fp8-hybrid" if step < 5 else "bf16-standard",
+        "batch": lambda batch: batch,
+        "observer": lambda: None,
+    }
+    used = {name: broken_at(call, f) if name == breaking else f for name, f in functions.items()}
+    observer = Watching()
+    observer.before = used["observer"]
     model, optimizer, scaler = toy.parts()
-    larger = sf.nn.MLP([3, 6, 2])
-    with sf.simulate("fp32"):
-        with pytest.raises(ValueError, match="step-3.states is of a training with a scaler, and fit was given none"):
-            sf.train.fit(model, sf.nn.cross_entropy, toy.batches(3), optimizer, resume=tmp_path)
-        with pytest.raises(ValueError, match="model in .*step-3.states does not fit: hidden.0.weight has"):
-            sf.train.fit(
-                larger, sf.nn.cross_entropy, toy.batches(3), sf.optim.Adam(larger.parameters()), scaler=scaler,
-                resume=tmp_path,
-            )  # fmt: skip
+    with sf.simulate("fp8-hybrid", seed=3, observer=observer) as simulation:
+        history = sf.train.fit(
+            model, used["loss_fn"], map(used["batch"], toy.batches(8)), optimizer, scaler=scaler, every=2,
+            checkpoint=folder, resume=folder, schedule=sf.optim.StepLR(optimizer, 3), metrics={"one": used["metric"]},
+            evaluate=used["evaluate"], evaluate_every=1, switching=used["switching"], stop=used["stop"],
+        )  # fmt: skip
+    states = [model.state_dict(), optimizer.state_dict(), scaler.state_dict(), simulation.state]
+    return states, history, observer.table()
+
+
+@pytest.mark.parametrize("name, call, kept", [
+    ("evaluate", 5, 5), ("stop", 6, 5), ("batch", 6, 5),  # they leave the training as it is
+    ("loss_fn", 5, 4), ("metric", 5, 4), ("switching", 5, 4), ("observer", 5, 4),
+])  # fmt: skip
+def test_an_error_of_the_users_leaves_checkpoints_whole_and_between_steps_loses_none(name, call, kept, tmp_path):
+    with pytest.raises(Broken):
+        trained(tmp_path / "parts", name, call)
+    assert sf.train.manifest(tmp_path / "parts")["steps"] == kept
+    states, history, table = trained(tmp_path / "parts")
+    want, whole, counted = trained(tmp_path / "whole")
+    assert_same(states, want)
+    assert dict(history) == dict(whole) and history.evaluations == whole.evaluations and table == counted
+
+
+def test_a_full_disk_does_not_hide_an_error_of_the_users(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def evaluate(model):
+        monkeypatch.setattr(os, "fsync", full)
+        raise Broken
+
+    with pytest.raises(Broken) as broken:
+        toy.fit("fp32", 5, checkpoint=tmp_path, evaluate=evaluate, evaluate_every=3)
+    assert "since the last checkpoint could not be written: " in broken.value.__notes__[0]
+
+
+def test_what_no_checkpoint_can_hold_is_refused_before_the_first_step(tmp_path):
+    observer = Counting()
+    observer.state = {1, 2}
+    with pytest.raises(ValueError, match="observer is a set; a file holds dicts"):
+        toy.fit("fp32", 5, checkpoint=tmp_path, observer=observer, evaluate=pytest.fail, evaluate_every=1)
 
 
 @pytest.mark.parametrize("option", ["checkpoint", "resume"])

@@ -123,14 +123,14 @@ def test_gradients_that_are_not_finite_are_not_clipped_but_skipped():
     assert history["skipped"] == [True] and not math.isfinite(history["norm"][0])
 
 
-def test_gradients_of_several_batches_are_added_and_each_loss_is_divided():
+def test_gradients_of_several_batches_are_added_and_each_loss_is_divided_by_their_number():
     model, optimizer, _ = toy.parts()
     with sf.simulate("fp32"):
         all_batches = list(toy.batches(5))
         for group in (all_batches[:2], all_batches[2:4], all_batches[4:]):
             optimizer.zero_grad()
             for x, y in group:
-                (sf.nn.cross_entropy(model(x), y) / 2).backward()
+                (sf.nn.cross_entropy(model(x), y) / len(group)).backward()
             optimizer.step()
     got, history = fitted(given=toy.batches(5), accumulation=2)
     assert_same_weights(got.state_dict(), model.state_dict())

@@ -21,12 +21,12 @@ def parts(seed=3, make=None):
     return model, optimizer, sf.optim.DynamicLossScale(2.0**14, growth_interval=3)
 
 
-def fit(policy, steps, seed=3, model=None, schedule=None, observer=None, **options):
+def fit(policy, steps, start=3, model=None, schedule=None, observer=None, seed=3, **options):
     """Train from the start, or from where `options` say; the states at the end, and the history.
 
-    model and schedule are functions that make them, the latter of an optimizer.
+    model and schedule are functions that make them, the latter of an optimizer; start is the seed of initial values.
     """
-    model, optimizer, scaler = parts(seed, model)
+    model, optimizer, scaler = parts(start, model)
     schedule = schedule and schedule(optimizer)
     simulation = sf.simulate(policy, seed=seed, observer=observer)
     with simulation:

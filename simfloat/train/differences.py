@@ -1,0 +1,73 @@
+"""Two manifests side by side: in what the trainings differ, and which differences are allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import chain, zip_longest
+from typing import Any
+
+from simfloat.hints import did_you_mean
+from simfloat.train.manifest import BEGUN, CHANGES
+
+#: Names in which two trainings may differ that have the same bits.
+NO_DIFFERENCE = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "python", "policy")
+
+
+def as_names(allow: Any) -> tuple[str, ...]:
+    """The names that `allow` holds; ValueError for what are none."""
+    names = tuple(allow) if isinstance(allow, Iterable) and not isinstance(allow, str) else (allow,)
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError(f"allow takes names of a manifest, such as ('lr', 'seed'), got {allow!r}.")
+    return names
+
+
+def check_names(allow: Iterable[str], *manifests: Mapping[str, Any]) -> None:
+    """Raise ValueError, with the nearest name, for one that is in no manifest."""
+    known = [name for name in dict.fromkeys(chain(*manifests)) if name not in (BEGUN, CHANGES)]
+    for name in allow:
+        if not any(is_allowed((name,), one) for one in known):
+            hint = did_you_mean(name, [*known, *map(short, known)])
+            raise ValueError(f"allow names {name!r}, which no manifest has. Names: {', '.join(known)}.{hint}")
+
+
+def is_allowed(allow: Iterable[str], name: str) -> bool:
+    """Whether a name is allowed: as a whole, by the last part of it, or by the first."""
+    return any(f".{one}." in f".{name}." for one in allow)
+
+
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """The names whose values differ, in their order; of a part of another kind its own name alone.
+
+    An observer may be added. Batches of another size hold other numbers.
+    """
+    names = [name for name in dict.fromkeys((*before, *now)) if name not in NO_DIFFERENCE]
+    differ = [name for name in names if before.get(name, ...) != now.get(name, ...)]
+    covered = [*["data"] * ("batch_size" in differ), *["observer"] * (before.get("observer") is None)]
+    return [name for name in differ if name not in covered and not name.startswith(tuple(f"{one}." for one in differ))]
+
+
+def listed(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
+    """The differences, a line each with both values, and how to go on in spite of them."""
+    parts = list(dict.fromkeys(map(short, names)))
+    policy = ["policy"] * ("policy" in parts and before.get("policy") != now["policy"])
+    lines = [f"  {name}: {_both(before.get(name, ...), now.get(name, ...))}" for name in (*policy, *names)]
+    advice = f"Resume it with what it was made with; or go on with what is given now, by allow={parts}."
+    return "\n".join([*lines, advice])
+
+
+def short(name: str) -> str:
+    """What allows a name: of an option of the optimizer or the scaler its own, of others that of what has it."""
+    part, _, rest = name.partition(".")
+    return rest if part in ("optimizer", "scaler") and rest else part
+
+
+def _both(before: Any, now: Any) -> str:
+    """Two values beside each other; of several lines, or of several batches, the first that differ."""
+    if isinstance(before, list) and isinstance(now, list):
+        number = next(i for i, (one, other) in enumerate(zip_longest(before, now)) if one != other)
+        return f"batch {number} holds other numbers"
+    if isinstance(before, str) and isinstance(now, str):
+        lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="nothing")
+        before, now = next((one.strip(), other.strip()) for one, other in lines if one != other)
+    before, now = ("not given" if value is ... else str(value).partition("\n")[0] for value in (before, now))
+    return f"{before}, now {now}"

@@ -1,0 +1,53 @@
+"""Ctrl-C during a training that writes checkpoints: it waits until a step is complete, so that nothing is lost."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import current_thread, main_thread
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+
+class Interrupts:
+    """A ``with`` block in which the first Ctrl-C is held back, but for where it is let in; the second one is not.
+
+    held: whether that is so. It holds in the main thread, and where the program has no handler of its own.
+    """
+
+    def __init__(self, held: bool) -> None:
+        self._held = held and current_thread() is main_thread()
+        self._is_let_in = self._is_waiting = False
+
+    def __enter__(self) -> Self:
+        self._held = self._held and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if self._held:
+            signal.signal(signal.SIGINT, self._take)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        if self._held:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        if kind is None and self._is_waiting:
+            raise KeyboardInterrupt
+
+    @contextmanager
+    def let_in(self) -> Iterator[None]:
+        """A ``with`` block in which Ctrl-C interrupts, at its beginning if it was held back before."""
+        self._is_let_in = True
+        try:
+            if self._is_waiting:
+                self._is_waiting = False
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._is_let_in = False
+
+    def _take(self, number: int, frame: FrameType | None) -> Any:
+        if self._is_let_in or self._is_waiting:
+            self._is_waiting = False
+            raise KeyboardInterrupt
+        self._is_waiting = True
+        print("\nEnding after this step, with a checkpoint; Ctrl-C again ends at once.", file=sys.stderr, flush=True)

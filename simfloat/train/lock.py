@@ -1,0 +1,94 @@
+"""One training a folder: a lock of the operating system, which ends with the process however that ends."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from threading import Lock
+
+from simfloat.hints import warn
+
+#: The file that is locked; it names the process, and goes when the training ends.
+NAME = ".lock"
+
+#: The folders that a process has locked, by (process, path): the system would let the same process in again.
+_held: set[tuple[int, str]] = set()
+_guard = Lock()
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """A ``with`` block in which no other training writes to the folder, which is made if there is none.
+
+    Raises ValueError, naming the process, if another one does so now, and OSError where nothing can be written. A
+    process that was killed holds nothing. Where the file system has no locks a UserWarning says so.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    key = os.getpid(), os.path.realpath(folder)
+    with _guard:
+        if key in _held:
+            raise ValueError(_refusal(folder, f"{os.getpid()}, this one"))
+        _held.add(key)
+    try:
+        descriptor = _locked_file(folder)
+        try:
+            yield
+        finally:
+            _release(folder / NAME, descriptor)
+    finally:
+        _held.discard(key)
+
+
+def _locked_file(folder: Path) -> int:
+    """The descriptor of the lock file, which this process has locked and written its number to."""
+    path = folder / NAME
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            _lock(descriptor)
+        except (BlockingIOError, PermissionError):
+            owner = os.read(descriptor, 200).decode(errors="replace")
+            os.close(descriptor)
+            raise ValueError(_refusal(folder, owner or "unknown")) from None
+        except OSError as error:
+            warn(f"{folder} cannot be locked ({error.strerror}): see to it that no other training writes there.")
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.stat(path)):
+                os.truncate(descriptor, 0)
+                os.write(descriptor, f"{os.getpid()} on {socket.gethostname()}".encode())
+                return descriptor
+        os.close(descriptor)  # of a file that the training before has removed meanwhile
+
+
+def _release(path: Path, descriptor: int) -> None:
+    """Remove the file while it is locked, so that nobody locks it in between; where open files stay, afterwards."""
+    if os.name == "posix":
+        path.unlink(missing_ok=True)
+    os.close(descriptor)
+    if os.name != "posix":
+        with suppress(OSError):  # another process has opened it
+            path.unlink(missing_ok=True)
+
+
+def _lock(descriptor: int) -> None:
+    """Lock a file, or raise OSError at once."""
+    if os.name == "posix":
+        import fcntl
+
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    else:
+        import msvcrt
+
+        os.lseek(descriptor, 2**30, os.SEEK_SET)  # what is locked cannot be read there, and the beginning is to be
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        os.lseek(descriptor, 0, os.SEEK_SET)
+
+
+def _refusal(folder: Path, owner: str) -> str:
+    return (
+        f"Another training writes its checkpoints to {folder}: process {owner}. Wait until it has ended, or give this "
+        "one a folder of its own; resume= may be a folder that another training writes to."
+    )

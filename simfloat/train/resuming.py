@@ -1,0 +1,133 @@
+"""Going on from a checkpoint: whether it is of this training, and what is taken from it where the two differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from simfloat.hints import warn
+from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.differences import check_names, differences, is_allowed, listed
+from simfloat.train.history import COLUMNS
+from simfloat.train.manifest import BEGUN, CHANGES
+from simfloat.train.parts import restore
+from simfloat.train.run import CONCLUDED, Run
+
+#: Parts that go on without the state of one of another kind.
+REPLACED = ("optimizer", "scaler", "schedule", "observer")
+
+States = Mapping[str, Any]
+
+
+def resume(run: Run, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
+    """Go on from the newest checkpoint that is whole; from the start if there is none.
+
+    Raises ValueError, and restores nothing, if it is that of another training, unless `allow` names all in which the
+    two differ: in these a training stays as it is given.
+    """
+    found = checkpoints and checkpoints.read()
+    if not found:
+        check_names(allow, run.manifest)
+        return
+    path, states = found
+    run.feed.skip(states[TAKEN])
+    columns = [*COLUMNS, *run.step.metrics]
+    if (before := list(states["history"]["steps"])) != columns:
+        raise ValueError(f"{path} has the columns {before}, not {columns}; give the same metrics.")
+    if isinstance(states.get(MANIFEST), Mapping):
+        _restore_known(run, path, states, _allowed(run, path, states, allow))
+    else:
+        _restore_unknown(run, path, states)
+    run.go_on(states[TAKEN], states.get(CONCLUDED, True))
+
+
+def _allowed(run: Run, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
+    """The names in which the training of a checkpoint and this one differ; ValueError unless `allow` has them."""
+    before, now, step = states[MANIFEST], run.manifest_at(states[TAKEN]), len(states["history"]["steps"]["loss"])
+    check_names(allow, before, now)
+    names = differences(before, now)
+    if refused := [name for name in names if not is_allowed(allow, name)]:
+        raise ValueError(f"{path} is of another training:\n{listed(refused, before, now)}")
+    for name, message in _remarks(run, before, now, step):
+        if not is_allowed(allow, name):
+            warn(f"{path} {message}")
+    changed = [name for name in (*names, "simfloat") if before.get(name) != now.get(name)]
+    changes = [{"step": step, "name": name, "before": before.get(name), "now": now.get(name)} for name in changed]
+    run.manifest |= {BEGUN: before.get(BEGUN), CHANGES: [*before.get(CHANGES, []), *changes]}
+    return names
+
+
+def _remarks(run: Run, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
+    """What is to be said of a checkpoint of the same training, and the name that allows it."""
+    if before.get("simfloat") != now["simfloat"]:
+        versions = f"{before.get('simfloat')}, and this is {now['simfloat']}"
+        yield (
+            "simfloat",
+            f"was written by simfloat {versions}: bits are the same where its changelog says nothing else.",
+        )
+    observer = run.simulation.observer
+    if observer is not None and before.get("observer") is None:
+        yield "observer", f"knows nothing of the observer {type(observer).__name__}, which begins after step {step}."
+
+
+def _restore_known(run: Run, path: Path, states: States, names: list[str]) -> None:
+    """Bring the parts into the states of a checkpoint, but for the names that stay as they are given."""
+    simulation, policy = run.simulation, run.simulation.policy
+    kept = _kept(run, states, names)
+    restore(path, kept, {name: part for name, part in run.parts.items() if name in kept})
+    if run.plan.switching is None and simulation.policy != policy:
+        simulation.policy = policy
+    if run.plan.schedule is not None and "schedule" in states and "schedule" not in kept:
+        for _ in range(run.history.steps):
+            run.plan.schedule.step()
+
+
+def _restore_unknown(run: Run, path: Path, states: States) -> None:
+    """Bring the parts into the states of a checkpoint that does not tell which training it is of."""
+    warn(f"{path} has no manifest, as those of older versions: whether it is of this training is not known.")
+    unused = [name for name in states if name not in (*run.parts, TAKEN, CONCLUDED, MANIFEST, "observer")]
+    if unused:
+        raise ValueError(f"{path} is of a training with a {unused[0]}, and fit was given none.")
+    restore(path, states, {name: part for name, part in run.parts.items() if name != "observer"})
+
+
+def _kept(run: Run, states: States, names: list[str]) -> dict[str, Any]:
+    """The states of a checkpoint, with what is given now for the names of differences, or without them.
+
+    Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
+    """
+    kept = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
+    own = _options("optimizer", names)
+    if run.plan.schedule is not None and (
+        {"optimizer", "schedule"} & {*names} or "lr" in own or _options("schedule", names)
+    ):
+        kept.pop("schedule", None)
+        own |= {"lr", "initial_lr"}
+    if "optimizer" in kept:
+        kept["optimizer"] = _with_options(kept["optimizer"], own, run.step.optimizer.param_groups)
+    if (scaler := run.step.scaler) is not None and "scaler" in kept:
+        given = {**scaler.options(), "scale": scaler.get_scale()}
+        own = _options("scaler", names)
+        own |= {"scale"} if "init_scale" in own else set()
+        kept["scaler"] = {name: given[name] if name in own else value for name, value in kept["scaler"].items()}
+    simulation = {
+        name: value for name, value in kept["simulation"].items() if name != "rule" or "switching" not in names
+    }
+    return kept | {"simulation": simulation | ({"seed": run.simulation.seed} if "seed" in names else {})}
+
+
+def _options(part: str, names: list[str]) -> set[str]:
+    """The options of a part among the names."""
+    return {name.removeprefix(f"{part}.") for name in names if name.startswith(f"{part}.")}
+
+
+def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]) -> States:
+    """The state of an optimizer with these options as its groups have them."""
+    if len(state["param_groups"]) != len(groups):
+        return state  # which loading it refuses
+    given = [{name: value for name, value in group.items() if name in options} for group in groups]
+    return {
+        **state,
+        "param_groups": [{**theirs, **ours} for theirs, ours in zip(state["param_groups"], given, strict=True)],
+    }
