@@ -141,7 +141,9 @@ class Run:
     def _warn_of_skipped(self) -> None:
         """Say so where each step of a window was skipped."""
         steps, scaler = self.history.steps, self.step.scaler
-        if scaler is not None and steps % WINDOW == 0 and all(self.history["skipped"][-WINDOW:]):
+        if scaler is None or steps % WINDOW or not all(self.history["skipped"][-WINDOW:]):
+            return
+        with self._losing_nothing():  # where warnings are errors
             warn(
                 f"Each of the steps {steps - WINDOW + 1} to {steps} was skipped, since a gradient was not finite. The "
                 f"loss scale is now {scaler.get_scale():g}. If history.not_finite names these steps, the loss itself "

@@ -408,6 +408,9 @@ def test_a_killed_training_loses_nothing_but_the_steps_since_its_last_checkpoint
         if code == 0:
             break
     states = file.read(newest(tmp_path))
-    want, history = toy.fit("bf16-stochastic", steps)
+    recorder, restored = sf.Recorder(), sf.Recorder()
+    want, history = toy.fit("bf16-stochastic", steps, observer=recorder)
+    restored.load_state_dict(states["observer"])
+    assert restored.table() == recorder.table()
     assert_same([states[name] for name in ("model", "optimizer", "scaler", "simulation")], want)
     assert states["history"]["steps"]["loss"].tolist() == history["loss"] and np.isfinite(history["loss"]).all()

@@ -9,6 +9,8 @@ import simfloat as sf
 from tests.bits import assert_bits
 from tests.train import toy
 
+X, Y = np.ones((2, 3)), np.zeros(2, int)
+
 
 def by_hand(policy, steps):
     model, optimizer, scaler = toy.parts()
@@ -137,6 +139,98 @@ def test_gradients_of_several_batches_are_added_and_each_loss_is_divided_by_thei
     assert history.steps == 3
 
 
+class Listed(sf.nn.Module):
+    """Its layers stand in a Python list, or one of them is a parameter there."""
+
+    def __init__(self, layers):
+        super().__init__()
+        self.head, self.layers = sf.nn.Linear(5, 2), layers
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x) if isinstance(layer, sf.nn.Module) else x * layer
+        return self.head(x)
+
+
+@pytest.mark.parametrize("make, message", [
+    (lambda: Listed([sf.nn.Linear(3, 5)]), r"The loss depends on bias of shape \(5,\), which is not the model's"),
+    (lambda: Listed([sf.Parameter(np.ones(5))]), r"on a parameter of shape \(5,\), .* those in a simfloat.nn.Module"),
+])  # fmt: skip
+def test_parameters_that_are_not_the_models_are_refused_before_anything_is_learned(make, message):
+    model = make()
+    before = model.state_dict()
+    x = np.ones((4, 5 if isinstance(model.layers[0], sf.Parameter) else 3))
+    with sf.simulate("fp64"), pytest.raises(ValueError, match=message):
+        sf.train.fit(model, sf.nn.mse_loss, [(x, np.ones((4, 2)))], sf.optim.SGD(model.parameters(), lr=0.1))
+    assert_same_weights(model.state_dict(), before)
+
+
+def test_a_loss_with_parameters_of_its_own_is_refused_and_a_teacher_without_gradients_is_not():
+    teacher = toy.parts(seed=5)[0]
+
+    def distilled(output, y):
+        with sf.no_grad():
+            wanted = teacher(X)
+        return sf.nn.mse_loss(output, wanted)
+
+    def learned(output, y):
+        return sf.nn.mse_loss(output, teacher(X))
+
+    _, history = fitted(distilled, [(X, Y)] * 3)
+    assert history["loss"][0] > history["loss"][-1]
+    with pytest.raises(ValueError, match="The loss depends on head.bias of shape .* which is not the model's"):
+        fitted(learned, [(X, Y)])
+
+
+def test_a_model_may_use_a_parameter_twice_and_leave_others_out():
+    model = toy.parts()[0]
+    with sf.simulate("fp32"):
+        optimizer = sf.optim.SGD(model.head.parameters(), lr=0.1)
+        history = sf.train.fit(
+            model, lambda out, y: sf.nn.mse_loss(out, y) + model.head(np.ones((1, 5))).sum(), [(X, X[:, :2])], optimizer
+        )
+    assert history.steps == 1
+
+
+def test_windows_in_which_every_step_was_skipped_are_told_with_the_scale():
+    x = np.ones((1, 3))
+    with pytest.warns(UserWarning, match="was skipped") as told:
+        batches = [(x, [0])] + [(x, [1])] * 59
+        fitted(overflowing, batches, "fp16-master", scaler=sf.optim.StaticLossScale(16.0))
+    assert len(told) == 2 and told[0].filename == __file__
+    steps = "Each of the steps 21 to 40 was skipped, since a gradient was not finite. The loss scale is now 16. If"
+    assert str(told[0].message).startswith(steps) and "steps 41 to 60" in str(told[1].message)
+
+
+def test_a_step_of_a_window_that_was_not_skipped_is_enough():
+    x = np.ones((1, 3))
+    batches = ([(x, [1])] * 19 + [(x, [0])]) * 2
+    _, history = fitted(overflowing, batches, "fp16-master", scaler=sf.optim.StaticLossScale(16.0))
+    assert sum(history["skipped"]) == 38
+
+
+def test_a_warning_that_is_an_error_loses_no_step(tmp_path):
+    batches = [(np.ones((1, 3)), [1])] * 25
+    options = dict(scaler=sf.optim.StaticLossScale(16.0), checkpoint=tmp_path, every=7)
+    with pytest.raises(UserWarning, match="Each of the steps 1 to 20"):
+        fitted(overflowing, batches, "fp16-master", **options)
+    assert sf.train.manifest(tmp_path)["steps"] == 20
+
+
+@pytest.mark.parametrize("answer, steps", [
+    (True, 0), (np.True_, 0), (False, 6), (np.False_, 6), (None, 6), (0, 6), ([], 6),
+])  # fmt: skip
+def test_training_stops_at_true_and_goes_on_at_what_is_nothing(answer, steps):
+    _, history = fitted(stop=lambda history: answer if history.steps else False)
+    assert history.steps == (steps or 1)
+
+
+@pytest.mark.parametrize("answer", ["yes", "no", 1, 0.5, [1], np.ones(2)], ids=str)
+def test_what_else_stop_gives_is_refused(answer):
+    with pytest.raises(ValueError, match="what stop gives must be True or False, got "):
+        fitted(stop=lambda history: answer)
+
+
 def test_steps_counts_steps_and_a_schedule_is_stepped_after_each():
     class Halving:
         def __init__(self, optimizer):
@@ -210,9 +304,6 @@ def test_a_step_of_the_history_is_monitored_too_and_an_unknown_name_is_refused()
 def test_an_unknown_name_is_refused_at_once_where_nothing_will_be_evaluated():
     with pytest.raises(ValueError, match="EarlyStop monitors 'value'; there is loss, lr, .* norm, and no evaluate"):
         fitted(stop=sf.train.EarlyStop("value"))
-
-
-X, Y = np.ones((2, 3)), np.zeros(2, int)
 
 
 @pytest.mark.parametrize("options, message", [

@@ -42,4 +42,4 @@ if __name__ == "__main__":
     folder, steps = sys.argv[1], int(sys.argv[2])
     fit("bf16-stochastic", 1)
     print("begun", flush=True)
-    fit("bf16-stochastic", steps, checkpoint=folder, resume=folder, every=1)
+    fit("bf16-stochastic", steps, observer=sf.Recorder(), checkpoint=folder, resume=folder, every=1)
