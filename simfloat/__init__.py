@@ -81,8 +81,7 @@ from simfloat.formats import (
     toward_zero,
 )
 from simfloat.policy import Policy, Recipe, policies
-
-__version__ = "0.1.0"
+from simfloat.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from simfloat import nn, optim, plots, telemetry, torch, train

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -65,17 +66,17 @@ def _locked_file(folder: Path) -> int:
 
 def _release(path: Path, descriptor: int) -> None:
     """Remove the file while it is locked, so that nobody locks it in between; where open files stay, afterwards."""
-    if os.name == "posix":
+    if sys.platform != "win32":
         path.unlink(missing_ok=True)
     os.close(descriptor)
-    if os.name != "posix":
+    if sys.platform == "win32":
         with suppress(OSError):  # another process has opened it
             path.unlink(missing_ok=True)
 
 
 def _lock(descriptor: int) -> None:
     """Lock a file, or raise OSError at once."""
-    if os.name == "posix":
+    if sys.platform != "win32":
         import fcntl
 
         fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from simfloat import __version__
 from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.policy import Policy
 from simfloat.simulation import Simulation, Switching
 from simfloat.table import Table, table
 from simfloat.train.parts import is_part
 from simfloat.train.step import TrainingStep
+from simfloat.version import __version__
 
 #: Under these names a manifest tells when the training began, which is what it is known by, and what changed since.
 BEGUN, CHANGES = "begun", "changes"
