@@ -65,11 +65,12 @@ def fit(
     * resume: a folder whose newest checkpoint is restored; the batches that it has taken are skipped, so `batches` must
       begin where they began. What follows has the same bits as if training had never stopped. A damaged checkpoint is
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
-    * allow: in what this training may differ from that of the checkpoint, by the names of its manifest, ``("lr",
+    * allow: in what this training may differ from that of the checkpoint, by names of the manifest such as ``("lr",
       "seed")``. Policy, switching, seed, model, loss_fn, optimizer, scaler and schedule with their options, clip,
-      accumulation, batch size, the first batches and a lost observer are compared; differences that are not allowed
-      are refused. What is allowed is as it is given now, a schedule as if it had been there from the start; all else
-      goes on. `simfloat.train.manifest` shows the manifest.
+      accumulation, the size and the numbers of the first batches and the observer are compared, and differences that
+      are not allowed are refused; an observer may be added. What is allowed is as it is given now, a schedule in the
+      place of another one, and its lr, as if they had been there from the start; all else goes on.
+      `simfloat.train.manifest` shows the manifest.
     * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
       checkpoint holds as many or more.
     * schedule: its `step` is called after each step of the optimizer.

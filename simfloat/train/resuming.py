@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.hints import warn
+from simfloat.optim import LossScale
 from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed
 from simfloat.train.history import COLUMNS
@@ -60,11 +61,10 @@ def _allowed(run: Run, path: Path, states: States, allow: tuple[str, ...]) -> li
 
 def _remarks(run: Run, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
     """What is to be said of a checkpoint of the same training, and the name that allows it."""
-    if before.get("simfloat") != now["simfloat"]:
-        versions = f"{before.get('simfloat')}, and this is {now['simfloat']}"
+    if (version := before.get("simfloat")) != now["simfloat"]:
         yield (
             "simfloat",
-            f"was written by simfloat {versions}: bits are the same where its changelog says nothing else.",
+            f"was written by simfloat {version}, and this is {now['simfloat']}: see its changelog for bits.",
         )
     observer = run.simulation.observer
     if observer is not None and before.get("observer") is None:
@@ -98,23 +98,19 @@ def _kept(run: Run, states: States, names: list[str]) -> dict[str, Any]:
     Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
     """
     kept = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
-    own = _options("optimizer", names)
-    if run.plan.schedule is not None and (
-        {"optimizer", "schedule"} & {*names} or "lr" in own or _options("schedule", names)
-    ):
+    options = _options("optimizer", names)
+    rates = {"optimizer", "optimizer.lr", "schedule"} & {*names} or _options("schedule", names)
+    if run.plan.schedule is not None and rates:
         kept.pop("schedule", None)
-        own |= {"lr", "initial_lr"}
+        options |= {"lr", "initial_lr"}
     if "optimizer" in kept:
-        kept["optimizer"] = _with_options(kept["optimizer"], own, run.step.optimizer.param_groups)
-    if (scaler := run.step.scaler) is not None and "scaler" in kept:
-        given = {**scaler.options(), "scale": scaler.get_scale()}
-        own = _options("scaler", names)
-        own |= {"scale"} if "init_scale" in own else set()
-        kept["scaler"] = {name: given[name] if name in own else value for name, value in kept["scaler"].items()}
-    simulation = {
-        name: value for name, value in kept["simulation"].items() if name != "rule" or "switching" not in names
-    }
-    return kept | {"simulation": simulation | ({"seed": run.simulation.seed} if "seed" in names else {})}
+        kept["optimizer"] = _with_options(kept["optimizer"], options, run.step.optimizer.param_groups)
+    if run.step.scaler is not None and "scaler" in kept:
+        kept["scaler"] = {**kept["scaler"], **_given(run.step.scaler, _options("scaler", names))}
+    left_out = "rule" if "switching" in names else None
+    seed = {"seed": run.simulation.seed} if "seed" in names else {}
+    kept["simulation"] = {name: value for name, value in kept["simulation"].items() if name != left_out} | seed
+    return kept
 
 
 def _options(part: str, names: list[str]) -> set[str]:
@@ -126,8 +122,11 @@ def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]
     """The state of an optimizer with these options as its groups have them."""
     if len(state["param_groups"]) != len(groups):
         return state  # which loading it refuses
-    given = [{name: value for name, value in group.items() if name in options} for group in groups]
-    return {
-        **state,
-        "param_groups": [{**theirs, **ours} for theirs, ours in zip(state["param_groups"], given, strict=True)],
-    }
+    own = [{name: value for name, value in group.items() if name in options} for group in groups]
+    return {**state, "param_groups": [theirs | ours for theirs, ours in zip(state["param_groups"], own, strict=True)]}
+
+
+def _given(scaler: LossScale, options: set[str]) -> dict[str, Any]:
+    """These options of a loss scale, as its state names them."""
+    given = {name: value for name, value in scaler.options().items() if name in options}
+    return given if given.pop("init_scale", None) is None else {**given, "scale": scaler.get_scale()}
