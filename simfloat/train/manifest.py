@@ -56,8 +56,8 @@ def manifest_of(step: TrainingStep, schedule: Any, switching: Any, simulation: S
             **_with_options("optimizer", step.optimizer, _optimizer_options(step.optimizer, rates)),
             **_with_options("scaler", scale, scale.options() if isinstance(scale, LossScale) else {}),
             **_with_options("schedule", schedule, schedule.arguments() if rates else {}),
-            "clip": step.clip,
-            "accumulation": step.accumulation,
+            "clip": plain(step.clip),
+            "accumulation": plain(step.accumulation),
             **{"batch_size": None, "data": []},  # known with the first batches
             "observer": type(simulation.observer).__name__ if is_part(simulation.observer) else None,
             CHANGES: [],
@@ -89,6 +89,8 @@ def plain(value: Any) -> Any:
     """A number, text, or tuples of them; of other things what they print as."""
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if isinstance(value, np.generic):
+        return value.item()
     return tuple(map(plain, value)) if isinstance(value, list | tuple) else text_of(value)
 
 
@@ -103,7 +105,7 @@ def _optimizer_options(optimizer: Optimizer, has_schedule: bool) -> dict[str, An
     found = {}
     for name in optimizer.options:
         first = "initial_lr" if name == "lr" and has_schedule else name
-        values = [group[first] for group in optimizer.param_groups]
+        values = [group.get(first, group[name]) for group in optimizer.param_groups]
         found[name] = values[0] if all(value == values[0] for value in values) else tuple(values)
     return found
 

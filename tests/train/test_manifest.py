@@ -283,6 +283,13 @@ def test_groups_with_other_options_and_functions_have_names_in_a_manifest(tmp_pa
     assert manifest["schedule.lr_lambda"] == ("abs", "functools.partial(<built-in function max>, 1)")
 
 
+def test_numbers_of_numpys_types_are_numbers_of_a_manifest(tmp_path):
+    given = parts() | {"clip": np.float32(1.0), "accumulation": np.int64(2)}
+    fit(4, given, checkpoint=tmp_path, every=1)
+    assert len(list(tmp_path.iterdir())) == 2 and json.loads(json.dumps(sf.train.manifest(tmp_path)))["clip"] == 1.0
+    fit(5, parts(), resume=tmp_path)
+
+
 @pytest.mark.parametrize("allow, message", [
     ("sed", "allow names 'sed', which no manifest has. Names: simfloat, .*Did you mean 'seed'?"),
     (["lr", "momentun"], "allow names 'momentun'.* Did you mean 'momentum'?"),
