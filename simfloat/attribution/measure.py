@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -16,6 +17,7 @@ from simfloat.attribution.result import FIELDS, Attribution, Cost
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.nn import Module
+from simfloat.optim.float64_sums import sum_of_squares
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation import simulate
 
@@ -72,7 +74,7 @@ def attribute(
     parts, under_policy = run.measured(chosen)
     checked_modes(base, parts)
     exact = run.gradient(base)
-    if not 0 < np.linalg.norm(exact) < np.inf:
+    if not 0 < _norm(exact) < np.inf:
         raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
     probes = Probes(base, parts)
     groups: dict[tuple[str, ...], list[Part]] = {}
@@ -176,7 +178,12 @@ def _error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
     """The norm of the difference, relative to the exact gradient's."""
     if not np.isfinite(gradient).all():
         return float("inf")
-    return float(np.linalg.norm(gradient - exact) / np.linalg.norm(exact))
+    return _norm(gradient - exact) / _norm(exact)
+
+
+def _norm(vector: NDArray[np.float64]) -> float:
+    """The 2-norm, its squares added in one order on every machine."""
+    return math.sqrt(sum_of_squares(vector))
 
 
 def _field(part: Part, field: str) -> str:

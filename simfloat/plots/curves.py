@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.plots.figure import label_axes
+from simfloat.plots.figure import SMALL, label_axes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,13 +40,14 @@ STYLES = (
 class Curve(NamedTuple):
     """A line: its label, x (points), values (seeds, points) or (points), and its style's number.
 
-    `smooth` is how many points its moving mean takes; on a logarithmic axis the mean is a geometric one.
+    A curve without a style takes the next one that no other curve of its axes has. `smooth` is how many points its
+    moving mean takes; on a logarithmic axis the mean is a geometric one.
     """
 
     label: str
     x: NDArray
     values: NDArray
-    style: int = 0
+    style: int | None = None
     smooth: int = 1
 
 
@@ -53,16 +56,20 @@ def draw_curves(
 ) -> None:
     """Draw the mean over seeds of every curve, and between the least and the greatest seed a band.
 
-    Values that are not finite leave a gap. Raises ValueError for what is no list of curves, for a curve without values
-    or whose values do not fit its x, and for a style or a number of points to smooth that is none.
+    Values that are not finite leave a gap. Several curves without styles of their own have a legend in the axes; for
+    those with styles, which other axes may share, `add_legend` puts one below.
+
+    Raises ValueError for what is no list of curves, for a curve without values or whose values do not fit its x, and
+    for a style or a number of points to smooth that is none.
     """
     check_curves(curves)
-    for number, curve in enumerate(curves):
+    for number, curve in enumerate(styled(curves)):
         values = smoothed(curve, log)
         draw_band(axes, curve, values.mean(axis=0), values.min(axis=0), values.max(axis=0), (number, len(curves)))
     if log:
         logarithmic(axes)
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=title)
+    tell_apart(axes, curves)
 
 
 def check_curves(curves: Any) -> None:
@@ -79,10 +86,22 @@ def check_curves(curves: Any) -> None:
             raise ValueError(
                 f"{curve.label!r} has no values: a curve has one for each x, or a row of them for each seed."
             )
-        for name, least in (("style", 0), ("smooth", 1)):
-            number = getattr(curve, name)
+        for name, number, least in (("style", curve.style or 0, 0), ("smooth", curve.smooth, 1)):
             if not isinstance(number, int | np.integer) or number < least:
                 raise ValueError(f"{name} of {curve.label!r} must be a whole number from {least} on, got {number!r}.")
+
+
+def styled(curves: Sequence[Curve]) -> list[Curve]:
+    """The curves, each with a style: those without one take in turn what no other has."""
+    given = {curve.style for curve in curves}
+    free = (number for number in count() if number not in given)
+    return [curve if curve.style is not None else curve._replace(style=next(free)) for curve in curves]
+
+
+def tell_apart(axes: Axes, curves: Sequence[Curve]) -> None:
+    """A legend in the axes for several curves of which some left their styles to `styled`."""
+    if len(curves) > 1 and any(curve.style is None for curve in curves):
+        axes.legend(fontsize=SMALL, handlelength=3, framealpha=0.8, edgecolor="none")
 
 
 def draw_band(
@@ -95,7 +114,7 @@ def draw_band(
     width: float = 1.2,
 ) -> None:
     """Draw a curve's line along `middle` in its style, and a band from `low` to `high`; `place`: which of how many."""
-    style, (number, curves) = STYLES[curve.style % len(STYLES)], place
+    style, (number, curves) = STYLES[(curve.style or 0) % len(STYLES)], place
     # Lines on one another still show each its markers.
     every = max(1, len(curve.x) // 8)
     axes.plot(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.plots.bounds import deterministic_bound, probabilistic_bound
-from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain
+from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain, styled, tell_apart
 from simfloat.plots.figure import label_axes
 
 if TYPE_CHECKING:
@@ -36,7 +36,8 @@ def draw_errors(
 
     Values of a curve are errors (samples, lengths). An error of zero counts in the mean, and has no place of its own on
     the axis. Given a unit roundoff, `deterministic_bound` and `probabilistic_bound` are drawn as far as they are below
-    1; they bound the error relative to the sum of the absolute values of the terms.
+    1; they bound the error relative to the sum of the absolute values of the terms. Styles and the legend are those of
+    `draw_curves`.
 
     Raises ValueError without curves, for a length or an error that is negative, and where `draw_curves` and the bounds
     do.
@@ -46,7 +47,7 @@ def draw_errors(
     check_curves(curves)
     if not curves:
         raise ValueError("draw_errors takes a list of curves, got none.")
-    for number, curve in enumerate(curves):
+    for number, curve in enumerate(styled(curves)):
         x, values = np.asarray(curve.x, np.float64), np.atleast_2d(np.asarray(curve.values, np.float64))
         if (x <= 0).any() or (values < 0).any():
             raise ValueError(f"Lengths are positive and errors not negative; those of {curve.label!r} are not.")
@@ -59,6 +60,7 @@ def draw_errors(
         logarithmic(axes, name)
     axes.xaxis.set_minor_locator(NullLocator())
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
+    tell_apart(axes, curves)
 
 
 def _draw_bounds(axes: Axes, curves: Sequence[Curve], unit_roundoff: float, factor: float) -> None:

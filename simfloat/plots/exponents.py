@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 #: Of a figure, in inches.
 HEIGHT = 2.6
 
+#: The phase that is drawn is the first of these in which anything was counted.
+AUTO, PREFERRED = "auto", ("backward", "forward", "update")
+
 #: What is counted in a phase.
 NAMES = {None: "result", "forward": "result", "backward": "gradient", "update": "updated value"}
 
@@ -50,7 +53,7 @@ def exponents(
     recorder: Recorder,
     path: str | None = None,
     *,
-    phase: str | None = "backward",
+    phase: str | None = AUTO,
     operation: str | None = None,
     format: FormatLike | None = None,
     scale: float = 1.0,
@@ -61,17 +64,21 @@ def exponents(
 
         figure = sf.plots.exponents(recorder, "*.weight", format=sf.FP16, scale=2**15)
 
-    path, phase and operation select results as in `Recorder.counts`; by default they are gradients. The rest is told by
-    `draw_exponents`. What a format would lose is seen where results were rounded to a wider one: record under
-    ``"fp32"``.
+    path, phase and operation select results as in `Recorder.counts`. By default they are gradients (phase
+    ``"backward"``); where none were counted, results of the forward pass, and where there are none of these either,
+    those of updates. The rest is told by `draw_exponents`. What a format would lose is seen where results were rounded
+    to a wider one: record under ``"fp32"``.
 
     After Figures 2b and 3 of Micikevicius et al. 2018 (arXiv:1710.03740).
 
-    Raises ValueError where `Recorder.histogram` does, and if nothing was counted.
+    Raises ValueError where `Recorder.histogram` does, and if no finite result was counted there.
     """
     if not isinstance(recorder, Recorder):
         raise ValueError(f"recorder must be a simfloat.Recorder, got a {type(recorder).__name__}.")
+    phase = _counted_phase(recorder, path, operation) if phase == AUTO else phase
     histogram = recorder.histogram(path, phase, operation=operation)
+    if not any(histogram.values()):
+        raise ValueError(_nothing_in(phase, recorder, path, operation))
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, HEIGHT, legend=0 if format is None else 0.2)
     figure.subplots_adjust(top=1 - (0.22 if format is None else 0.6) / HEIGHT)  # a format's range stands above the axes
     shown = title if title is not None else path or ""
@@ -79,6 +86,20 @@ def exponents(
     if format is not None:
         add_legend(figure, axes, columns=3)
     return figure
+
+
+def _counted_phase(recorder: Recorder, path: str | None, operation: str | None) -> str | None:
+    """The phase that is drawn where none is asked for; None if nothing finite was counted in any."""
+    counted = (p for p in PREFERRED if any(recorder.histogram(path, p, operation=operation).values()))
+    return next(counted, None)
+
+
+def _nothing_in(phase: str | None, recorder: Recorder, path: str | None, operation: str | None) -> str:
+    """The message where there is nothing to draw: what was counted instead."""
+    numbers = {p: sum(recorder.histogram(path, p, operation=operation).values()) for p in PREFERRED}
+    there = [f"{number} in phase {p!r}" for p, number in numbers.items() if number]
+    where, besides = f" in phase {phase!r}" if phase else "", f"; counted were {', '.join(there)}" if there else ""
+    return f"There is nothing to draw: no finite result was counted{where}{besides}."
 
 
 def draw_exponents(
@@ -111,7 +132,7 @@ def draw_exponents(
     if any(number < 0 for number in counts.values()):
         raise ValueError(f"A histogram counts: none of its numbers is negative, got {dict(counts)!r}.")
     if not total:
-        raise ValueError("The histogram is empty: no result was counted that is finite.")
+        raise ValueError("The histogram is empty: it has no finite values.")
     bars, binades = _bars(counts, total), None if known is None else span(known)
     first, last = _limits(bars, binades, k)
     zero_width = max(1.0, (last - first) / 28)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed
+from simfloat.plots.curves import Curve, check_curves, draw_band, plain, smoothed, styled, tell_apart
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, label_axes, new_figure
 from simfloat.telemetry import Recorder
 
@@ -71,6 +71,7 @@ def draw_lost_updates(
     Under nearest rounding such an update is gone: thick lines above a shade. Kahan summation adds it later, and
     stochastic rounding makes up for it by larger steps of others: thin lines, with their spread. Values of a curve are
     shares (seeds, steps) from 0 to 1, of which the mean is drawn; NaN, as of a step that was skipped, leaves a gap.
+    Styles and the legend are those of `draw_curves`.
 
     Raises ValueError without curves, for values that are no shares, and where `draw_curves` does.
     """
@@ -78,7 +79,7 @@ def draw_lost_updates(
         check_curves(curves)
     if not lost and not deferred:
         raise ValueError("draw_lost_updates takes lists of curves, got none.")
-    for number, curve in enumerate((*lost, *deferred)):
+    for number, curve in enumerate(styled([*lost, *deferred])):
         is_lost, percent = number < len(lost), 100 * smoothed(curve, log=False)
         if ((percent < 0) | (percent > 100)).any():
             raise ValueError(f"Shares lie from 0 to 1; those of {curve.label!r} do not.")
@@ -91,6 +92,7 @@ def draw_lost_updates(
             draw_band(axes, named, mean, low, high, place, width=1.0)
     axes.set_ylim(-2, 102)
     label_axes(axes, xlabel=xlabel, ylabel="weights left as they were (%)", title=plain(title))
+    tell_apart(axes, [*lost, *deferred])
 
 
 def unchanged_share(unchanged: ArrayLike, total: ArrayLike) -> NDArray[np.float64]:

@@ -1,9 +1,12 @@
 """Which part of a policy costs the gradient how much: each alone, against the same computed by hand."""
 
+import math
+
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.optim.float64_sums import sum_of_squares
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(4)
@@ -229,3 +232,17 @@ def test_what_cannot_be_attributed_is_refused():
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             make()
+
+
+def test_squares_are_added_in_the_one_stated_order():
+    model, x = sf.nn.Linear(20, 10, rng=0), RNG.standard_normal((4, 20))
+
+    def gradient(policy):
+        twin = sf.nn.Linear(20, 10, rng=0)
+        with sf.simulate(policy):
+            sf.nn.mse_loss(twin(x), x[:, :10]).backward()
+        return np.concatenate([p.grad.ravel() for p in twin.parameters()]).astype(np.float64)
+
+    rounded, exact = gradient("bf16-standard"), gradient("fp64")
+    want = math.sqrt(sum_of_squares(rounded - exact)) / math.sqrt(sum_of_squares(exact))
+    assert sf.attribute(model, sf.nn.mse_loss, (x, x[:, :10]), "bf16-standard", by=["role"]).total == want

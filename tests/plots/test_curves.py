@@ -135,6 +135,22 @@ def test_what_is_no_list_of_curves_is_refused(curves, message):
         draw_curves(axes, curves)
 
 
+def test_curves_without_styles_take_those_that_are_left_and_have_a_legend():
+    _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+    draw_curves(
+        axes, [Curve(label, [1, 2], [3, 4], style) for label, style in zip("abc", (None, 0, None), strict=True)]
+    )
+    assert [line.get_color() for line in axes.lines] == [STYLES[number].color for number in (1, 0, 2)]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["a", "b", "c"]
+
+
+def test_curves_with_styles_and_a_single_one_have_no_legend_of_their_own(rng):
+    for drawn in (curves(rng.uniform(1, 2, (3, 5))), [Curve("a", [1, 2], [3, 4])]):
+        _, axes = new_figure(rows=1, columns=1, width=4, height=3)
+        draw_curves(axes, drawn)
+        assert axes.get_legend() is None and axes.lines[0].get_color() == STYLES[0].color
+
+
 def test_a_curve_of_one_seed_may_have_its_values_in_one_row():
     _, axes = new_figure(rows=1, columns=1, width=4, height=3)
     draw_curves(axes, [Curve("a", [1, 2], [3, 4])])

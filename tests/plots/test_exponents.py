@@ -119,10 +119,27 @@ def test_a_recorders_gradients_are_drawn_within_the_figure(recorder, tmp_path):
 
 
 @pytest.mark.parametrize(
+    "phases, name",
+    [(["forward"], "results"), (["forward", "backward"], "gradients"), (["update"], "updated values")],
+)
+def test_unless_it_is_told_a_phase_it_draws_one_that_was_counted(phases, name):
+    recorder, seen = sf.Recorder(), sf.Recorder()
+    sf.round(np.array([1.0, 0.25, 0.25]), "fp16", observer=seen)
+    for phase in phases:
+        recorder.observe(seen.entries()[0][1], "round", "", phase)
+    (axes,) = exponents(recorder).axes
+    assert axes.get_ylabel() == f"{name} (%)" and set(bars(axes)["kept"]) == {-2, 0}
+
+
+@pytest.mark.parametrize(
     "ask, message",
     [
         (lambda r: exponents({0: 1}), "recorder must be a simfloat.Recorder, got a dict"),
-        (lambda r: exponents(sf.Recorder()), "The histogram is empty: no result was counted"),
+        (lambda r: exponents(sf.Recorder()), "There is nothing to draw: no finite result was counted."),
+        (
+            lambda r: exponents(r, phase="update"),
+            r"no finite result was counted in phase 'update'; counted were \d+ in",
+        ),
         (lambda r: exponents(r, "haed.weight"), "path 'haed.weight' matches nothing.* Did you mean 'head.weight'"),
         (lambda r: exponents(r, phase="back"), "Unknown phase 'back'"),
         (lambda r: exponents(r, format="fp61"), "Unknown format 'fp61'"),
