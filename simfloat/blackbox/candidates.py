@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from simfloat.accumulate import (
     Accumulator,
@@ -15,6 +18,7 @@ from simfloat.accumulate import (
     exact,
     fused,
     kahan,
+    matmul,
     matrix_core,
     pairwise,
     sequential,
@@ -41,6 +45,17 @@ class Candidate(NamedTuple):
 
     accumulator: Accumulator
     output: Format | None = None
+
+    def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
+        """The sums of operands (rows, terms); None if it refuses them."""
+        options: dict[str, Any] = {"inputs": inputs, "accumulate": self.accumulator, "output": self.output}
+        try:
+            return matmul(a[:, np.newaxis, :], b[:, :, np.newaxis], **options).reshape(-1).astype(np.float64)
+        except ValueError:
+            return None
+
+    def __str__(self) -> str:
+        return f"{self.accumulator}" if self.output is None else f"{self.accumulator}, rounded to {self.output}"
 
 
 class Evidence(NamedTuple):

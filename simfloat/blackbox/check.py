@@ -1,136 +1,76 @@
-"""Comparing a function with accumulators, on random operands that are hard to sum."""
+"""Holding accumulators against all that a function was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate import matmul
-from simfloat.arithmetic import round as round_to
+from simfloat.blackbox.breaking import breaking_operands
 from simfloat.blackbox.candidates import Candidate
+from simfloat.blackbox.operands import random_operands
 from simfloat.blackbox.probe import BlackBox, Span
-from simfloat.formats import Format, toward_zero
 
-#: Sums of each kind of operands.
-ROWS = 24
+#: Operands that are built to break a candidate are drawn from so many seeds.
+SEEDS = 2
 
 
-class Sums(NamedTuple):
-    """Operands of one kind, (rows, terms) each, and what the function gives."""
+class Exclusion(NamedTuple):
+    """Operands for which an accumulator does not give what the function returns; `other` is None if it refuses them."""
 
-    kind: str
+    candidate: Candidate
     a: NDArray
     b: NDArray
-    results: NDArray[np.float64]
+    result: float
+    other: float | None
+
+    def __str__(self) -> str:
+        what = "refuses" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
+        return f"{self.candidate} {what} a = {_text(self.a)}, b = {_text(self.b)}"
 
 
-def sample(box: BlackBox, span: Span, seed: int) -> list[Sums]:
-    """Sums of every kind. Raises ValueError if the function's results differ from call to call, or are NaN."""
-    rng = np.random.default_rng(seed)
-    sums = []
-    for kind, a, b in _operands(box, span, rng):
+def _text(x: NDArray) -> str:
+    return np.array2string(x, separator=", ", threshold=6, edgeitems=2, floatmode="unique", max_line_width=1000)
+
+
+def sample(box: BlackBox, span: Span, seed: int) -> None:
+    """Ask for random sums. Raises ValueError if results differ from call to call, or are NaN."""
+    for kind, a, b in random_operands(box, span, np.random.default_rng(seed)):
         results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
-        again = np.array([box(x, y) for x, y in zip(a, b, strict=True)])
+        again = np.array([box.ask(x, y) for x, y in zip(a, b, strict=True)])
         if not equal(results, again).all():
             raise ValueError("f must be deterministic; it returned other bits for the same operands.")
         if kind == "plain" and np.isnan(results).any():
             raise ValueError("f returned NaN for finite operands of middling size.")
-        sums.append(Sums(kind, a, b, results))
-    return sums
 
 
-def agrees(candidate: Candidate, box: BlackBox, sums: list[Sums]) -> bool:
-    """Whether an accumulator gives the function's bits for all operands; not if it refuses them."""
-    for kind in sums:
-        try:
-            products = matmul(
-                kind.a[:, np.newaxis, :],
-                kind.b[:, :, np.newaxis],
-                inputs=box.inputs,
-                accumulate=candidate.accumulator,
-                output=candidate.output,
-            )
-        except ValueError:
-            return False
-        if not equal(products.reshape(-1).astype(np.float64), kind.results).all():
-            return False
-    return True
+def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
+    """The last sum that the function was asked for and of which the accumulator gives other bits, if there is one.
+
+    Where there is none, the function is asked for sums that are built to break the accumulator.
+    """
+    found = _difference(candidate, box)
+    if found is None:
+        for seed in range(SEEDS):
+            for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
+                for x, y in zip(a, b, strict=True):
+                    box(x, y)
+        found = _difference(candidate, box)
+    return found
+
+
+def _difference(candidate: Candidate, box: BlackBox) -> Exclusion | None:
+    for a, b, results in box.sums():
+        ours = candidate.sums(box.inputs, a, b)
+        differs = np.ones(len(a), np.bool_) if ours is None else ~equal(ours, results)
+        if differs.any():
+            n = int(differs.argmax())
+            return Exclusion(candidate, a[n], b[n], float(results[n]), None if ours is None else float(ours[n]))
+    return None
 
 
 def equal(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Whether numbers are the same. All NaN are one, and a zero has no sign: that of a sum of -0 alone tells only
     whether it started from +0."""
     return (x == y) | (np.isnan(x) & np.isnan(y))
-
-
-def _operands(box: BlackBox, span: Span, rng: np.random.Generator) -> Iterator[tuple[str, NDArray, NDArray]]:
-    """Kinds of operands (rows, terms) in the formats of the function's."""
-    shape, bits = (ROWS, box.terms), box.terms.bit_length()
-    low, high = span
-    normal = [rng.standard_normal(shape) for _ in range(2)]
-    yield "plain", *_rounded(box, *normal)
-    yield "positive", *_rounded(box, rng.random(shape), rng.random(shape))
-    spreads = {
-        "close": (-6, 6),
-        "wide": (-28, 28),
-        "whole": (low, high - bits),
-        "small": (low - 1, low + 24),
-        "large": (high - bits - 1, high),
-    }
-    for kind, (least, most) in spreads.items():
-        yield kind, *_spread(box, rng, max(least, low - 1), min(most, high))
-    yield "ties", *_spread(box, rng, max(low, -13), min(high - bits, 13), powers=True)
-    a, b = _spread(box, rng, max(low, -20), min(high - bits, 20))
-    yield "sparse", a * (rng.random(shape) < 0.3), b
-    yield "cancelling", *_cancelling(rng, a, b)
-    # Sums of runs differ in size only where products do from run to run.
-    lengths = rng.integers(1, box.terms + 1, (ROWS, 1))
-    steps = _exponents(rng, max(low, -24), min(high - bits, 24), shape)
-    drifting = np.take_along_axis(steps, np.arange(box.terms) // lengths, 1)
-    yield "drifting", *_with_exponents(box, rng, drifting)
-
-
-def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-    """Half of the products, and their negatives at other places: what is left shows every bit that was lost."""
-    half = a.shape[1] // 2
-    places = rng.permuted(np.tile(np.arange(a.shape[1]), (len(a), 1)), axis=1)
-    first, second = places[:, :half], places[:, half : 2 * half]
-    a, b = a.copy(), b.copy()
-    for x, sign in ((a, -1.0), (b, 1.0)):
-        np.put_along_axis(x, second, sign * np.take_along_axis(x, first, 1), 1)
-    return a, b
-
-
-def _spread(
-    box: BlackBox, rng: np.random.Generator, least: int, most: int, powers: bool = False
-) -> tuple[NDArray, NDArray]:
-    """Operands whose products have exponents from `least` to `most`; powers of two have no other bits."""
-    return _with_exponents(box, rng, _exponents(rng, least, most, (ROWS, box.terms)), powers)
-
-
-def _exponents(rng: np.random.Generator, least: int, most: int, shape: tuple[int, int]) -> NDArray[np.int64]:
-    return rng.integers(least, max(most, least) + 1, shape)
-
-
-def _with_exponents(
-    box: BlackBox, rng: np.random.Generator, exponents: NDArray[np.int64], powers: bool = False
-) -> tuple[NDArray, NDArray]:
-    shape = exponents.shape
-    first, second = box.inputs
-    shift = np.clip(exponents // 2 + rng.integers(-3, 4, shape), first.emin, first.emax)
-    rest = np.clip(exponents - shift, second.emin - second.mantissa_bits, second.emax)
-    signs = rng.choice([-1.0, 1.0], shape)
-    one = np.ones(shape)
-    a, b = (one if powers else rng.uniform(1.0, 2.0, shape) for _ in range(2))
-    return _rounded(box, np.ldexp(signs * a, shift), np.ldexp(b, rest))
-
-
-def _rounded(box: BlackBox, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
-    return _cut(a, box.inputs[0]), _cut(b, box.inputs[1])
-
-
-def _cut(x: NDArray, format: Format) -> NDArray:
-    return round_to(x.astype(np.float32) if format.fits_float32 else x, format, toward_zero)

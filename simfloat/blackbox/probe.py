@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,20 +15,59 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import Format, nearest_even
 from simfloat.formats.definition import round_value
 
+#: Rows of the first batch of sums, and of later ones at most.
+FIRST_ROWS, MOST_ROWS = 32, 512
+
 
 class NoOrder(Exception):
     """The results of probes are those of no order of additions."""
 
 
+class Sums(NamedTuple):
+    """Operands, (rows, terms) each, and what the function gives for each row."""
+
+    a: NDArray
+    b: NDArray
+    results: NDArray[np.float64]
+
+
 class BlackBox:
-    """A function of two vectors of length `terms`, numbers of two formats, that returns the sum of their products."""
+    """A function of two vectors of length `terms`, numbers of two formats, that returns the sum of their products.
+
+    It remembers all that it was asked.
+    """
 
     def __init__(self, function: Callable[[Any, Any], Any], terms: int, inputs: tuple[Format, Format]) -> None:
         self.function, self.terms, self.inputs = function, terms, inputs
         self._factors: dict[float, tuple[float, float] | None] = {}
-        self._dtypes = [np.float32 if format.fits_float32 else np.float64 for format in inputs]
+        self._dtypes = tuple(np.dtype(np.float32 if format.fits_float32 else np.float64) for format in inputs)
+        # Most probes of long sums are ones but for two places: compressed, millions of numbers take little.
+        self._answers: dict[bytes, float] = {}
 
     def __call__(self, a: NDArray, b: NDArray) -> float:
+        """What the function returned for two vectors, when it was asked first."""
+        x, y = (np.asarray(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
+        operands = zlib.compress(x.tobytes() + y.tobytes(), 1)
+        if operands not in self._answers:
+            self._answers[operands] = self.ask(x, y)
+        return self._answers[operands]
+
+    @property
+    def asked(self) -> int:
+        """How many sums it was asked for."""
+        return len(self._answers)
+
+    def sums(self) -> Iterator[Sums]:
+        """All that it was asked for, the last first, in batches that grow."""
+        operands = tuple(reversed(self._answers))
+        start = 0
+        while start < len(operands):
+            batch = operands[start : 2 * start + FIRST_ROWS][:MOST_ROWS]
+            a, b = _unpacked(batch, self.terms, self._dtypes)
+            yield Sums(a, b, np.array([self._answers[row] for row in batch]))
+            start += len(batch)
+
+    def ask(self, a: NDArray, b: NDArray) -> float:
         """What the function returns for two vectors. Raises ValueError if that is no number, or if it raises."""
         x, y = (np.array(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
         try:
@@ -67,6 +108,15 @@ class BlackBox:
             if _is_number(a, first) and _is_number(b, second):
                 return a, b
         return None
+
+
+@lru_cache(maxsize=8)
+def _unpacked(rows: tuple[bytes, ...], terms: int, dtypes: tuple[np.dtype, np.dtype]) -> tuple[NDArray, NDArray]:
+    """Operands (rows, terms) from what is remembered of them; many candidates ask for the same."""
+    raw = [zlib.decompress(row) for row in rows]
+    split = terms * dtypes[0].itemsize
+    a, b = (b"".join(part) for part in ([row[:split] for row in raw], [row[split:] for row in raw]))
+    return np.frombuffer(a, dtypes[0]).reshape(-1, terms), np.frombuffer(b, dtypes[1]).reshape(-1, terms)
 
 
 def _is_number(x: float, format: Format) -> bool:

@@ -8,8 +8,8 @@ from typing import Any
 
 from simfloat.accumulate import Accumulator
 from simfloat.accumulate.units import UnitInputs, as_formats
-from simfloat.blackbox.candidates import candidates, evidence_of
-from simfloat.blackbox.check import agrees, sample
+from simfloat.blackbox.candidates import Candidate, candidates, evidence_of
+from simfloat.blackbox.check import Exclusion, exclusion, sample
 from simfloat.blackbox.order import NothingLost, find_order
 from simfloat.blackbox.probe import BlackBox, NoOrder, Span, span_of
 from simfloat.blackbox.tree import Tree
@@ -19,6 +19,9 @@ from simfloat.formats.integers import is_integer
 #: The most products of a sum that is to be revealed.
 MOST_TERMS = 2048
 
+#: How many of the accumulators that were excluded are printed.
+SHOWN = 3
+
 
 @dataclass(frozen=True, repr=False)
 class Revealed:
@@ -27,7 +30,8 @@ class Revealed:
     `accumulator` gives the function's bits, with the operands in `inputs` and results rounded to `output` (None: the
     accumulator's own format): ``sf.dot(a, b, inputs=r.inputs, accumulate=r.accumulator, output=r.output)``. It is None
     if no accumulator does. `tree` is the order of additions, None if probes showed none; `reason` says how far all this
-    was checked, or why there is no accumulator or no tree.
+    was checked, or why there is no accumulator or no tree. `excluded` has, for every accumulator of that order that was
+    tried and does not, operands that show it: ``candidate``, ``a``, ``b``, f's ``result`` and the ``other`` one.
     """
 
     accumulator: Accumulator | None
@@ -35,11 +39,13 @@ class Revealed:
     inputs: tuple[Format, Format]
     tree: Tree | None
     reason: str
+    excluded: tuple[Exclusion, ...] = ()
 
     def __str__(self) -> str:
-        result = "" if self.output is None else f", rounded to {self.output}"
+        found = "no accumulator" if self.accumulator is None else str(Candidate(self.accumulator, self.output))
         order = "" if self.tree is None else f"\n  order: {self.tree}"
-        return f"{self.accumulator or 'no accumulator'}{result}{order}\n  {self.reason}"
+        excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in self.excluded[:SHOWN])
+        return f"{found}{order}\n  {self.reason}{excluded}"
 
     def __repr__(self) -> str:
         return f"<Revealed {self}>"
@@ -61,11 +67,14 @@ def reveal(
     The order is found by FPRev (Xie et al., arXiv 2411.00442): of ones beside one large M and one -M those are lost
     that are added before M and -M meet. It takes some k calls of f for a sum from left to right, k log2(k) for most
     others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
-    mode of some additions are probed, and every accumulator of that order, those bits and that mode is compared with f
-    on 264 random sums, which `seed` draws: wide exponents, cancellations, ties, subnormals, zeros and overflows among
-    them. The first with equal results is returned. Others may give the same bits, as several generations of tensor
-    cores do; signs of zero results are not compared, nor are infinite operands and NaN. What lies beyond the first k
-    products is not seen: choose k of several of f's blocks and no power of two, to see how a last short one is added.
+    mode of some additions are probed, and f is asked for random sums, which `seed` draws: wide exponents,
+    cancellations, ties, subnormals, zeros and overflows among them. Every accumulator of that order, those bits and
+    that mode is held against all that f was asked for until then. If it fits, f is asked for sums that are built to
+    break it, with partial sums half-way between two numbers, subnormal, a few spacings from the ends of its formats'
+    ranges and beyond them. The first that gives all the bits is returned. Others may give the same bits, as several
+    generations of tensor cores do; signs of zero results are not compared, nor are infinite operands and NaN. What lies
+    beyond the first k products is not seen: choose k of several of f's blocks and no power of two, to see how a last
+    short one is added.
 
     Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
     but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
@@ -77,18 +86,19 @@ def reveal(
     """
     box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs))
     span = span_of(box)
-    sums = sample(box, span, seed)
     tree, story = _order(box, span)
     evidence = evidence_of(box, span, tree)
-    tried = 0
+    sample(box, span, seed)
+    excluded: list[Exclusion] = []
     for candidate in candidates(evidence, tree):
-        tried += 1
-        if agrees(candidate, box, sums):
-            count = sum(len(kind.results) for kind in sums)
-            reason = f"{story} The accumulator gives the bits of {count} random sums of {k} products."
-            return Revealed(candidate.accumulator, candidate.output, box.inputs, tree, reason.lstrip())
+        difference = exclusion(candidate, box)
+        if difference is None:
+            reason = f"{story} The accumulator gives the bits of all {box.asked} sums that f was asked for."
+            return Revealed(candidate.accumulator, candidate.output, box.inputs, tree, reason.lstrip(), tuple(excluded))
+        excluded.append(difference)
+    tried = len(excluded)
     others = f"{tried} accumulators were tried, and each gives other bits." if tried else "No accumulator adds so."
-    return Revealed(None, None, box.inputs, tree, f"{story} {others}".lstrip())
+    return Revealed(None, None, box.inputs, tree, f"{story} {others}".lstrip(), tuple(excluded))
 
 
 def _order(box: BlackBox, span: Span) -> tuple[Tree | None, str]:

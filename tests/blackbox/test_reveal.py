@@ -1,10 +1,13 @@
 """Functions whose order of additions is found: our own accumulators, NumPy's sums, PyTorch's; and what is refused."""
 
+import re
+
 import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.blackbox.check import equal, sample
+from simfloat.blackbox.check import equal
+from simfloat.blackbox.operands import random_operands
 from simfloat.blackbox.probe import BlackBox, Span
 
 
@@ -15,10 +18,11 @@ def black_box(accumulator, inputs=sf.FP32, output=None):
 def assert_gives_bits(found, f, k, seed=12345):
     """What was found gives the function's bits on operands that it was not compared on."""
     box = BlackBox(f, k, found.inputs)
-    for kind in sample(box, Span(-20, 14), seed):
-        options = {"inputs": found.inputs, "accumulate": found.accumulator, "output": found.output}
-        ours = [float(sf.dot(a, b, **options)) for a, b in zip(kind.a, kind.b, strict=True)]
-        assert equal(np.array(ours), kind.results).all(), (kind.kind, found)
+    options = {"inputs": found.inputs, "accumulate": found.accumulator, "output": found.output}
+    for kind, *operands in random_operands(box, Span(-20, 14), np.random.default_rng(seed)):
+        pairs = list(zip(*operands, strict=True))
+        ours, theirs = [float(sf.dot(a, b, **options)) for a, b in pairs], [box(a, b) for a, b in pairs]
+        assert equal(np.array(ours), np.array(theirs)).all(), (kind, found)
 
 
 FOUND_AGAIN = [
@@ -165,12 +169,43 @@ def test_a_sum_from_the_right_takes_few_calls():
 
 def test_what_was_found_prints():
     found = sf.reveal(black_box(sf.sequential(sf.FP32), sf.BF16, sf.BF16), 21, inputs=sf.BF16)
-    assert str(found) == (
-        "sequential(FP32), rounded to BF16\n"
-        "  order: 0 + 1 + ... + 20\n"
-        "  The accumulator gives the bits of 264 random sums of 21 products."
+    first, order, reason, *excluded = str(found).split("\n")
+    assert (first, order) == ("sequential(FP32), rounded to BF16", "  order: 0 + 1 + ... + 20")
+    assert re.fullmatch(r"  The accumulator gives the bits of all \d{3,4} sums that f was asked for\.", reason)
+    assert excluded[0].startswith("  excluded: sequential(FP32) gives ") and len(excluded) == min(
+        3, len(found.excluded)
     )
     assert repr(found) == f"<Revealed {found}>"
+
+
+def flushed(least):
+    """FP16 sums whose results are zero below `least`."""
+
+    def f(a, b):
+        s = float(sf.dot(a, b, accumulate=sf.FP16))
+        return 0.0 if abs(s) < least else s
+
+    return f
+
+
+def clamped(most):
+    return lambda a, b: np.clip(sf.dot(a, b, accumulate=sf.FP16), -most, most)
+
+
+NEARLY_FP16 = [flushed(2.0**-14), flushed(2.0**-20), clamped(60000.0), clamped(64000.0), clamped(65472.0)]
+
+
+@pytest.mark.parametrize("k", [2, 5, 29])
+@pytest.mark.parametrize("f", NEARLY_FP16, ids=["2^-14", "2^-20", "60000", "64000", "65472"])
+def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(f, k):
+    for seed in range(3):
+        found = sf.reveal(f, k, seed=seed)
+        if found.accumulator is not None:
+            assert_gives_bits(found, f, k)
+            assert found.output is not None
+        for candidate, a, b, result, other in found.excluded:
+            assert f(a, b) == result
+            assert other == sf.dot(a, b, accumulate=candidate.accumulator, output=candidate.output) != result
 
 
 def raises(a, b):
