@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
 
+#: What there is to do about numbers that have no rules.
+COMPLEX = "complex numbers have no rules; write the module in real numbers."
+SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
+
 #: As what PyTorch gives several tensors.
 LISTS = (list, tuple)
 
@@ -32,6 +36,23 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
         elif isinstance(value, LISTS):
             found += floating_in(value)
     return found
+
+
+def operands_of(run: Engine, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
+    """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
+    found = floating_in((*args, *options.values()))
+    for x in found:
+        if x.is_complex():
+            raise refusal(run, func, COMPLEX)
+        if x.layout != torch.strided:
+            raise refusal(run, func, SPARSE)
+    return found
+
+
+def refusal(run: Engine, func: Any, remedy: str) -> ValueError:
+    """What to raise for an operation that cannot be carried out."""
+    where = f"in layer {run.path!r}" if run.path else "outside of any layer"
+    return ValueError(f"{func} {where} cannot be simulated: {remedy}")
 
 
 class Handler:
@@ -55,7 +76,7 @@ class Movement(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
-        operands = [] if self.makes else floating_in((*args, *options.values()))
+        operands = [] if self.makes else operands_of(run, func, args, options)
         run.note(func, operands)
         result = func(*args, **options)
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
@@ -88,7 +109,7 @@ class Ruled(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result by the rule; PyTorch's own where there are no floating operands, and an optimizer's counting."""
-        operands = floating_in((*args, *options.values()))
+        operands = operands_of(run, func, args, options)
         site = run.site(self.operation_for(args), self.ordered(operands), into) if operands else None
         if site is None:
             return run.left_alone(func(*args, **options), operands)
@@ -118,7 +139,7 @@ class Composed(Handler):
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The function's result, inside of a composite of the operation's name."""
-        operands = floating_in((*args, *options.values()))
+        operands = operands_of(run, func, args, options)
         if not operands:
             return func(*args, **options)
         with run.inside(self.operation, operands):
@@ -175,6 +196,9 @@ class InPlace(Handler):
             result = self.handler(run, self.functional, args, options, into)
         finally:
             run.notes.in_place = False
+        if result.shape != target.shape:
+            shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
+            raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
         run.write(target, into, result)
         return target
 
@@ -203,7 +227,7 @@ class Overwritten(Handler):
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
             return func(*args, **options)
-        into, sources = run.known_of(target), floating_in(args[1:])
+        into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         result = func(*args, **options)
         run.overwritten(target, into, run.moved(sources))
@@ -248,5 +272,4 @@ class Refused(Handler):
         if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)
-        where = f"in layer {run.path!r}" if run.path else "outside of any layer"
-        raise ValueError(f"{func} {where} cannot be simulated: {self.remedy}")
+        raise refusal(run, func, self.remedy)

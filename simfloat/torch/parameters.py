@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from torch.nn.parameter import is_lazy
 
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.target import Target, carrier_of
@@ -23,6 +24,10 @@ class Parameters:
     def begin(self, model: torch.nn.Module) -> None:
         """Bring every parameter into its format, and know its memory by its path."""
         for path, parameter in model.named_parameters():
+            if is_lazy(parameter):
+                raise ValueError(
+                    f"The parameter {path!r} has no shape yet; call the model once on a sample before it is simulated."
+                )
             self.by_path[path] = parameter
             self._simulation.note_path(path)
             self.conform(path, parameter)

@@ -28,8 +28,12 @@ class Run:
         if not isinstance(model, torch.nn.Module):
             ours = "; a model of simfloat.nn runs under simfloat.simulate" if hasattr(model, "named_parameters") else ""
             raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}{ours}.")
-        if isinstance(model, torch.jit.ScriptModule):
-            raise ValueError("A ScriptModule hides its operations; simulate the module that it was made of.")
+        for path, module in model.named_modules():
+            if isinstance(module, torch.jit.ScriptModule):
+                where = f", the layer {path!r}," if path else ""
+                raise ValueError(
+                    f"A ScriptModule{where} hides its operations; simulate the module that it was made of."
+                )
         self.model = model
         self.simulation = Simulation(policy, seed, observer)
         self._engine = Engine(self.simulation)

@@ -9,13 +9,22 @@ import torch
 
 from simfloat.torch.handlers import Composed
 from simfloat.torch.reaching import reaching
+from simfloat.torch.rules.reductions import axes_of
 
 Tensor = torch.Tensor
 
 
+def largest(x: Tensor, dim: int | list[int]) -> Tensor:
+    """The largest elements along axes, each of which is kept with one element; 0 where there are none."""
+    if x.numel():
+        return x.amax(dim, keepdim=True)
+    along = axes_of(x, dim)
+    return x.new_zeros([1 if axis in along else size for axis, size in enumerate(x.shape)])
+
+
 def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """exp(d) / sum(exp(d)) with d = x - max(x)."""
-    e = (x - x.amax(dim, keepdim=True)).exp()
+    e = (x - largest(x, dim)).exp()
     return e / e.sum(dim, keepdim=True)
 
 
@@ -27,7 +36,7 @@ def softmax_backward(g: Tensor, y: Tensor, dim: int, dtype: Any) -> Tensor:
 
 def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
     """d - log(sum(exp(d))) with d = x - max(x)."""
-    d = x - x.amax(dim, keepdim=True)
+    d = x - largest(x, dim)
     return d - d.exp().sum(dim, keepdim=True).log()
 
 
@@ -44,7 +53,7 @@ def safe_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
 
 def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
     """log(sum(exp(d))) + m with d = x - m and m = max(x)."""
-    m = x.amax(dim, keepdim=True)
+    m = largest(x, dim)
     m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
     total = (x - m).exp().sum(dim, keepdim=keepdim).log()
     return total + m.reshape(total.shape)

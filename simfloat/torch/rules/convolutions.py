@@ -28,6 +28,16 @@ class Steps(NamedTuple):
     groups: int
     more: Sizes | None
 
+    @classmethod
+    def along(
+        cls, axes: int, stride: Sizes, padding: Sizes, dilation: Sizes, transposed: bool, more: Sizes, groups: int
+    ) -> Steps:
+        """Along so many axes, for all of which one number may stand."""
+        stride, padding, dilation, more = (
+            [*sizes] * axes if len(sizes) == 1 else sizes for sizes in (stride, padding, dilation, more)
+        )
+        return cls(stride, padding, dilation, groups, more if transposed else None)
+
     def of_depth(self) -> Steps:
         """Along the first axis, as rows of one column."""
         more = None if self.more is None else (self.more[0], 0)
@@ -72,7 +82,7 @@ def convolved(
 ) -> torch.Tensor:  # fmt: skip
     """The convolution, or the transposed one; the addition of the bias is a second rounding."""
     images, kernels = as_images(numbers_of(x)), as_images(numbers_of(w))
-    steps = Steps(stride, padding, dilation, groups, output_padding if transposed else None)
+    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
     if transposed:
         kernels, geometry = backwards(kernels, groups), geometry.transposed(size)
@@ -93,7 +103,7 @@ def convolved_backward(
     if not isinstance(call.site, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
     way, (gradient, images, kernels) = call.site, (as_images(numbers_of(t)) for t in (g, x, w))
-    steps = Steps(stride, padding, dilation, groups, output_padding if transposed else None)
+    steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
     found: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:

@@ -106,6 +106,7 @@ def multi_margin_loss(
     x: Tensor, target: Tensor, p: float = 1, margin: float = 1, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """The sums of margins over all classes, squared for p = 2, divided by the number of classes."""
+    x = torch.atleast_1d(x)
     left = margins(x, target, margin)[0]
     left = left * left if p == 2 else left
     left = left if weight is None else left * weight[target].unsqueeze(-1)
@@ -116,11 +117,12 @@ def multi_margin_loss_backward(
     g: Tensor, x: Tensor, target: Tensor, p: float, margin: float, weight: Tensor | None = None, reduction: int = MEAN
 ) -> Tensor:
     """g, divided as the loss was, where a margin m is left (times 2 m for p = 2); the targets get minus its sum."""
+    shape, x = x.shape, torch.atleast_1d(x)
     left, places = margins(x, target, margin)
     share = shared(g, x[..., 0], reduction).unsqueeze(-1) / x.shape[-1]
     share = share if weight is None else share * weight[target].unsqueeze(-1)
     slope = torch.where(left > 0, share * (left * 2) if p == 2 else share, torch.zeros_like(left))
-    return slope.scatter(-1, places, -slope.sum(-1, keepdim=True))
+    return slope.scatter(-1, places, -slope.sum(-1, keepdim=True)).reshape(shape)
 
 
 def weights_of(x: Tensor, target: Tensor, weight: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:

@@ -16,6 +16,9 @@ MOVEMENT = frozenset(
     upsample_nearest2d upsample_nearest3d resolve_conj resolve_neg zero fill isin unique_dim _unique2 allclose
     is_same_size diagonal_copy rot90 block_diag reflection_pad3d replication_pad3d max_unpool2d max_unpool3d
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
+    isposinf isneginf logical_xor index_copy nonzero_static unique_consecutive diagonal_scatter as_strided_scatter
+    alias_copy as_strided_copy detach_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy
+    squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy _chunk_cat _unsafe_masked_index
     """.split()
 )
 
@@ -23,7 +26,7 @@ MOVEMENT = frozenset(
 CHOOSING = frozenset("embedding index index_select gather take masked_select where".split())
 
 #: Those that make numbers like others in shape alone, or count others.
-MAKING = frozenset("full_like rand_like randn_like new_full histc".split())
+MAKING = frozenset("full_like rand_like randn_like new_full histc randint_like".split())
 
 #: Those that write to their first operand.
 OVERWRITING = frozenset(

@@ -34,13 +34,15 @@ def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
     return y if bias is None else y + bias
 
 
-def sums(g: Tensor, y: Tensor, axes: list[int], shape: Sequence[int], mask: Sequence[bool]) -> list[Tensor | None]:
+def sums(
+    g: Tensor, y: Tensor, axes: list[int], shape: Sequence[int], mask: Sequence[bool], has_weight: bool = True
+) -> list[Tensor | None]:
     """The gradients of weight and bias: the sums of g * y and of g."""
     found: list[Tensor | None] = []
     for number, wanted in enumerate(mask[1:], 1):
         with reaching(0):
             terms = g * y if number == 1 and wanted else g
-        with reaching(number):
+        with reaching(number if has_weight else 1):
             found.append((terms.sum(axes) if axes else terms * 1.0).reshape(shape) if wanted else None)
     return found
 
@@ -69,7 +71,7 @@ def layer_norm_backward(
         y = (x - mean) * factor
         passed = g if weight is None else g * weight
         to_x = normalized_slope(passed, y, factor, inner) if mask[0] else None
-    to_weight, to_bias = sums(g, y, outer, shape, mask)
+    to_weight, to_bias = sums(g, y, outer, shape, mask, weight is not None)
     return to_x, to_weight, to_bias
 
 
@@ -82,22 +84,23 @@ def batch_norm(
     x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
     training: bool, momentum: float, eps: float,
 ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The result, means and factors of the batch; running statistics take a step towards the batch's."""
+    """The result, means and factors of the batch; running statistics take a step towards the batch's.
+
+    Where these are used instead, there are no means and factors, as in PyTorch.
+    """
     axes = [axis for axis in range(x.ndim) if axis != 1]
-    if training or running_mean is None or running_var is None:
-        mean = x.mean(axes)
-        d = x - channels(x, mean)
-        total, count = (d * d).sum(axes), x.numel() // x.shape[1]
-        factor = (total / count + eps).rsqrt()
-        if running_mean is not None and running_var is not None:
-            running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
-            running_var.copy_(running_var * (1 - momentum) + total / (count - 1) * momentum)
-    else:
-        mean, factor = running_mean, (running_var + eps).rsqrt()
-        d = x - channels(x, mean)
-    y = d * channels(x, factor)
     rows = [None if vector is None else channels(x, vector) for vector in (weight, bias)]
-    return scaled(y, *rows), mean.clone(), factor
+    if not training and running_mean is not None and running_var is not None:
+        y = (x - channels(x, running_mean)) * channels(x, (running_var + eps).rsqrt())
+        return scaled(y, *rows), x.new_empty(0), x.new_empty(0)
+    mean = x.mean(axes)
+    d = x - channels(x, mean)
+    total, count = (d * d).sum(axes), x.numel() // x.shape[1]
+    factor = (total / count + eps).rsqrt()
+    if running_mean is not None and running_var is not None:
+        running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
+        running_var.copy_(running_var * (1 - momentum) + total / (count - 1) * momentum)
+    return scaled(d * channels(x, factor), *rows), mean.clone(), factor
 
 
 def batch_norm_backward(
@@ -113,7 +116,7 @@ def batch_norm_backward(
         y = (x - channels(x, mean)) * by_channel
         passed = g if weight is None else g * channels(x, weight)
         to_x = normalized_slope(passed, y, by_channel, axes) if training else passed * by_channel
-    to_weight, to_bias = sums(g, y, axes, (x.shape[1],), mask)
+    to_weight, to_bias = sums(g, y, axes, (x.shape[1],), mask, weight is not None)
     return to_x if mask[0] else None, to_weight, to_bias
 
 
@@ -137,7 +140,7 @@ def group_norm_backward(
         y = (x.reshape(shape) - mean.reshape(n, groups, 1)) * by_group
         passed = g if weight is None else g * channels(x, weight)
         to_x = normalized_slope(passed.reshape(shape), y, by_group, [2]).reshape(x.shape) if mask[0] else None
-    to_weight, to_bias = sums(g, y.reshape(x.shape), axes, (c,), mask)
+    to_weight, to_bias = sums(g, y.reshape(x.shape), axes, (c,), mask, weight is not None)
     return to_x, to_weight, to_bias
 
 

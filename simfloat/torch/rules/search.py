@@ -9,6 +9,8 @@ from typing import Any
 import torch
 
 from simfloat.torch.handlers import (
+    COMPLEX,
+    SPARSE,
     Composed,
     Expanded,
     ForEach,
@@ -54,12 +56,12 @@ REMEDY = (
 
 #: What there is to do about operations whose names have one of these words.
 REMEDIES = {
-    ("sparse", "coo"): "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False).",
+    ("sparse", "coo"): SPARSE,
     ("renorm",): (
         "it writes over a table while the model runs; leave max_norm out of nn.Embedding, and shorten rows under "
         "no_grad after the optimizer's step."
     ),
-    ("fft", "complex"): "complex numbers have no rules; write the module in real numbers.",
+    ("fft", "complex"): COMPLEX,
 }
 
 #: What computes with numbers of PyTorch's own, which no policy rounds.
