@@ -8,6 +8,7 @@ from pathlib import Path
 
 from experiments.executors import Executor
 from experiments.experiment import Experiment, Job, Options, Result
+from experiments.judging import findings_of
 from experiments.results import write_results
 from experiments.verdicts import Finding
 from experiments.workspace import Workspace
@@ -26,9 +27,7 @@ def conduct(
     written; then the next run computes anew. A tiny run finds no verdicts.
     """
     results = run_jobs(experiment.run, experiment.jobs(options), workspace, executor, progress)
-    findings = experiment.findings(results)
-    if options.tiny:
-        findings = [finding._replace(test="none: a tiny run decides nothing", verdict=None) for finding in findings]
+    findings = findings_of(experiment, results, options.tiny)
     written = write_results(experiment, options, results, findings, workspace)
     workspace.finish()
     return findings, written

@@ -11,11 +11,17 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
+from experiments.discoveries import discoveries
 from experiments.experiment import Experiment
-from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, Finding
+from experiments.judging import verdict_text
+from experiments.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE, Finding
 
 COLUMNS = ("claim", "expectation", "measured (mean ± standard deviation over seeds)", "test", "verdict")
-STYLES = {REPRODUCED: "green", NOT_REPRODUCED: "red", INCONCLUSIVE: "yellow", None: ""}
+STYLES = {
+    **dict.fromkeys((REPRODUCED, EQUAL, BETTER, WITHIN), "green"),
+    **dict.fromkeys((NOT_REPRODUCED, WORSE), "red"),
+    INCONCLUSIVE: "yellow",
+}
 
 #: Narrower terminals get the fields of a finding below one another.
 TABLE_WIDTH = 110
@@ -35,17 +41,22 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
 
 
 def show_findings(experiment: Experiment, findings: list[Finding]) -> None:
-    """Print claim, expectation, what was measured, the test and the verdict; nothing is ever cut off."""
+    """Print claim, expectation, what was measured, the test and the verdict; nothing is ever cut off.
+
+    Below them stands how many of the verdicts may be false.
+    """
     is_terminal = sys.stdout is not None and sys.stdout.isatty()
     console = Console(width=None if is_terminal else FILE_WIDTH)
     console.print(Text(experiment.question, style="italic"))
     console.print(as_table(findings) if console.width >= TABLE_WIDTH else as_list(findings))
+    console.print(Text(str(discoveries(finding.p for finding in findings))))
 
 
 def cells(finding: Finding) -> list[Text]:
     """The fields of a finding as they are: brackets in a policy's name are no markup."""
-    *fields, verdict = finding
-    return [*(Text(str(field)) for field in fields), Text(verdict or "none", style=STYLES[verdict])]
+    fields = (finding.claim, finding.expectation, finding.measured, finding.test)
+    style = STYLES.get(finding.verdict or "", "")
+    return [*(Text(field) for field in fields), Text(verdict_text(finding), style=style)]
 
 
 def as_table(findings: list[Finding]) -> RenderableType:

@@ -11,7 +11,8 @@ from jinja2 import Environment, StrictUndefined
 
 import simfloat as sf
 from experiments.archive import Archive, Section, read_archive
-from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+from experiments.discoveries import discoveries
+from experiments.verdicts import RANKS
 from experiments.workspace import write_file
 
 REPORT = "report.html"
@@ -20,7 +21,7 @@ TEMPLATE = Path(__file__).with_name("report.html.jinja")
 #: A claim that a tiny run looked at.
 UNDECIDED = "no verdict"
 
-VERDICTS = (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE, UNDECIDED)
+VERDICTS = (*reversed(RANKS), UNDECIDED)
 
 
 def write_report(folder: Path) -> tuple[Path, Archive]:
@@ -42,15 +43,26 @@ def write_report(folder: Path) -> tuple[Path, Archive]:
 def page(archive: Archive) -> str:
     """The page as HTML, which needs no other file and asks for none."""
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
-    environment.filters |= {"tally": tally, "plain": plain}
+    environment.filters |= {"tally": tally, "plain": plain, "earlier": earlier}
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    return template.render(archive=archive, total=tally(archive.sections), undecided=UNDECIDED, version=sf.__version__)
+    return template.render(
+        archive=archive,
+        total=tally(archive.sections),
+        found=discoveries(finding.get("p") for section in archive.sections for finding in section.findings),
+        undecided=UNDECIDED,
+        version=sf.__version__,
+    )
 
 
 def tally(sections: Sequence[Section]) -> dict[str, int]:
     """How many claims of these sections have which verdict, for every verdict that one has."""
     counts = Counter(finding.get("verdict") or UNDECIDED for section in sections for finding in section.findings)
     return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+
+
+def earlier(verdicts: Sequence[Sequence[Any]]) -> str:
+    """The verdicts over fewer seeds as text."""
+    return ", ".join(f"{verdict or UNDECIDED} by {number} seeds" for number, verdict in verdicts)
 
 
 def plain(value: Any) -> str:

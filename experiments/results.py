@@ -1,4 +1,4 @@
-"""What a finished run leaves: metrics.jsonl, summary.json and figures."""
+"""What a finished run leaves: metrics.jsonl, results.parquet, figures and summary.json."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
+from experiments.discoveries import discoveries
 from experiments.experiment import Experiment, Options, Result
 from experiments.provenance import code_digest, versions
+from experiments.stored import STORED, write_stored
 from experiments.verdicts import Finding
 from experiments.workspace import Workspace
 
@@ -17,7 +19,7 @@ METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 
 def file_names(experiment: Experiment, options: Options) -> tuple[str, ...]:
     """The names of all that will be written."""
-    return (METRICS, *experiment.figure_names(options), SUMMARY)
+    return (METRICS, STORED, *experiment.figure_names(options), SUMMARY)
 
 
 def write_results(
@@ -26,6 +28,7 @@ def write_results(
     """Write them, the summary last; returns their paths."""
     rows = "".join(as_json(row) + "\n" for result in results for row in experiment.metrics(result))
     written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
+    written.append(workspace.write(STORED, lambda path: write_stored(results, path)))
     for name, draw in experiment.figures(results).items():
         written.append(workspace.write(name, draw))
     text = as_json(summary(experiment, options, findings), indent=1) + "\n"
@@ -42,6 +45,7 @@ def summary(experiment: Experiment, options: Options, findings: list[Finding]) -
         "versions": versions(),
         "code": code_digest(),
         "findings": [finding._asdict() for finding in findings],
+        "discoveries": discoveries(finding.p for finding in findings)._asdict(),
     }
 
 

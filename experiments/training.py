@@ -23,7 +23,7 @@ TINY_RECORDS = 5
 SIZES = ("steps", "batch")
 
 #: What is kept of every step where the loss is scaled.
-TRACED = ("loss", "scale", "skipped", "norm", "largest")
+TRACED = ("scale", "skipped", "largest")
 
 #: Problems by name: each is made from a seed, and whether it is to be tiny.
 Problems = Mapping[str, Callable[[int, bool], Problem]]
@@ -72,7 +72,7 @@ def train(
     "unchanged" counts, since the record before, the weights that an update other than zero left as they were. "start"
     holds the measures before the first step. With a loss scale, "scale" is that of the last step, "skipped" the share
     of steps that were skipped since the record before, and "trace" has a list of each with a value for every step,
-    beside those of the loss and, of the unscaled gradients, of the norm and the largest magnitude.
+    beside that of the largest magnitude of the unscaled gradients.
 
     A recorder may be given to be read afterwards; it must count the updates of weights.
     """

@@ -1,68 +1,66 @@
 """Claims, and what a test over seeds says about them.
 
 Runs of one seed see the same data, initial weights and order of samples under every policy, so that values are
-compared in pairs: the logarithm of their ratio, or their difference, for each seed. A claim is that the mean lies
-inside an open range. It is reproduced if the 95 % interval of the mean (Student's t) lies inside, not reproduced if the
-interval lies outside, and inconclusive if it does neither: with one seed, always.
+compared in pairs: the logarithm of their ratio, or their difference, for each seed. A test looks where the 95 %
+interval of the mean lies (Student's t).
+
+A claim that a mean lies inside an open range is *reproduced* if the interval lies inside, *not reproduced* if it lies
+outside, *inconclusive* if it does neither. A claim that one thing is as good as another has the words of a comparison:
+*equal* if the interval holds no difference and nothing beyond the margin, *better* or *worse* if it lies to one side of
+no difference, *worse within the margin* if that is shown as well, *inconclusive* if it is too wide for any of these.
+With one seed everything is inconclusive. What was fitted to the numbers it shows is *fitted*: that is no test.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-#: How surely an interval holds the mean.
-CONFIDENCE = 0.95
+from experiments.intervals import CONFIDENCE, Interval, mean_interval, mean_level, share_interval, share_level
+from experiments.margins import MATCH, POINT, RARE
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
+EQUAL, WITHIN, WORSE, BETTER = "equal", "worse within the margin", "worse", "better"
+FITTED = "fitted"
+
+#: From the worst on: of several parts, the first of these that one has is the verdict on the whole.
+RANKS = (NOT_REPRODUCED, WORSE, INCONCLUSIVE, FITTED, WITHIN, EQUAL, BETTER, REPRODUCED)
+
+#: Verdicts for which one part is enough.
+REFUTED = (NOT_REPRODUCED, WORSE)
 
 
 class Finding(NamedTuple):
-    """A claim, what was measured, and what became of the claim by which test; a run too short to say has no verdict."""
+    """A claim, what was measured, and what became of the claim by which test; a run too short to say has no verdict.
+
+    `p` is the level of the test at which the verdict would be open, 1 if it is, None where chance has no part in it.
+    `earlier` has the verdicts over fewer seeds, by their number.
+    """
 
     claim: str
     expectation: str
     measured: str
     test: str
     verdict: str | None
+    p: float | None = None
+    earlier: tuple[tuple[int, str | None], ...] = ()
 
 
 class Outcome(NamedTuple):
-    """What a test says, and which test it is: its interval and the number of seeds."""
+    """What a test says, which test it is (its interval and the number of cases), and its level."""
 
     verdict: str
     text: str
+    p: float | None = None
 
 
-class Interval(NamedTuple):
-    """Where a mean lies, with the confidence that was asked for."""
-
-    low: float
-    high: float
-    seeds: int
-
-
-def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
-    """Student's t interval of the mean of independent samples.
-
-    One sample says nothing: the interval is everything. An infinite sample, which is what a run that diverged becomes,
-    makes the mean infinite; NaN, where the reference diverged, leaves it unknown.
-    """
-    samples = np.asarray(samples, np.float64)
-    n, mean = len(samples), float(np.mean(samples))
-    if n < 2 or math.isnan(mean):
-        return Interval(-math.inf, math.inf, n)
-    if math.isinf(mean):
-        return Interval(mean, mean, n)
-    # Only the submodule: all of scipy.stats takes a second to import.
-    from scipy.special import stdtrit
-
-    reach = float(stdtrit(n - 1, (1 + confidence) / 2)) * float(np.std(samples, ddof=1)) / math.sqrt(n)
-    return Interval(mean - reach, mean + reach, n)
+def judged(claim: str, expectation: str, measured: str, test: Outcome) -> Finding:
+    """The finding that a test makes of a claim."""
+    return Finding(claim, expectation, measured, test.text, test.verdict, test.p)
 
 
 def judge(interval: Interval, low: float, high: float) -> str:
@@ -74,6 +72,16 @@ def judge(interval: Interval, low: float, high: float) -> str:
     return INCONCLUSIVE
 
 
+def compared(interval: Interval, margin: float) -> str:
+    """The word for a difference of which more is worse, by where its interval lies."""
+    inside = -margin < interval.low and interval.high < margin
+    if interval.low > 0:
+        return WITHIN if inside else WORSE
+    if interval.high < 0:
+        return BETTER
+    return EQUAL if inside else INCONCLUSIVE
+
+
 def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
     """log(value / reference) for each seed: infinite where the value is NaN, NaN where the reference is not finite."""
     values = np.where(np.isnan(values), np.inf, values)
@@ -82,21 +90,34 @@ def log_ratios(values: NDArray, reference: NDArray) -> NDArray[np.float64]:
         return np.log(values) - np.log(reference)
 
 
-def ratio_test(values: NDArray, reference: NDArray, *, above: float = -math.inf, below: float = math.inf) -> Outcome:
+def ratio_test(values: NDArray, reference: NDArray, *, above: float = 0, below: float = math.inf) -> Outcome:
     """Whether the geometric mean of value / reference lies between `above` and `below`."""
-    interval = mean_interval(log_ratios(values, reference))
-    low, high = _exp(interval.low), _exp(interval.high)
-    text = f"ratio in [{low:.4g}, {high:.4g}]: paired t of logarithms, 95 %, n = {interval.seeds}"
-    return Outcome(judge(Interval(low, high, interval.seeds), above, below), text)
+    samples = log_ratios(values, reference)
+    return _range_test(samples, _log(above), _log(below), _ratio_text(mean_interval(samples)))
 
 
 def difference_test(
     values: NDArray, reference: NDArray | float, *, above: float = -math.inf, below: float = math.inf
 ) -> Outcome:
     """Whether the mean of value - reference lies between `above` and `below`."""
-    interval = mean_interval(np.asarray(values, np.float64) - reference)
-    text = f"difference in [{interval.low:.3g}, {interval.high:.3g}]: paired t, 95 %, n = {interval.seeds}"
-    return Outcome(judge(interval, above, below), text)
+    samples = np.asarray(values, np.float64) - reference
+    return _range_test(samples, above, below, _difference_text(mean_interval(samples)))
+
+
+def compare(values: NDArray, reference: NDArray, margin: float = MATCH) -> Outcome:
+    """How values of which less is better, as losses and errors, stand beside their reference: by their ratio."""
+    samples = log_ratios(values, reference)
+    return _comparison(samples, math.log(margin), _ratio_text(mean_interval(samples)))
+
+
+def compare_shares(values: NDArray, reference: NDArray, margin: float = POINT) -> Outcome:
+    """How values of which more is better, as accuracies in percent, stand beside their reference: by the shortfall."""
+    return compare_shortfall(np.asarray(reference, np.float64) - values, margin)
+
+
+def compare_shortfall(samples: NDArray, margin: float) -> Outcome:
+    """What differences say of which more is worse."""
+    return _comparison(samples, margin, f"shortfall: {_difference_text(mean_interval(samples))}")
 
 
 def joint_test(values: NDArray, *, below: float) -> Outcome:
@@ -106,27 +127,84 @@ def joint_test(values: NDArray, *, below: float) -> Outcome:
     """
     times = values.shape[1]
     intervals = [mean_interval(column, 1 - (1 - CONFIDENCE) / times) for column in values.T]
-    verdict = worst(judge(interval, -math.inf, below) for interval in intervals)
+    verdicts = [judge(interval, -math.inf, below) for interval in intervals]
+    levels = [mean_level(column, below) for column in values.T]
+    verdict = worst(verdicts)
+    chosen = {REPRODUCED: max(levels), NOT_REPRODUCED: min(levels)}.get(verdict, 1.0)
     highest = max(interval.high for interval in intervals)
     text = f"all intervals end below {highest:.3g}: t, jointly 95 % (Bonferroni, {times} times), n = {len(values)}"
-    return Outcome(verdict, text)
+    return Outcome(verdict, text, min(1.0, times * chosen))
+
+
+def every_test(exceptions: int, cases: int) -> Outcome:
+    """Whether something holds in every run, of which independent cases were tried.
+
+    One exception refutes it. Without any it is reproduced if the 95 % interval of the probability of an exception
+    (Clopper-Pearson) ends below one run in twenty, which takes 72 cases; until then it holds in all that were tried.
+    """
+    low, high, _ = share_interval(exceptions, cases)
+    if exceptions:
+        text = f"{exceptions} exceptions among {cases} cases: in {100 * low:.2g} to {100 * high:.2g} % of all"
+        return Outcome(NOT_REPRODUCED, f"{text}, Clopper-Pearson, 95 %")
+    text = f"in all {cases} cases tried: exceptions in fewer than {100 * high:.2g} %, Clopper-Pearson, 95 %"
+    if high < RARE:
+        return Outcome(REPRODUCED, text, share_level(0, cases, RARE))
+    return Outcome(INCONCLUSIVE, text, 1.0)
 
 
 def count_test(exceptions: int, cases: int) -> Outcome:
-    """Whether a claim without exceptions has none among the cases."""
+    """Whether a claim without exceptions has none among all cases that there are."""
     verdict = NOT_REPRODUCED if exceptions else REPRODUCED
-    return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, no statistics")
+    return Outcome(verdict, f"{exceptions} exceptions among {cases} cases, which are all")
+
+
+def fitted() -> Outcome:
+    """The status of a model that was fitted to the numbers it shows."""
+    return Outcome(FITTED, "none: fitted to the numbers that it shows")
 
 
 def all_of(tests: Sequence[Outcome]) -> Outcome:
-    """A claim of several parts: reproduced if every part is, not reproduced if one is not."""
-    return Outcome(worst(test.verdict for test in tests), "; ".join(test.text for test in tests))
+    """A claim of several parts: it stands as its worst part does.
+
+    Where every part is needed its level is the greatest of theirs; where one is enough, the least, times their number.
+    """
+    verdict = worst([test.verdict for test in tests])
+    levels = [test.p for test in tests if test.p is not None and (verdict not in REFUTED or test.verdict == verdict)]
+    p = None if not levels else min(1.0, len(tests) * min(levels)) if verdict in REFUTED else max(levels)
+    return Outcome(verdict, "; ".join(test.text for test in tests), p)
 
 
-def worst(verdicts: Iterable[str]) -> str:
+def worst(verdicts: Sequence[str]) -> str:
     """The verdict on a whole from those on its parts."""
-    found = set(verdicts)
-    return next((verdict for verdict in (NOT_REPRODUCED, INCONCLUSIVE) if verdict in found), REPRODUCED)
+    return min(verdicts, key=RANKS.index)
+
+
+def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome:
+    interval = mean_interval(samples)
+    verdict = judge(interval, low, high)
+    levels = [mean_level(samples, limit) for limit in (low, high) if math.isfinite(limit)]
+    # Inside the range both limits count; outside of it the nearer one, which has the greater level as well.
+    return Outcome(verdict, text, 1.0 if verdict == INCONCLUSIVE else max(levels, default=0.0))
+
+
+def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
+    word = compared(mean_interval(samples), margin)
+    limits = {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word)
+    p = 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
+    return Outcome(word, text, p)
+
+
+def _ratio_text(interval: Interval) -> str:
+    low, high = _exp(interval.low), _exp(interval.high)
+    return f"ratio in [{low:.4g}, {high:.4g}]: paired t of logarithms, 95 %, n = {interval.cases}"
+
+
+def _difference_text(interval: Interval) -> str:
+    return f"difference in [{interval.low:.3g}, {interval.high:.3g}]: paired t, 95 %, n = {interval.cases}"
+
+
+def _log(x: float) -> float:
+    return math.log(x) if x > 0 else -math.inf
 
 
 def _exp(x: float) -> float:

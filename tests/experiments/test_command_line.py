@@ -16,6 +16,7 @@ from experiments.catalog import EXPERIMENTS
 from experiments.command_line import main
 from experiments.executors import one_by_one
 from experiments.experiment import FIRST_SEED, Options
+from experiments.verdicts import Finding
 from tests.experiments.toy import toy
 from tests.processes import without_notice
 
@@ -86,14 +87,16 @@ def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tm
     assert summary["seed"] == [FIRST_SEED, FIRST_SEED + 1]
     assert {"simfloat", "numpy", "numba", "python"} <= set(summary["versions"])
     for finding in summary["findings"]:
-        assert {"claim", "expectation", "measured", "test", "verdict"} == set(finding) and finding["verdict"] is None
+        assert set(Finding._fields) == set(finding) and finding["verdict"] is finding["p"] is None
+    assert summary["discoveries"] == {"tested": 0, "decided": 0, "rate": None}
     rows = [strict(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert {row["seed"] for row in rows} == {FIRST_SEED, FIRST_SEED + 1}
     jobs = EXPERIMENTS[name].jobs(Options(tiny=True))
     assert fields(rows) == fields(jobs), "the rows are in the order of the jobs"
     figures = list(tmp_path.glob("*.png"))
     assert figures and all(path.read_bytes().startswith(b"\x89PNG") for path in figures)
-    assert {path.name for path in tmp_path.iterdir()} == {"summary.json", "metrics.jsonl", *(f.name for f in figures)}
+    written = {"summary.json", "metrics.jsonl", "results.parquet", *(figure.name for figure in figures)}
+    assert {path.name for path in tmp_path.iterdir()} == written
 
 
 @pytest.mark.parametrize("name", ["narrow", "fp32", "[/red]x $a$ _ü"])
@@ -162,7 +165,7 @@ def test_a_users_files_survive_a_run(with_toy, tmp_path):
     (tmp_path / "jobs" / "thesis.json").write_text("{}")
     assert invoke("run", "toy", "--out", tmp_path).exit_code == 0
     assert (tmp_path / "jobs" / "thesis.json").read_text() == "{}"
-    assert sorted(os.listdir(tmp_path)) == ["jobs", "metrics.jsonl", "summary.json", "toy.png"]
+    assert sorted(os.listdir(tmp_path)) == ["jobs", "metrics.jsonl", "results.parquet", "summary.json", "toy.png"]
 
 
 def test_a_second_run_into_the_folder_of_a_running_one_is_refused(with_toy, tmp_path):
@@ -239,7 +242,7 @@ def test_an_ascii_terminal_gets_question_marks(with_toy, tmp_path):
 @pytest.mark.parametrize("width", [20, 40, 80, 109, 110, 200])
 def test_a_narrow_terminal_cuts_nothing_off(width, monkeypatch, capsys):
     monkeypatch.setattr(display, "FILE_WIDTH", width)
-    finding = display.Finding("a long claim " * 9, "expect" * 5, "1.0 ± 0.1", "t, n = 5", "not reproduced")
+    finding = Finding("a long claim " * 9, "expect" * 5, "1.0 ± 0.1", "t, n = 5", "not reproduced")
     display.show_findings(toy(), [finding])
     output = capsys.readouterr().out
     assert max(map(len, output.splitlines())) <= width
@@ -250,7 +253,7 @@ def test_a_narrow_terminal_cuts_nothing_off(width, monkeypatch, capsys):
 
 
 def test_names_are_no_markup(with_toy, capsys):
-    display.show_findings(toy(), [display.Finding("[/red]x [bold]y", "e", "m", "t", None)])
+    display.show_findings(toy(), [Finding("[/red]x [bold]y", "e", "m", "t", None)])
     assert "[/red]x [bold]y" in capsys.readouterr().out
 
 

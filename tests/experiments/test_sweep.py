@@ -90,7 +90,8 @@ def test_an_interrupted_sweep_keeps_its_points_and_goes_on_from_there(tmp_path):
 def test_a_run_and_a_sweep_share_a_folder_and_leave_each_others_files_alone(tmp_path):
     for arguments in (("sweep", "toy", "seed=1"), ("run", "toy"), ("sweep", "toy", "seed=1,2")):
         assert invoke(*arguments, "--out", tmp_path).exit_code == 0
-    want = {HIDDEN, "sweep.csv", "sweep.parquet", "sweep.json", "summary.json", "metrics.jsonl", "toy.png"}
+    want = {HIDDEN, "sweep.csv", "sweep.parquet", "sweep.json"}
+    want |= {"summary.json", "metrics.jsonl", "results.parquet", "toy.png"}
     assert set(os.listdir(tmp_path)) == want and len(list((tmp_path / HIDDEN).glob("*.json"))) == 2
 
 

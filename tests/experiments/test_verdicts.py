@@ -1,4 +1,4 @@
-"""Verdicts: the interval, and three answers."""
+"""Verdicts: where the interval lies, in words, and how nearly it would have been another."""
 
 import math
 
@@ -6,32 +6,31 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from experiments.intervals import Interval
+from experiments.margins import MATCH
 from experiments.verdicts import (
+    BETTER,
+    EQUAL,
+    FITTED,
     INCONCLUSIVE,
     NOT_REPRODUCED,
     REPRODUCED,
-    Interval,
+    WITHIN,
+    WORSE,
     Outcome,
     all_of,
+    compare,
+    compare_shares,
+    compared,
     count_test,
     difference_test,
+    every_test,
+    fitted,
     joint_test,
     judge,
-    mean_interval,
+    judged,
     ratio_test,
 )
-
-
-@pytest.mark.parametrize("n", [2, 3, 5, 30])
-def test_the_interval_is_students(rng, n):
-    samples = rng.normal(3, 2, n)
-    want = stats.ttest_1samp(samples, 0).confidence_interval(0.95)
-    np.testing.assert_allclose(mean_interval(samples)[:2], want, rtol=1e-12)
-
-
-def test_the_interval_holds_the_mean_as_often_as_it_says(rng):
-    inside = [low < 0 < high for low, high, _ in (mean_interval(rng.normal(size=5)) for _ in range(2000))]
-    assert 0.935 < np.mean(inside) < 0.965
 
 
 def test_the_verdict_is_where_the_interval_lies():
@@ -76,12 +75,26 @@ def test_a_reference_that_diverged_decides_nothing(diverged):
     assert ratio_test(np.ones(3), bad, below=1.1).verdict == INCONCLUSIVE
 
 
+def outcomes(*verdicts, p=None):
+    return [Outcome(verdict, verdict, p) for verdict in verdicts]
+
+
 def test_a_claim_of_several_parts_needs_them_all():
-    yes, no, open_ = (Outcome(verdict, verdict) for verdict in (REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE))
+    yes, no, open_ = outcomes(REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE)
     assert all_of([yes, yes]).verdict == REPRODUCED
     assert all_of([yes, open_]).verdict == INCONCLUSIVE
     assert all_of([open_, no, yes]).verdict == NOT_REPRODUCED
     assert all_of([yes, open_]).text == "reproduced; inconclusive"
+    assert all_of(outcomes(BETTER, EQUAL, WITHIN)).verdict == WITHIN
+    assert all_of(outcomes(EQUAL, WORSE, INCONCLUSIVE)).verdict == WORSE
+
+
+def test_the_level_of_several_parts_counts_them_all():
+    yes, surer, no = Outcome(EQUAL, "", 0.03), Outcome(EQUAL, "", 0.001), Outcome(WORSE, "", 0.01)
+    assert all_of([yes, surer]).p == 0.03, "each part is needed"
+    assert all_of([yes, no, surer]).p == 0.03, "any part is enough: the least of theirs, times three"
+    assert all_of([yes, Outcome(REPRODUCED, "")]).p == 0.03 and all_of([Outcome(REPRODUCED, "")]).p is None
+    assert all_of([yes, Outcome(NOT_REPRODUCED, "")]).p is None
 
 
 def test_a_limit_holds_at_all_times_if_every_joint_interval_ends_below_it(rng):
@@ -96,5 +109,63 @@ def test_joint_intervals_hold_all_means_as_often_as_they_say(rng):
     assert np.mean(wrong) < 0.08
 
 
-def test_a_claim_without_exceptions_falls_by_one():
+@pytest.mark.parametrize(
+    "low, high, word",
+    [(-0.5, 0.5, EQUAL), (0, 0, EQUAL), (0.1, 0.5, WITHIN), (0.1, 1.0, WORSE), (2, 3, WORSE), (-0.5, -0.1, BETTER),
+     (-3, -2, BETTER), (-0.5, 1.0, INCONCLUSIVE), (-2, 2, INCONCLUSIVE), (-math.inf, math.inf, INCONCLUSIVE),
+     (math.inf, math.inf, WORSE)],
+)  # fmt: skip
+def test_the_word_of_a_comparison_is_where_the_interval_lies(low, high, word):
+    assert compared(Interval(low, high, 5), 1.0) == word
+
+
+def test_losses_are_compared_by_ratio_and_shares_by_points():
+    reference, near = np.full(5, 3.0), np.array([0.999, 1.001, 1.0, 0.998, 1.002])
+    words = {1.0: EQUAL, 1.02: WITHIN, 1.07: WORSE, 0.97: BETTER}
+    assert {ratio: compare(ratio * near * reference, reference).verdict for ratio in words} == words
+    assert compare(1.02 * near * reference, reference, margin=1.01).verdict == WORSE
+    shares = {0.0: EQUAL, -0.5: WITHIN, -3.0: WORSE, 3.0: BETTER}
+    assert {points: compare_shares(90 + points + near, 90 + np.ones(5)).verdict for points in shares} == shares
+
+
+def test_a_comparison_in_which_a_run_diverged_is_worse_and_one_without_a_reference_is_open():
+    assert compare(np.array([1.0, np.nan, 1.0]), np.ones(3)).verdict == WORSE
+    assert compare(np.ones(3), np.array([1.0, np.nan, 1.0])).verdict == INCONCLUSIVE
+
+
+def test_levels_are_those_of_students_test(rng):
+    values = np.exp(rng.normal(0.02, 0.005, 6))
+    logs = np.log(values)
+    level = {limit: stats.ttest_1samp(logs, limit).pvalue for limit in (0, math.log(MATCH), math.log(1.01))}
+    reference = np.ones(6)
+    assert compare(values, reference).p == pytest.approx(max(level[0], level[math.log(MATCH)]))
+    assert ratio_test(values, reference, below=MATCH).p == pytest.approx(level[math.log(MATCH)])
+    refuted = ratio_test(values, reference, above=0.9, below=1.01)
+    assert refuted.verdict == NOT_REPRODUCED and refuted.p == pytest.approx(level[math.log(1.01)])
+    assert ratio_test(values, reference, below=values.mean()).p == 1, "it is open"
+
+
+def test_a_verdict_has_a_level_below_five_percent_and_an_open_one_has_none(rng):
+    for _ in range(200):
+        values = np.exp(rng.normal(rng.uniform(-0.1, 0.1), 0.03, 5))
+        tests = [compare(values, np.ones(5)), ratio_test(values, np.ones(5), above=0.97, below=1.02)]
+        assert all((test.p == 1) if test.verdict == INCONCLUSIVE else (test.p < 0.05) for test in tests)
+
+
+def test_in_every_run_takes_so_many_that_an_exception_must_be_rare():
+    assert every_test(0, 72).verdict == REPRODUCED and every_test(0, 72).p < 0.05
+    few = every_test(0, 5)
+    assert few.verdict == INCONCLUSIVE and few.text.startswith("in all 5 cases tried: exceptions in fewer than 52 %")
+    assert every_test(0, 71).verdict == INCONCLUSIVE
+    one = every_test(1, 1000)
+    assert one.verdict == NOT_REPRODUCED and "in 0.0025 to 0.56 % of all" in one.text
+
+
+def test_where_all_cases_are_tried_one_exception_decides():
     assert count_test(0, 100).verdict == REPRODUCED and count_test(1, 100).verdict == NOT_REPRODUCED
+    assert count_test(0, 100).p is None
+
+
+def test_what_was_fitted_has_a_status_and_no_level():
+    assert fitted().verdict == FITTED and fitted().p is None
+    assert judged("c", "e", "m", fitted())[:5] == ("c", "e", "m", "none: fitted to the numbers that it shows", FITTED)

@@ -1,0 +1,86 @@
+"""Raw results as a small Parquet table, from which claims are judged again without a run: one row for each job."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from experiments.experiment import Result
+from experiments.tables import column_names
+
+#: The file, beside a run's other results and beside the README of the experiment that it decides.
+STORED = "results.parquet"
+
+#: Between the name of a field and that of a list inside of it: a trace's columns are "trace.scale" and so on.
+INSIDE = "."
+
+#: Marks a column of texts as JSON.
+AS_JSON = {b"encoding": b"json"}
+
+
+def write_stored(results: Sequence[Result], path: Path) -> None:
+    """Write the results; numbers are kept to the last bit, NaN and infinities too."""
+    import pyarrow
+    from pyarrow.parquet import write_table
+
+    rows = [flattened(result) for result in results]
+    fields, columns = [], []
+    for name in column_names(rows):
+        values = [row.get(name) for row in rows]
+        is_plain = all(value is None or _is_plain(value) for value in values)
+        kept = values if is_plain else [None if value is None else json.dumps(value) for value in values]
+        columns.append(pyarrow.array(kept))
+        fields.append(pyarrow.field(name, columns[-1].type, metadata=None if is_plain else AS_JSON))
+    with path.open("wb") as file:
+        write_table(pyarrow.table(columns, pyarrow.schema(fields)), file, compression="zstd", compression_level=19)
+
+
+def read_stored(path: Path) -> list[Result]:
+    """The results of a table, in the order in which they were written."""
+    from pyarrow.parquet import read_table
+
+    table = read_table(path)
+    columns = {field.name: table.column(field.name).to_pylist() for field in table.schema}
+    for field in table.schema:
+        if (field.metadata or {}).get(b"encoding") == b"json":
+            columns[field.name] = [None if text is None else json.loads(text) for text in columns[field.name]]
+    return [
+        nested({name: column[row] for name, column in columns.items() if column[row] is not None})
+        for row in range(table.num_rows)
+    ]
+
+
+def flattened(result: Result) -> dict[str, Any]:
+    """The result with a column for each list of numbers inside of a field."""
+    row: dict[str, Any] = {}
+    for name, value in result.items():
+        is_traces = isinstance(value, dict) and value and all(map(_is_list, value.values()))
+        row |= {f"{name}{INSIDE}{key}": item for key, item in value.items()} if is_traces else {name: value}
+    return row
+
+
+def nested(row: dict[str, Any]) -> Result:
+    """The result that was flattened to this row."""
+    result: Result = {}
+    for name, value in row.items():
+        field, inside, key = name.partition(INSIDE)
+        if inside:
+            result.setdefault(field, {})[key] = value
+        else:
+            result[name] = value
+    return result
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether a column has a type for such a value: a text, or a number, or a list of numbers."""
+    return isinstance(value, str) or _is_number(value) or _is_list(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and len({type(item) for item in value}) == 1 and _is_number(value[0])
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (bool, int, float))

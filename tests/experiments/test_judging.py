@@ -1,0 +1,40 @@
+"""Findings over all seeds and over the first of them."""
+
+from experiments.judging import findings_of, verdict_text
+from experiments.verdicts import Finding
+from tests.experiments.toy import toy
+
+
+def experiment():
+    """Says how many seeds it was shown, and decides from ten on."""
+    made = toy()
+
+    def findings(results):
+        seeds = len({result["seed"] for result in results if "seed" in result})
+        return [
+            Finding("c", "e", f"{seeds} seeds, {len(results)} results", "t", "equal" if seeds >= 10 else "worse", 0.01)
+        ]
+
+    object.__setattr__(made, "findings", findings)
+    return made
+
+
+def results(seeds):
+    return [{"kind": "exact"}, *({"seed": seed, "kind": kind} for kind in "ab" for seed in range(1000, 1000 + seeds))]
+
+
+def test_verdicts_are_given_over_the_first_five_and_ten_seeds_too():
+    (found,) = findings_of(experiment(), results(20))
+    assert found.earlier == ((5, "worse"), (10, "equal")) and found.measured == "20 seeds, 41 results"
+    assert verdict_text(found) == "equal (worse by 5, equal by 10 seeds)"
+
+
+def test_they_are_not_repeated_where_there_are_no_more_seeds_or_nothing_changed():
+    (found,) = findings_of(experiment(), results(5))
+    assert found.earlier == () and verdict_text(found) == "worse"
+    assert verdict_text(found._replace(earlier=((5, "worse"),))) == "worse"
+
+
+def test_a_tiny_run_decides_nothing():
+    (found,) = findings_of(experiment(), results(2), tiny=True)
+    assert found.verdict is None and found.p is None and verdict_text(found) == "none"

@@ -1,0 +1,44 @@
+"""Raw results in a table: what is read is what was written, to the last bit."""
+
+import math
+
+import numpy as np
+
+from experiments.experiment import Options
+from experiments.stored import read_stored, write_stored
+from experiments.training import run_training, training_jobs
+from experiments.update_cancellation.policies import FP32
+from experiments.update_cancellation.problems import PROBLEMS
+
+
+def kept(results, folder):
+    path = folder / "results.parquet"
+    write_stored(results, path)
+    return read_stored(path)
+
+
+def test_results_come_back_as_they_were(tmp_path):
+    results = [
+        {
+            "kind": "training",
+            "seed": 2**40,
+            "tiny": False,
+            "loss": [1 / 3, 5e-324],
+            "trace": {"skipped": [True, False]},
+        },
+        {"kind": "training", "seed": 1001, "gradients": {"all": {"-3": 4, "zero": 1}}, "trace": {"skipped": [False]}},
+        {"kind": "sums", "rows": [{"unit": "a", "error": 0.1}, {"pair": None}], "bits": 3.0, "empty": []},
+    ]
+    assert kept(results, tmp_path) == results
+
+
+def test_numbers_that_json_lacks_come_back(tmp_path):
+    (found,) = kept([{"x": -0.0, "curve": [math.inf, math.nan], "inside": {"a": {"b": math.nan}}}], tmp_path)
+    assert math.copysign(1, found["x"]) == -1 and math.isnan(found["inside"]["a"]["b"])
+    np.testing.assert_array_equal(found["curve"], [math.inf, math.nan])
+
+
+def test_runs_of_a_problem_come_back(tmp_path):
+    jobs = training_jobs(["diabetes"], [FP32], Options(tiny=True, seeds=1))
+    results = [run_training(PROBLEMS, job) for job in jobs]
+    assert kept(results, tmp_path) == results
