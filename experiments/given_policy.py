@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from experiments.experiment import Result
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, ratio_test
+from experiments.verdicts import Finding, judged, ratio_test
 
 #: Close to fp32: the loss at most a tenth above.
 CLOSE = 1.1
@@ -20,5 +20,5 @@ def against_fp32(results: Sequence[Result], problems: Iterable[str]) -> list[Fin
             loss, fp32 = final(results, problem, "given"), final(results, problem, "fp32")
             test = ratio_test(loss, fp32, below=CLOSE)
             claim = f"{problem}: {runs[0]['label']} comes close to fp32"
-            found.append(Finding(claim, f"loss / fp32 loss < {CLOSE}", spread(loss / fp32, 3), test.text, test.verdict))
+            found.append(judged(claim, f"loss / fp32 loss < {CLOSE}", spread(loss / fp32, 3), test))
     return found

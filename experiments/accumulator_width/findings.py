@@ -11,7 +11,7 @@ from experiments.experiment import Result
 from experiments.measurement import measured_rows, table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
 
 #: The error of a sum that is allowed.
 ALLOWED = 0.05
@@ -63,13 +63,12 @@ def _growth(results: list[Result], data: str) -> Finding:
     lengths, bits = needed(results, data, chunk=0)
     slopes = np.array([np.polyfit(np.log2(lengths), row, 1)[0] for row in bits])
     test = difference_test(slopes, THEORY[data], above=-NEAR, below=NEAR)
-    return Finding(
+    return judged(
         f"{TITLES[data]}: every doubling of the length costs {THEORY[data]:g} mantissa bits",
         f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {NEAR} of that",
         f"{spread(slopes)} bits a doubling; K = {lengths[0]} needs {spread(bits[:, 0], 1)}, "
         f"K = {lengths[-1]} {spread(bits[:, -1], 1)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -79,12 +78,11 @@ def _chunks_save(results: list[Result]) -> Finding:
         (lengths, plain), (_, chunked) = (needed(results, data, chunk) for chunk in (0, CHUNK))
         saved[data] = plain[:, -1] - chunked[:, -1]
     test = all_of([difference_test(values, 0, above=2) for values in saved.values()])
-    return Finding(
+    return judged(
         f"summing in chunks of {CHUNK} saves several mantissa bits (K = {lengths[-1]})",
         f"bits needed for an error of {100 * ALLOWED:.0f} % - those with chunks > 2, on both kinds of data",
         ", ".join(f"{data} {spread(values, 1)}" for data, values in saved.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -98,30 +96,26 @@ def _best_chunk(results: list[Result]) -> Finding:
         parts.append(ratio_test(at_root, errors[:, best], below=1.5))
         text.append(f"{data}: {spread(at_root / errors[:, best])} times that of the best, {chunks[best]}")
     test = all_of(parts)
-    return Finding(
+    return judged(
         f"chunks of the root of the length are near the best (K = {CHUNKED_LENGTH}, {CHUNKED_BITS} bits)",
         f"error with chunks of {root} / error with the best < 1.5",
         "; ".join(text),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _too_narrow(results: list[Result]) -> Finding:
     fp32, narrow = final(results, "digits", "fp32"), final(results, "digits", "3")
     test = ratio_test(narrow, fp32, above=CLOSE)
-    return Finding(
+    return judged(
         "digits: sums of 3 mantissa bits, below what 256 products need, degrade training",
         f"loss / loss with FP32 sums > {CLOSE}",
         spread(narrow / fp32),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _trains(results: list[Result], variant: str, claim: str) -> Finding:
     fp32, found = final(results, "digits", "fp32"), final(results, "digits", variant)
     test = ratio_test(found, fp32, below=CLOSE)
-    return Finding(
-        f"digits: {claim}", f"loss / loss with FP32 sums < {CLOSE}", spread(found / fp32, 3), *reversed(test)
-    )
+    return judged(f"digits: {claim}", f"loss / loss with FP32 sums < {CLOSE}", spread(found / fp32, 3), test)

@@ -13,7 +13,7 @@ from experiments.experiment import Result
 from experiments.given_policy import against_fp32
 from experiments.statistics import FINAL, final, select, spread
 from experiments.variants import Variant
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -42,12 +42,11 @@ def shortfall(results: list[Result], problem: str, variant: Variant, prefix: str
 def standard_falls_short(results: list[Result], problem: str) -> Finding:
     """Tables 1 and 2: the standard algorithm validates worse than 32-bit training."""
     test = difference_test(shortfall(results, problem, STANDARD), 0, above=0)
-    return Finding(
+    return judged(
         f"{problem}: standard 16-bit training ends with a worse {TASKS[problem].name} than 32-bit (Tables 1, 2)",
         f"{unit(problem)} > 0",
         measured(results, problem, STANDARD),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -59,12 +58,11 @@ def gap_grows(results: list[Result], problem: str) -> Finding:
         for part in ends(results)
     )
     test = difference_test(late, early, above=0)
-    return Finding(
+    return judged(
         f"{problem}: the gap on training data grows in the middle and late stage (Figures 1, 3)",
         "gap in the last fifth - gap in the first fifth > 0",
         f"{spread(early)} % in the first fifth, {spread(late)} % in the last",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -72,12 +70,11 @@ def cancels_late(results: list[Result], problem: str) -> Finding:
     """Section 3.1: nearest rounding cancels updates in the middle and late stage."""
     early, late = (means(results, problem, STANDARD, "unchanged", part) for part in ends(results))
     test = difference_test(late, early, above=0)
-    return Finding(
+    return judged(
         f"{problem}: standard 16-bit training cancels more updates in the late stage (section 3.1)",
         "share of weights in the last fifth - in the first fifth > 0",
         f"{spread(100 * early)} % in the first fifth, {spread(100 * late)} % in the last",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -96,12 +93,11 @@ def matches(results: list[Result], problem: str, variant: Variant, where: str) -
     """The variant validates as well as 32-bit training, but for a margin."""
     close = TASKS[problem].close
     test = difference_test(shortfall(results, problem, variant), 0, below=close)
-    return Finding(
+    return judged(
         f"{problem}: {variant.label} matches 32-bit training ({where})",
         f"{unit(problem)} < {close}",
         measured(results, problem, variant),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -109,12 +105,11 @@ def trains_alike(results: list[Result], variant: Variant) -> Finding:
     """Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
     falls = {problem: shortfall(results, problem, variant, "train_") for problem in PROBLEMS}
     tests = [difference_test(falls[problem], 0, below=TASKS[problem].close) for problem in PROBLEMS]
-    return Finding(
+    return judged(
         f"{variant.label} fits training data as 32-bit training does, in every problem (Figure 5)",
         "worse by less than the margin of each",
         ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()),
-        shortest(tests),
-        all_of(tests).verdict,
+        all_of(tests)._replace(text=shortest(tests)),
     )
 
 
@@ -122,12 +117,11 @@ def kahan_pays(results: list[Result]) -> Finding:
     """Figure 4: Kahan summation on all weights of DLRM instead of stochastic rounding raises AUC."""
     kahan, stochastic = (100 * final(results, "clicks", variant.key, "auc") for variant in (KAHAN, STOCHASTIC))
     test = difference_test(kahan, stochastic, above=0)
-    return Finding(
+    return judged(
         "clicks: Kahan summation in place of stochastic rounding raises AUC, for twice the memory (Figure 4)",
         "AUC with Kahan - AUC with stochastic rounding > 0 points",
         f"{spread(kahan)} against {spread(stochastic)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -139,12 +133,11 @@ def memory_doubles(results: list[Result]) -> Finding:
         for problem in PROBLEMS
     )
     test = count_test(wrong, len(PROBLEMS))
-    return Finding(
+    return judged(
         "Kahan summation doubles the memory of 16-bit weights, to no more than 32-bit weights take",
         "bytes of weights and compensations: 2 times stochastic's, at most fp32's",
         ", ".join(f"{variant.label} {np.mean(list(each.values())):g}" for variant, each in kept.items()) + " a weight",
-        test.text,
-        test.verdict,
+        test,
     )
 
 

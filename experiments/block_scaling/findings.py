@@ -9,7 +9,7 @@ from experiments.block_scaling.rules import DATA, FORMATS
 from experiments.experiment import Result
 from experiments.measurement import over_seeds
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
 
 #: As good as BF16: at most two percent more.
 CLOSE = 1.02
@@ -48,12 +48,11 @@ def _floor_saturates(results: list[Result]) -> Finding:
     ]
     never = count_test(sum(value > 0 for value in others), len(others))
     test = all_of([never, *(difference_test(values, 0, above=0) for values in share.values())])
-    return Finding(
+    return judged(
         "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
         "floor: share of blocks > 0 in every format; ceil, rceil: none",
         "floor: " + ", ".join(f"{name} {spread(100 * values, 1)} %" for name, values in share.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -63,12 +62,11 @@ def _even_saturates_in_e4m3(results: list[Result]) -> Finding:
         [over_seeds(results, "blocks", format=name, rule="even") for name in FORMATS if name != "E4M3"]
     )
     test = all_of([difference_test(e4m3, 0, above=0), count_test(int(np.sum(others > 0)), len(others))])
-    return Finding(
+    return judged(
         'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
         "share of blocks > 0 in E4M3, none in other formats",
         f"{spread(100 * e4m3, 1)} % in E4M3, at most {100 * others.max():.1f} % elsewhere",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -79,12 +77,11 @@ def _rounded_up_is_better(results: list[Result], format: str) -> Finding:
         ratios.append(f"{data} {spread(up / down, 3)}")
         tests.append(ratio_test(up, down, below=1))
     test = all_of(tests)
-    return Finding(
+    return judged(
         f"{format}: scales rounded up lose less than those rounded down",
         "error of rceil / error of floor < 1 on both kinds of data",
         ", ".join(ratios),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -109,4 +106,4 @@ def _ratio(results: list[Result], variant: str, reference: str) -> NDArray[np.fl
 
 
 def _judged(claim: str, expectation: str, ratio: NDArray[np.float64], test: Outcome) -> Finding:
-    return Finding(f"GPT: {claim}", expectation, spread(ratio, 4), test.text, test.verdict)
+    return judged(f"GPT: {claim}", expectation, spread(ratio, 4), test)

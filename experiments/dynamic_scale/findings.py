@@ -11,7 +11,7 @@ from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.experiment import Result
 from experiments.given_policy import CLOSE, against_fp32
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
 
 #: The fewer steps after which a scale grows, and the standard.
 FEW, MANY = 6, 2000
@@ -47,36 +47,33 @@ def skipped(results: list[Result], variant: str) -> NDArray[np.bool_]:
 def _first_skips(results: list[Result]) -> Finding:
     numbers = np.array([sum(1 for _ in takewhile(bool, row)) for row in skipped(results, "start-24")], np.float64)
     test = difference_test(numbers, 10.0, below=0)
-    return Finding(
+    return judged(
         "from 2^24 the scale comes down in fewer than ten skipped steps",
         "steps skipped before the first that is not: fewer than 10",
         spread(numbers, 1),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _interval_limits_skips(results: list[Result]) -> Finding:
     found = {n: skipped(results, f"interval-{n}")[:, FIRST_STEPS:].mean(axis=1) for n in (MANY, FEW)}
     test = all_of([difference_test(share, 1 / n, below=0) for n, share in found.items()])
-    return Finding(
+    return judged(
         "once the scale has settled no more than one step in N overflows",
         f"share of steps skipped, after the first {FIRST_STEPS}, below 1/N for N = {MANY} and N = {FEW}",
         ", ".join(f"N = {n}: {spread(100 * share, 2)} %" for n, share in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _few_skip_more(results: list[Result]) -> Finding:
     few, many = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (FEW, MANY))
     test = difference_test(few, many, above=0)
-    return Finding(
+    return judged(
         "a higher threshold for growth reduces the steps that overflow",
         f"share of steps skipped: N = {FEW} - N = {MANY} > 0",
         f"{spread(few)} against {spread(many)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -85,24 +82,22 @@ def _as_fp32(results: list[Result]) -> Finding:
     fp32 = final(results, "digits", "fp32")
     ratios = {each: final(results, "digits", each) / fp32 for each in variants}
     test = all_of([ratio_test(final(results, "digits", each), fp32, below=CLOSE) for each in variants])
-    return Finding(
+    return judged(
         "under a dynamic scale FP16 trains as FP32, whatever the interval",
         f"loss / FP32's < {CLOSE} for each",
         ", ".join(f"{each} {spread(ratio, 3)}" for each, ratio in ratios.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _convergence(results: list[Result]) -> Finding:
     few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
     test = difference_test(many, few, above=0)
-    return Finding(
+    return judged(
         "a higher threshold for growth slows convergence",
         f"exp(loss), the perplexity: N = {MANY} - N = {FEW} > 0 (the tutorial's criterion: {PERPLEXITY})",
         f"difference {spread(many - few, 4)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -113,7 +108,7 @@ def statement_findings(results: list[Result]) -> list[Finding]:
 
     def finding(claim: str, expectation: str, measured: str, *tests: Outcome) -> Finding:
         test = all_of(tests)
-        return Finding(claim, expectation, measured, test.text, test.verdict)
+        return judged(claim, expectation, measured, test)
 
     return [
         finding(

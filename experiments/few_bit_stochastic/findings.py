@@ -10,7 +10,7 @@ from experiments.few_bit_stochastic.sums import SMALL, SUGGESTED, TERMS
 from experiments.few_bit_stochastic.updates import BITS
 from experiments.measurement import measured_rows, over_seeds
 from experiments.statistics import select, spread
-from experiments.verdicts import Finding, all_of, count_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, judged, ratio_test
 
 #: As with all bits: errors at most twice as large, losses within a hundredth.
 TWICE, HUNDREDTH = 2.0, 1.01
@@ -39,12 +39,11 @@ def _bias(results: list[Result]) -> Finding:
     most = max(row["bits"] for row in rows)
     least = {row["mode"]: row["bias"] for row in rows if row["bits"] == 1 and row["extra"] == rows[-1]["extra"]}
     test = count_test(wrong, fractions + len(rows))
-    return Finding(
+    return judged(
         "N random bits round away with a multiple of 2^-N: A cuts f down, B and C round it, ties up or to even",
         f"P(away) of every fraction f, and its mean bias: A -2^-(N+1) + 2^-(D+1), B 2^-(D+1), C 0; N = 1 ... {most}",
         "N = 1, D = 10: " + ", ".join(f"{variant} {bias:+.4f}" for variant, bias in least.items()) + " of the spacing",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -56,24 +55,22 @@ def _stagnation(results: list[Result]) -> Finding:
         for variant in "ABC"
     }
     test = count_test(wrong, len(rows))
-    return Finding(
+    return judged(
         f"sums of equal terms stagnate with too few bits: a fraction 2^-{SMALL} of the spacing needs {SMALL} bits",
         f"the sum moves from {SMALL} bits on in A and C, from {SMALL - 1} on in B",
         ", ".join(f"{variant} from {bits} on" for variant, bits in least.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Finding:
     few, all_bits = (over_seeds(results, "error", mode=variant, bits=number) for number in (bits, 32))
     test = ratio_test(few, all_bits, **_limit(TWICE, enough))
-    return Finding(
+    return judged(
         f"sums of {TERMS} random terms, {claim}",
         f"root mean square error / that with 32 bits {'<' if enough else '>'} {TWICE:g}",
         spread(few / all_bits),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -84,12 +81,11 @@ def _losses(results: list[Result], variant: str, bits: int) -> NDArray[np.float6
 def _trains(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Finding:
     few, all_bits = _losses(results, variant, bits), _losses(results, variant, BITS[-1])
     test = ratio_test(few, all_bits, **_limit(HUNDREDTH, enough))
-    return Finding(
+    return judged(
         f"digits, BF16 weights, {claim}",
         f"loss / loss with 32 bits {'<' if enough else '>'} {HUNDREDTH}",
         spread(few / all_bits, 4),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -97,12 +93,11 @@ def _nearest(results: list[Result]) -> Finding:
     nearest = _losses(results, "nearest", 0)
     parts = {variant: _losses(results, variant, 1) / nearest for variant in ("A", "C")}
     test = all_of([ratio_test(_losses(results, variant, 1), nearest, below=1) for variant in parts])
-    return Finding(
+    return judged(
         "digits, BF16 weights: even 1 random bit is better than rounding to nearest",
         "loss / loss to nearest < 1, in A and C",
         ", ".join(f"{variant} {spread(values, 3)}" for variant, values in parts.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 

@@ -11,7 +11,7 @@ from experiments.given_policy import against_fp32
 from experiments.measurement import measured_rows, over_seeds
 from experiments.operands import DATA
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
 
 #: As good as FP32: the loss within a twentieth.
 AS_GOOD = 1.05
@@ -57,12 +57,11 @@ def _wide_sums_stay(results: list[Result]) -> Finding:
     short, long = ends(results)
     pairs = {data: [_error(results, data, "fp32", length) for length in (long, short)] for data in DATA}
     test = all_of([ratio_test(*pair, below=ABOUT) for pair in pairs.values()])
-    return Finding(
+    return judged(
         "sums that are accumulated in FP32 and rounded to FP16 do not lose accuracy with their length",
         f"error of {long} products / error of {short} < {ABOUT}, on both kinds of data",
         ", ".join(f"{data} {spread(a / b)}" for data, (a, b) in pairs.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -70,12 +69,11 @@ def _narrow_sums_grow(results: list[Result]) -> Finding:
     _, long = ends(results)
     pairs = {data: [_error(results, data, name, long) for name in ("fp16", "fp32")] for data in DATA}
     test = all_of([ratio_test(*pair, above=FAR) for pair in pairs.values()])
-    return Finding(
+    return judged(
         f"sums of {long} products are far less accurate if they are accumulated in FP16",
         f"error / error of FP32 accumulation > {FAR}, on both kinds of data",
         ", ".join(f"{data} {spread(a / b, 0)}" for data, (a, b) in pairs.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -84,12 +82,11 @@ def _one_sign_stagnates(results: list[Result]) -> Finding:
     names = ("fp16", "volta-fp16", "volta-fp32")
     missing = {name: over_seeds(results, "short", data="uniform", accumulator=name, length=long) for name in names}
     test = difference_test(missing["fp16"], MUCH, above=0)
-    return Finding(
+    return judged(
         f"sums of {long} products of one sign stop growing in FP16",
         f"more than {MUCH:.0%} of the sum is missing",
         ", ".join(f"{name} {spread(100 * share, 1)} %" for name, share in missing.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -102,12 +99,11 @@ def _tensor_core(results: list[Result]) -> Finding:
         tests += [ratio_test(wide, fp32, below=ABOUT), ratio_test(narrow, fp32, above=FAR)]
         texts.append(f"{data} {spread(wide / fp32)} and {spread(narrow / fp32, 0)}")
     test = all_of(tests)
-    return Finding(
+    return judged(
         "Volta's tensor core, which accumulates in either, is about as good as FP32 only with FP32",
         f"{long} products: error / error of FP32 accumulation < {ABOUT} with FP32, > {FAR} with FP16",
         ", ".join(texts),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -115,12 +111,11 @@ def _first_gradient(results: list[Result]) -> Finding:
     errors = {name: over_seeds(results, "error", under=name) for name in (*NARROW, *WIDE)}
     tests = [difference_test(errors[name], MUCH, above=0) for name in NARROW]
     test = all_of([*tests, *(difference_test(errors[name], LITTLE, below=0) for name in WIDE)])
-    return Finding(
+    return judged(
         "segmentation: FP16 sums lose a large part of the first gradient of the weights, FP32 sums hardly any",
         f"distance to FP64's / its norm > {MUCH} with FP16, < {LITTLE} with FP32",
         ", ".join(f"{name} {spread(error, 4)}" for name, error in errors.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -128,12 +123,11 @@ def _wide_training_matches(results: list[Result]) -> Finding:
     fp32 = final(results, "segmentation", "fp32")
     losses = {name: final(results, "segmentation", name) for name in WIDE}
     test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
-    return Finding(
+    return judged(
         "segmentation: with FP32 sums FP16 training matches FP32",
         f"loss / FP32's loss within a factor of {AS_GOOD}",
         ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -142,26 +136,24 @@ def _narrow_training_does_not(results: list[Result]) -> Finding:
     losses = {name: final(results, "segmentation", name) for name in NARROW}
     ink = {name: final(results, "segmentation", name, "ink") for name in (*NARROW, "fp32")}
     test = all_of([ratio_test(loss, fp32, above=AS_GOOD) for loss in losses.values()])
-    return Finding(
+    return judged(
         "segmentation: with FP16 sums it does not",
         f"loss / FP32's loss > {AS_GOOD}",
         ", ".join(f"{name} {spread(loss / fp32, 3)}" for name, loss in losses.items())
         + "; expected ink / true ink: "
         + ", ".join(f"{name} {spread(share)}" for name, share in ink.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _reductions_cost(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "normalised", variant) for variant in ("reductions", "fp32"))
     test = ratio_test(loss, fp32, above=AS_GOOD)
-    return Finding(
+    return judged(
         "normalised: large reductions, such as the statistics of batch norm, should be carried out in FP32",
         f"FP16 reductions: loss / FP32's loss > {AS_GOOD}",
         spread(loss / fp32, 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -169,10 +161,9 @@ def _pointwise_is_alike(results: list[Result]) -> Finding:
     fp32 = final(results, "normalised", "fp32")
     losses = {name: final(results, "normalised", name) for name in ("mixed", "pointwise")}
     test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
-    return Finding(
+    return judged(
         "normalised: pointwise operations may be carried out in either",
         f"in FP16 and in FP32, loss / FP32's loss within a factor of {AS_GOOD}",
         f"FP16 {spread(losses['mixed'] / fp32, 3)}, FP32 {spread(losses['pointwise'] / fp32, 3)}",
-        test.text,
-        test.verdict,
+        test,
     )

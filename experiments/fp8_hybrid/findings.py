@@ -9,7 +9,7 @@ from experiments.experiment import Result
 from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.given_policy import CLOSE, against_fp32
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
 
 #: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
@@ -41,48 +41,44 @@ def _matches_fp16(results: list[Result], problem: str) -> Finding:
     loss, fp16 = final(results, problem, "hybrid"), final(results, problem, "fp16")
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("hybrid", "fp16")]
     test = all_of([ratio_test(loss, fp16, above=1 / CLOSE, below=CLOSE), difference_test(*scores, above=-1, below=1)])
-    return Finding(
+    return judged(
         f"{problem}: scaled by tensor, FP8 matches FP16",
         f"loss / FP16's between 1/{CLOSE} and {CLOSE}, accuracy within 1 point",
         f"{spread(loss / fp16, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _needs_a_scale(results: list[Result], problem: str) -> Finding:
     e4m3, hybrid, fp16 = (final(results, problem, each) for each in ("e4m3-bare", "hybrid-bare", "fp16"))
     test = ratio_test(e4m3, fp16, above=1)
-    return Finding(
+    return judged(
         f"{problem}: without any scale E4M3 loses gradients, and ends with a higher loss",
         "loss, E4M3 for both / FP16's > 1",
         f"{spread(e4m3 / fp16, 3)}; gradients in E5M2: {spread(hybrid / fp16, 3)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _loss_scale_helps(results: list[Result], problem: str) -> Finding:
     e4m3, hybrid, fp16 = (final(results, problem, each) for each in ("e4m3-loss", "hybrid-loss", "fp16"))
     test = all_of([ratio_test(each, fp16, above=1 / CLOSE, below=CLOSE) for each in (e4m3, hybrid)])
-    return Finding(
+    return judged(
         f"{problem}: a scaled loss brings gradients into FP8's range",
         f"loss / FP16's between 1/{CLOSE} and {CLOSE}, gradients in E4M3 and in E5M2",
         f"E4M3 {spread(e4m3 / fp16, 3)}, E5M2 {spread(hybrid / fp16, 3)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _e5m2_keeps_more(results: list[Result], problem: str) -> Finding:
     e4m3, e5m2 = (100 * measured(results, problem, each, "lost") for each in ("e4m3-bare", "hybrid-bare"))
     test = difference_test(e5m2, e4m3, below=0)
-    return Finding(
+    return judged(
         f"{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is the wider one",
         "share of gradients lost: E5M2 - E4M3 < 0",
         f"{spread(e5m2, 1)} against {spread(e4m3, 1)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -90,24 +86,22 @@ def _e4m3_is_finer(results: list[Result], problem: str) -> Finding:
     e4m3, hybrid = (measured(results, problem, each, "error") for each in ("e4m3", "hybrid"))
     e5m2 = measured(results, problem, "e5m2", "error")
     test = ratio_test(e4m3, hybrid, below=1)
-    return Finding(
+    return judged(
         f"{problem}: scaled by tensor, E4M3 for gradients too is the more exact choice",
         "error of the gradient: E4M3 for both / hybrid < 1",
         f"E4M3 {spread(100 * e4m3)} %, hybrid {spread(100 * hybrid)} %, E5M2 for both {spread(100 * e5m2)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _weights_in_e4m3(results: list[Result], problem: str) -> Finding:
     printed, hybrid = (measured(results, problem, each, "error") for each in ("e5m2-weights", "hybrid"))
     test = ratio_test(printed, hybrid, above=1)
-    return Finding(
+    return judged(
         f"{problem}: weights belong in E4M3, not in E5M2 as the tutorial says",
         "error of the gradient: E5M2 weights / E4M3 weights > 1",
         f"{spread(100 * printed)} against {spread(100 * hybrid)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -115,10 +109,9 @@ def _significant_bits(results: list[Result]) -> Finding:
     found = {name: np.array([run["bits"][name] for run in results]) for name in BITS}
     tests = [difference_test(bits, BITS[name], above=-0.1, below=0.1) for name, bits in found.items()]
     test = all_of(tests)
-    return Finding(
+    return judged(
         "FP8 has 4 (E4M3) and 3 (E5M2) significant bits, not 6 or 7 bits of mantissa",
         "bits by the largest relative error of rounding within 0.1 of 4 and of 3",
         ", ".join(f"{name} {spread(bits, 3)}" for name, bits in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )

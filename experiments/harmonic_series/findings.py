@@ -11,7 +11,7 @@ from experiments.experiment import Result
 from experiments.harmonic_series.jobs import FOLLOWED, STOPS
 from experiments.measurement import measured_rows, over_seeds
 from experiments.statistics import select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 from simfloat.plots import deterministic_bound
 
 #: How far a mean may be from the exact sum, and a deviation from theory's.
@@ -40,12 +40,11 @@ def rows_of(results: list[Result], kind: str) -> list[dict[str, Any]]:
 def _stops(rows: list[dict[str, Any]]) -> Finding:
     wrong = sum((row["first"], row["sum"]) != STOPS[row["format"]] for row in rows)
     test = count_test(wrong, len(rows))
-    return Finding(
+    return judged(
         "the harmonic series, which has no limit, stops growing at a known term of every format",
         "BF16 at term 65, FP16 at 513, FP32 at 2097152",
         ", ".join(f"{row['format']} at {row['first']}: {row['sum']:.6g}" for row in rows),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -53,12 +52,11 @@ def _counts(rows: list[dict[str, Any]]) -> Finding:
     counted = [row for row in rows if np.isfinite(row["count"])]
     wrong = sum(row["count"] != 2.0 ** sf.as_format(row["format"]).precision for row in counted)
     test = count_test(wrong, len(counted))
-    return Finding(
+    return judged(
         "counting by ones stops at 2^p, p being the format's significand bits",
         "BF16 256, FP16 2048",
         ", ".join(f"{row['format']} {row['count']:g}" for row in counted),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -71,12 +69,11 @@ def _stochastic_mean(results: list[Result]) -> Finding:
         for name in FOLLOWED
     }
     test = all_of([difference_test(values, 0, above=-HUNDREDTH, below=HUNDREDTH) for values in found.values()])
-    return Finding(
+    return judged(
         f"stochastic rounding does not stagnate: the mean of harmonic sums of {longest} terms is the exact one",
         "relative error of the mean within 1 %, in FP16 and BF16",
         ", ".join(f"{name} {spread(100 * values)} %" for name, values in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -84,24 +81,22 @@ def _root_growth(results: list[Result]) -> Finding:
     steps = sorted({row["steps"] for result in results for row in measured_rows(result)})
     found = {m: [over_seeds(results, key, steps=m) for key in ("deviation", "theory")] for m in steps}
     test = all_of([ratio_test(*pair, above=1 / TWENTIETH, below=TWENTIETH) for pair in found.values()])
-    return Finding(
+    return judged(
         "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
         "standard deviation / theory within 5 % for every m",
         ", ".join(f"m = {m}: {spread(pair[0] / pair[1], 3)}" for m, pair in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _kahan_stops(rows: list[dict[str, Any]]) -> Finding:
     ratios = {row["format"]: row["last"] * row["unit_roundoff"] ** 2 * row["sum"] for row in rows}
     test = count_test(sum(not 0.5 < ratio < 2 for ratio in ratios.values()), len(ratios))
-    return Finding(
+    return judged(
         "Kahan summation stagnates, too: where terms are about u^2 of the sum",
         "last term that counts: 1 / k within a factor of 2 of u^2 times the sum",
         ", ".join(f"{row['format']} at {row['last']}: {ratios[row['format']]:.2f}" for row in rows),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -117,10 +112,9 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Finding:
         wrong += error > limit
         worst[row["format"]] = max(worst[row["format"]], error / u)
     test = count_test(wrong, len(chosen))
-    return Finding(
+    return judged(
         f"{way} summation of the series has no error above {bound}",
         "relative error / bound <= 1 at every length, in FP16 and BF16",
         "at most " + ", ".join(f"{value:.2f} u in {name}" for name, value in worst.items()),
-        test.text,
-        test.verdict,
+        test,
     )

@@ -11,7 +11,7 @@ from experiments.experiment import Result
 from experiments.given_policy import CLOSE, against_fp32
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
 
 #: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
 MOST_IN_A_ROW = 3
@@ -78,12 +78,11 @@ def _percent(values: NDArray) -> str:
 
 def _fp8_suffices(results: list[Result]) -> Finding:
     test = _as_fp16(results, "fp8")
-    return Finding(
+    return judged(
         "digits: the layer trains in FP8, E4M3 forward and E5M2 backward, as in FP16",
         f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE}",
         f"{spread(_ratios(results, 'fp8'), 3)}; a switch has nothing to repair here",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -92,36 +91,33 @@ def _few_in_a_row(results: list[Result], rule: str) -> Finding:
     label = runs_of(results, rule)[0]["label"]
     test = count_test(int(((longest > MOST_IN_A_ROW) & (longest > fixed)).sum()), len(longest))
     skipped, narrow = share(results, rule, "skipped"), share(results, rule, "narrow")
-    return Finding(
+    return judged(
         f"digits, switched {label}: no more than {MOST_IN_A_ROW} overflow steps in a row",
         f"from no seed more than {MOST_IN_A_ROW} steps skipped in a row, and more than with the layer in FP16",
         f"at most {longest.max()}, in FP16 {fixed.max()}; {_percent(skipped)} of steps skipped, in FP16 "
         f"{_percent(share(results, 'fp16', 'skipped'))}; {_percent(narrow)} of steps in FP8",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _training_is_as_good(results: list[Result]) -> Finding:
     test = all_of([_as_fp16(results, rule) for rule in RULES])
-    return Finding(
+    return judged(
         "digits: switching leaves the loss curve as it is in FP16",
         f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE} for each rule",
         ", ".join(f"{rule} {spread(_ratios(results, rule), 3)}" for rule in RULES),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _e4m3_finds_no_room(results: list[Result]) -> Finding:
     e4m3, e5m2 = share(results, "variance-e4m3", "narrow"), share(results, "variance", "narrow")
     test = difference_test(e4m3, e5m2, below=0)
-    return Finding(
+    return judged(
         "digits: gradients in E4M3 find no room under the loss scale that FP16 has reached",
         "share of steps in FP8 under one rule: E4M3 gradients - E5M2 gradients < 0",
         f"{_percent(e4m3)} against {_percent(e5m2)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -129,12 +125,11 @@ def _fixed_fp8_fails(results: list[Result]) -> Finding:
     skipped = share(results, "fp8", "skipped")
     test = difference_test(skipped, 0.5, above=0)
     scales = [np.log2(run["trace"]["scale"][-1]) for run in runs_of(results, "fp8")]
-    return Finding(
+    return judged(
         "camera: where activations overflow E4M3, no loss scale helps the layer in FP8",
         "more than half the steps skipped",
         f"{_percent(skipped)} skipped; the scale ends at 2^{np.mean(scales):.0f}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -142,11 +137,10 @@ def _switching_rescues(results: list[Result]) -> Finding:
     ratios, test = _ratios(results, "overflow"), _as_fp16(results, "overflow")
     skipped = [share(results, each, "skipped") for each in ("overflow", "fp16")]
     tried = np.array([_skipped_in_fp8(run) for run in runs_of(results, "overflow")])
-    return Finding(
+    return judged(
         "camera: a layer that overflows is kept in FP16 by its overflow rate, and trains as in FP16",
         f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE}",
         f"{spread(ratios, 3)}; {_percent(share(results, 'overflow', 'narrow'))} of steps in FP8, of which "
         f"{_percent(tried)} are skipped; {_percent(skipped[0])} in all, in FP16 {_percent(skipped[1])}",
-        test.text,
-        test.verdict,
+        test,
     )

@@ -11,7 +11,7 @@ from experiments.given_policy import against_fp32
 from experiments.lognormal_scaling.jobs import MOST, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
 
 #: As good as FP32: the loss within a twentieth.
 AS_GOOD = 1.05
@@ -62,13 +62,12 @@ def _overflows_are_rare(results: list[Result]) -> Finding:
     shares = {variant: values.mean(axis=1) for variant, values in skipped.items()}
     test = difference_test(shares["log-normal"], RARE, below=0)
     steps = skipped["log-normal"].size
-    return Finding(
+    return judged(
         "LogNormal: the largest gradient overflows with a probability below 0.001",
         f"share of steps that are skipped < {RARE}",
         f"{spread(100 * shares['log-normal'], 2)} % of {steps} steps; with the default limit "
         f"{spread(100 * shares['default'], 2)} %; Backoff {spread(100 * shares['backoff'], 2)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -76,25 +75,23 @@ def _backoff_overflows_once_a_window(results: list[Result]) -> Finding:
     share = WINDOW * second_half(traces(results, "backoff", "skipped")).mean(axis=1)
     start = traces(results, "backoff", "skipped")[:, :WINDOW].sum(axis=1)
     test = difference_test(share, 0, above=0.5, below=1.1)
-    return Finding(
+    return judged(
         f"Backoff: after the start a step overflows about once in a window of {WINDOW}",
         "0.5 to 1.1 in a window, second half of the steps",
         f"{spread(share)}; {spread(start, 1)} in the first window",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _backoff_is_larger(results: list[Result]) -> Finding:
     backoff, log_normal = room(results, "backoff"), room(results, "log-normal")
     test = difference_test(backoff, log_normal, below=0)
-    return Finding(
+    return judged(
         "Backoff keeps the scale as large as possible",
         "fewer bits left above the largest scaled gradient than with LogNormal",
         f"Backoff {spread(backoff, 1)} bits, LogNormal {spread(log_normal, 1)}, as it comes "
         f"{spread(room(results, 'default'), 1)} (medians of steps)",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -103,34 +100,31 @@ def _both_match(results: list[Result]) -> Finding:
     rules = ("backoff", "log-normal", "default")
     losses = {rule: final(results, "digits", rule) for rule in rules}
     test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
-    return Finding(
+    return judged(
         "both rules train as well as FP32",
         f"loss / FP32's loss within a factor of {AS_GOOD}",
         ", ".join(f"{rule} {spread(loss / fp32, 3)}" for rule, loss in losses.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _statistics_choose(results: list[Result]) -> Finding:
     inside = (traces(results, "default", "scale") < LIMIT).mean(axis=1)
     test = difference_test(inside, 0.5, above=0)
-    return Finding(
+    return judged(
         "LogNormal with the limits of the code: statistics choose the scale",
         f"below the limit of {LIMIT:.0f} in more than half of the steps",
         f"in {spread(100 * inside, 1)} % of the steps",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _overflow_pins(results: list[Result]) -> Finding:
     number, logarithm = (np.array([result[name] for result in results]) for name in ("number", "logarithm"))
     test = difference_test(number, 10 * (logarithm + 1), below=0)
-    return Finding(
+    return judged(
         "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
         "fewer than ten times the steps that the logarithm holds it at 1",
         f"at 1 for {spread(number, 0)} steps (at most {MOST} were tried); the logarithm {spread(logarithm, 0)}",
-        test.text,
-        test.verdict,
+        test,
     )

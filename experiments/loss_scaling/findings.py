@@ -14,7 +14,7 @@ from experiments.gradients import as_histogram
 from experiments.loss_scaling.jobs import SCALES, STEPS
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 from simfloat.telemetry.kept import Histogram, kept, span
 
 #: As good as FP32: the loss at most a twentieth above.
@@ -51,12 +51,11 @@ def _range_unused(results: list[Result]) -> Finding:
     zero = np.array([histogram["zero"] / sum(histogram.values()) for histogram in histograms])
     unused = np.array([span(sf.FP16).highest - max(_exponents(histogram)) for histogram in histograms])
     test = all_of([difference_test(lost, MANY, above=0), difference_test(unused, MUCH, above=0)])
-    return Finding(
+    return judged(
         "regression: much of FP16's range is unused, while many gradients of activations lie below it",
         f"more than {MANY:.0%} of the nonzero ones below 2^-24; more than {MUCH} binades unused above",
         f"{spread(100 * lost, 1)} % below, {spread(unused, 1)} binades unused; {spread(100 * zero, 1)} % zeros in FP32",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -67,12 +66,11 @@ def _below_is_zero(results: list[Result]) -> Finding:
     # Half of the smallest number itself is a tie that becomes zero: one value in millions.
     rounded_up = sum(histogram.get(lowest - 1, 0) for histogram in histograms)
     test = count_test(rounded_up, below)
-    return Finding(
+    return judged(
         "regression: any value smaller than 2^-24 becomes zero in FP16",
         "none of them is rounded to another number; but those above 2^-25 are nearer to 2^-24",
         f"{100 * rounded_up / max(1, below):.0f} % of the gradients below 2^-24 lie above 2^-25, and become 2^-24",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -80,35 +78,32 @@ def _scales_keep(results: list[Result]) -> Finding:
     histograms = gradients(results, "regression")
     lost = {k: np.array([lost_share(histogram, k) for histogram in histograms]) for k in (0, *SCALES)}
     test = difference_test(lost[15], 0.001, below=0)
-    return Finding(
+    return judged(
         "regression: a scale of 32K keeps all but a thousandth of the gradients",
         "less than 0.1 % of the nonzero ones below 2^-24",
         ", ".join(f"x{2**k}: {spread(100 * share, 3)} %" for k, share in lost.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _unscaled_fails(results: list[Result]) -> Finding:
     ratios = _ratios(results, "unscaled")
     test = ratio_test(final(results, "regression", "unscaled"), final(results, "regression", "fp32"), above=AS_GOOD)
-    return Finding(
+    return judged(
         "regression: without a scale FP16 training fails",
         f"loss / FP32's loss > {AS_GOOD}",
         spread(ratios, 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _eight_suffices(results: list[Result]) -> Finding:
     test = ratio_test(final(results, "regression", "scale-3"), final(results, "regression", "fp32"), below=AS_GOOD)
-    return Finding(
+    return judged(
         "regression: a scale of 8 is sufficient to match FP32",
         f"loss / FP32's loss < {AS_GOOD}",
         spread(_ratios(results, "scale-3"), 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -120,13 +115,12 @@ def _larger_is_no_worse(results: list[Result]) -> Finding:
     fp32 = final(results, "regression", "fp32")
     fits = [ratio_test(final(results, "regression", key), fp32, below=AS_GOOD) for key in larger]
     test = all_of([*fits, count_test(sum(skipped), len(skipped))])
-    return Finding(
+    return judged(
         "regression: there is no downside to a larger scale as long as nothing overflows",
         f"loss / FP32's loss < {AS_GOOD} with 128 and 32K, no step skipped",
         f"128: {spread(_ratios(results, larger[0]), 3)}, 32K: {spread(_ratios(results, larger[1]), 3)}; "
         f"{sum(skipped)} steps skipped",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -134,12 +128,11 @@ def _classifier_needs_none(results: list[Result]) -> Finding:
     unscaled, fp32 = (100 * final(results, "classification", variant, "accuracy") for variant in ("unscaled", "fp32"))
     lost = np.array([lost_share(histogram) for histogram in gradients(results, "classification")])
     test = difference_test(unscaled, fp32, above=-1, below=1)
-    return Finding(
+    return judged(
         "classification: a classifier with batches of this size needs no scale",
         "mean accuracy within 1 point of FP32",
         f"{spread(unscaled)} against {spread(fp32)} %; {spread(100 * lost, 2)} % of its gradients below 2^-24",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -159,12 +152,11 @@ def _overflow(results: list[Result]) -> Finding:
     moved = sum(result["moved"] for result in results)
     test = all_of([count_test(spared, len(results)), count_test(int(moved), len(results))])
     damaged = np.array([result["damaged"] for result in results])
-    return Finding(
+    return judged(
         "overflow damages the weights for good, unless the update is skipped",
         "parameters that are no numbers after good steps too; none that moves in skipped ones",
         f"{spread(100 * damaged, 1)} % are no numbers, {STEPS} steps after {STEPS} that overflowed; {moved} moved",
-        test.text,
-        test.verdict,
+        test,
     )
 
 

@@ -11,7 +11,7 @@ from experiments.gradients import as_histogram
 from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 from simfloat.telemetry.kept import Histogram, kept, span
 
 #: As good as FP32: the loss at most a hundredth above.
@@ -48,24 +48,22 @@ def _fp16_weights_lag(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "digits", variant) for variant in ("fp16-weights", "fp32"))
     accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("fp16-weights", "fp32")]
     test = ratio_test(loss, fp32, above=CLOSE)
-    return Finding(
+    return judged(
         "updating FP16 weights loses accuracy",
         f"loss / FP32's loss > {CLOSE}",
         f"{spread(loss / fp32)}; accuracy {spread(accuracies[0], 1)} against {spread(accuracies[1], 1)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _master_matches(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "digits", variant) for variant in ("master", "fp32"))
     test = ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD)
-    return Finding(
+    return judged(
         "with an FP32 master copy FP16 training matches FP32",
         f"loss / FP32's loss within a factor of {AS_GOOD}",
         spread(loss / fp32, 4),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -73,12 +71,11 @@ def _small_gradients(results: list[Result]) -> Finding:
     shares = np.array([share_below(histogram) for histogram in gradients(results)])
     zeros = np.array([histogram["zero"] / sum(histogram.values()) for histogram in gradients(results)])
     test = difference_test(shares, 0.01, above=0)
-    return Finding(
+    return judged(
         "some 5 % of the gradients of weights lie below 2^-24",
         "more than 1 %, zeros in FP32 apart",
         f"{spread(100 * shares, 2)} %; {spread(100 * zeros, 1)} % are zero in FP32",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -86,24 +83,22 @@ def _small_updates(results: list[Result]) -> Finding:
     shares = np.array([share_below(histogram, LR_EXPONENT) for histogram in gradients(results)])
     vanished = np.array([run["vanished"] for run in select(results, variant="fp16-weights")])
     test = difference_test(shares, 0.01, above=0)
-    return Finding(
+    return judged(
         "first reason: gradients times the learning rate are too small for FP16",
         "more than 1 % of these products below 2^-24",
         f"{spread(100 * shares, 1)} %; with momentum {spread(100 * vanished, 1)} % of the products of an update vanish",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _cancelled(results: list[Result]) -> Finding:
     narrow, wide = (final(results, "digits", variant, "unchanged") for variant in ("fp16-weights", "master"))
     test = all_of([difference_test(narrow, 0.1, above=0), difference_test(wide, 0.1, below=0)])
-    return Finding(
+    return judged(
         "second reason: updates that FP16 has are too small beside the weight",
         "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
         f"{spread(100 * narrow, 1)} % lost, {spread(100 * wide, 1)} % in the master copy",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -111,24 +106,22 @@ def _safe_ratios(results: list[Result]) -> Finding:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
     test = all_of([count_test(lost, tried), count_test(survivors, _total(results, "above_tried"))])
-    return Finding(
+    return judged(
         f"an update can be lost only from a ratio of {LEAST} on",
         f"none is lost below {LEAST}; from {MOST} on, all are",
         f"{lost} of {tried} lost below {LEAST}, {survivors} kept from {MOST} on",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _lost_ratios(results: list[Result]) -> Finding:
     tried, lost = _total(results, "between_tried"), _total(results, "between_lost")
     test = count_test(tried - lost, tried)
-    return Finding(
+    return judged(
         f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
         f"all updates with ratios up to {MOST} are lost too",
         f"{100 * (tried - lost) / tried:.0f} % are kept, up to a ratio of {max(run['largest'] for run in results):.0f}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 

@@ -9,7 +9,7 @@ from experiments.experiment import Result
 from experiments.given_policy import CLOSE, against_fp32
 from experiments.operation_lists.problems import PROBLEMS
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 
 #: Problems that are classified, and so have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")
@@ -53,44 +53,39 @@ def _lists_suffice(results: list[Result], problem: str) -> Finding:
         measured += f"; accuracy {spread(scores[0])} against {spread(scores[1])} %"
         expectation += ", accuracy within 1 point"
     test = all_of(tests)
-    return Finding(
-        f"{problem}: with the three lists FP16 trains as FP32", expectation, measured, test.text, test.verdict
-    )
+    return judged(f"{problem}: with the three lists FP16 trains as FP32", expectation, measured, test)
 
 
 def _deny_costs_most(results: list[Result], problem: str) -> Finding:
     deny, allow, infer = (errors(results, problem, f"{each}-alone") for each in ("deny", "allow", "infer"))
     test = all_of([ratio_test(deny, allow, above=1), ratio_test(deny, infer, above=1)])
-    return Finding(
+    return judged(
         f"{problem}: the deny list in FP16 costs the gradient more than the others do",
         "error of the gradient, one list in FP16: deny / allow > 1, deny / infer > 1",
         f"deny {percent(deny)}, allow {percent(allow)}, infer {percent(infer)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _sums_need_fp32(results: list[Result], problem: str) -> Finding:
     narrow, wide = errors(results, problem, "deny-alone"), errors(results, problem, "deny-wide-sums")
     test = ratio_test(narrow, wide, above=HARM)
-    return Finding(
+    return judged(
         f"{problem}: large reductions should be left in FP32",
         f"error of the gradient, deny list in FP16: sums in FP16 / sums in FP32 > {HARM}",
         f"{percent(narrow)} against {percent(wide)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _infer_is_free(results: list[Result], problem: str) -> Finding:
     narrow, amp = errors(results, problem, "infer-narrow"), errors(results, problem, "amp")
     test = ratio_test(narrow, amp, above=1 / CLOSE, below=CLOSE)
-    return Finding(
+    return judged(
         f"{problem}: operations on the infer list can run in either format",
         f"error of the gradient: infer list in FP16 / AMP between 1/{CLOSE} and {CLOSE}",
         f"{percent(narrow)} against {percent(amp)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -98,13 +93,12 @@ def _losses_overflow(results: list[Result]) -> Finding:
     amp, narrow = (_measured(results, "regression", each, "start", "overflow") for each in ("amp", "deny-narrow"))
     test = all_of([count_test(int(amp.sum()), len(amp)), count_test(int((narrow == 0).sum()), len(narrow))])
     error = errors(results, "regression", "deny-narrow", "start")
-    return Finding(
+    return judged(
         "regression: the deny list keeps losses of large numbers from overflow",
         "squared errors overflow in FP16 from every seed, under AMP from none",
         f"{narrow.mean():.0f} of 64 squares overflow and the loss is infinite, none under AMP; "
         f"the gradient does not pass through them: its error is {percent(error)}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -112,12 +106,11 @@ def _training_needs_the_deny_list(results: list[Result], problem: str) -> Findin
     narrow, fp32 = final(results, problem, "deny-narrow"), final(results, problem, "fp32")
     test = ratio_test(narrow, fp32, above=CLOSE)
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("deny-narrow", "fp32")]
-    return Finding(
+    return judged(
         f"{problem}: with the deny list in FP16 training ends with a higher loss",
         f"loss / fp32 loss > {CLOSE}",
         f"{spread(narrow / fp32, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 

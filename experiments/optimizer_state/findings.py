@@ -9,7 +9,7 @@ import simfloat as sf
 from experiments.experiment import Result
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 
 #: Following the exact average: within a tenth. Training as FP32 does: the loss within a hundredth.
 TENTH, HUNDREDTH = 1.1, 1.01
@@ -41,12 +41,11 @@ def findings(results: list[Result]) -> list[Finding]:
 def _held() -> Finding:
     found = {beta2: held_significands(beta2, sf.BF16) for beta2 in HELD}
     test = count_test(sum(found[beta2] != HELD[beta2] for beta2 in HELD), len(HELD))
-    return Finding(
+    return judged(
         "BF16: no number decays by a factor of 0.999, some do not by 0.997, all do by 1 - 2^-8",
         "significands x with round(beta2 x) = x: 128, 38 and 0 of 128",
         ", ".join(f"{beta2:g}: {number}" for beta2, number in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -65,36 +64,33 @@ def _stalls(results: list[Result]) -> Finding:
             difference_test(stalled, 0.9, above=0),
         ]
     )
-    return Finding(
+    return judged(
         "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
         "moment / exact average > 10; more than 90 % of the elements stall",
         f"{spread(ratio, 1)} times the exact one; {spread(100 * stalled, 1)} % stall",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Finding:
     found, exact = (last(results, key, variant, beta2) for key in ("moment", "exact"))
     test = ratio_test(found, exact, above=1 / TENTH, below=TENTH)
-    return Finding(
+    return judged(
         f"a second moment in {what} follows the exact average",
         f"moment / exact average within a factor of {TENTH}, when gradients have become ten times smaller",
         spread(found / exact, 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _too_low(results: list[Result]) -> Finding:
     ratio = risen(results, "e5m2", "moment") / risen(results, "e5m2", "exact")
     test = ratio_test(risen(results, "e5m2", "moment"), risen(results, "e5m2", "exact"), below=0.5)
-    return Finding(
+    return judged(
         "beta2 = 0.999: a second moment in E5M2 stalls on its way up, far below the exact average",
         "moment / exact average < 0.5 before gradients become smaller",
         spread(ratio, 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -107,12 +103,11 @@ def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
 def _trains(results: list[Result], problem: str, variant: str, what: str) -> Finding:
     found, fp32 = final(results, problem, variant), final(results, problem, "fp32")
     test = ratio_test(found, fp32, above=1 / HUNDREDTH, below=HUNDREDTH)
-    return Finding(
+    return judged(
         f"digits: {what}: training as with FP32 moments",
         f"loss / loss with FP32 moments within a factor of {HUNDREDTH}",
         spread(found / fp32, 4),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -120,12 +115,11 @@ def _unscaled(results: list[Result]) -> Finding:
     fp32 = final(results, "long-memory", "fp32")
     lost = {variant: final(results, "long-memory", variant) for variant in ("fp16", "e5m2", "e5m2-stochastic")}
     test = all_of([ratio_test(values, fp32, above=10) for values in lost.values()])
-    return Finding(
+    return judged(
         "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
         "loss / loss with FP32 moments > 10, stochastic rounding or not",
         ", ".join(f"{variant} {_times(values / fp32)}" for variant, values in lost.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 

@@ -10,7 +10,7 @@ from experiments.measurement import table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from experiments.statistics import spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, judged, ratio_test
 from simfloat.plots import deterministic_bound, probabilistic_bound
 
 #: "Grows as the root of n": the slope of the logarithms is so near a half.
@@ -48,12 +48,11 @@ def _never_exceeded(results: list[Result]) -> Finding:
             ratio = greatest / deterministic_bound(n, unit(format, rounding))
             beyond, cases, closest = beyond + int(np.sum(ratio > 1)), cases + ratio.size, max(closest, ratio.max())
     test = count_test(beyond, cases)
-    return Finding(
+    return judged(
         "no error exceeds the deterministic bound n u / (1 - n u), 2 u for stochastic rounding",
         "greatest error / bound <= 1 at every length, in both formats, on both kinds of data",
         f"at most {closest:.2g}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -62,12 +61,11 @@ def _pessimistic(results: list[Result]) -> Finding:
     place = int(np.flatnonzero(n * FORMATS["fp16"].unit_roundoff < 1)[-1])
     bound = np.full(len(greatest), deterministic_bound(n, FORMATS["fp16"].unit_roundoff)[place])
     test = ratio_test(bound, greatest[:, place], above=100)
-    return Finding(
+    return judged(
         f"the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n[place]})",
         "bound / greatest error > 100",
         spread(bound / greatest[:, place], 0),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -75,12 +73,11 @@ def _root_bound(results: list[Result], rounding: str, data: str) -> Finding:
     ratios = {format: over_bound(results, format, data, rounding) for format in FORMATS}
     test = all_of([joint_test(values, below=1.0) for values in ratios.values()])
     u = "u" if rounding == "nearest" else "2 u"
-    return Finding(
+    return judged(
         f"{rounding} rounding, {TITLES[data]}: errors stay below the probabilistic bound, about sqrt(n) {u}",
         "mean over seeds of the greatest error / bound < 1 at every length, in FP16 and BF16",
         "at most " + ", ".join(f"{format} {values.mean(axis=0).max():.2f}" for format, values in ratios.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -97,12 +94,11 @@ def slopes(results: list[Result], format: str, rounding: str, *, short: bool) ->
 def _slope(results: list[Result], rounding: str) -> Finding:
     found = {format: slopes(results, format, rounding, short=True) for format in FORMATS}
     test = all_of([difference_test(values, 0.5, above=-NEAR, below=NEAR) for values in found.values()])
-    return Finding(
+    return judged(
         f"{rounding} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= 1",
         f"slope of the logarithms within {NEAR} of 0.5, in FP16 and BF16",
         ", ".join(f"{format} {spread(values)}" for format, values in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -111,10 +107,9 @@ def _flattens(results: list[Result]) -> Finding:
         {format: slopes(results, format, "stochastic", short=short) for format in FORMATS} for short in (True, False)
     )
     test = all_of([difference_test(long[format], short[format], below=0) for format in FORMATS])
-    return Finding(
+    return judged(
         f"stochastic rounding, {TITLES['uniform']}: errors grow more slowly beyond n u = 1",
         "slope of the logarithms there - slope before < 0, in FP16 and BF16",
         ", ".join(f"{format} {spread(short[format])} and then {spread(long[format])}" for format in FORMATS),
-        test.text,
-        test.verdict,
+        test,
     )

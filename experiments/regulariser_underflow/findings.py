@@ -9,7 +9,7 @@ from experiments.experiment import Result
 from experiments.measurement import over_seeds
 from experiments.regulariser_underflow.products import LAMBDAS, LAYERS, text_of
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test
+from experiments.verdicts import Finding, all_of, difference_test, judged
 
 #: As in FP32: the weights decay within a fiftieth of what they decay there.
 ALIKE = 0.02
@@ -51,13 +51,12 @@ def _products_underflow(results: list[Result]) -> Finding:
     zeros = {layer: over_seeds(results, "zero", layer=layer, lam=LAMBDAS[0]) for layer in LAYERS}
     errors = [over_seeds(results, "error", layer="normal, 0.02", lam=lam) for lam in LAMBDAS]
     test = all_of([difference_test(share, 0.01, above=0) for share in zeros.values()])
-    return Finding(
+    return judged(
         "2 lambda w underflows in FP16 for initial weights",
         f"lambda = {text_of(LAMBDAS[0])}: more than 1 % are zero in each layer",
         "; ".join(f"{layer}: {spread(100 * share, 1)} %" for layer, share in zeros.items())
         + f"; relative error of the last for each lambda: {', '.join(f'{100 * e.mean():.2g}' for e in errors)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -65,48 +64,44 @@ def _loss_leaves_weights(results: list[Result]) -> Finding:
     lam = text_of(LAMBDAS[0])
     plain, scaled, master = (last(results, lam, place, "unmoved") for place in ("loss", "scaled-loss", "master"))
     test = all_of([difference_test(plain, 0.01, above=0), difference_test(master, 0.01, below=0)])
-    return Finding(
+    return judged(
         "in the loss it underflows, on the FP32 copy it does not",
         f"lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
         f"loss {spread(100 * plain, 1)} %, scaled loss {spread(100 * scaled, 1)} %, copy {spread(100 * master, 1)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _loss_decays(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "loss") for lam in map(text_of, LAMBDAS)}
     test = all_of([difference_test(share, 1, below=-ALIKE) for share in kept.values()])
-    return Finding(
+    return judged(
         "in the loss the regulariser is too weak, even with an FP32 copy",
         f"decay of the norm / FP32's < {1 - ALIKE} for each lambda",
         _shares(kept),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _fp16_weights_lose(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "fp16-weights") for lam in map(text_of, LAMBDAS)}
     test = all_of([difference_test(kept[text_of(lam)], 0, below=LOST) for lam in LAMBDAS[:2]])
-    return Finding(
+    return judged(
         "on weights that are stored in FP16 the regulariser is cancelled",
         f"decay of the norm / FP32's < {LOST} for lambda up to {text_of(LAMBDAS[1])}",
         _shares(kept),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _master_keeps(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "master") for lam in map(text_of, LAMBDAS)}
     test = all_of([difference_test(share, 1, above=-ALIKE, below=ALIKE) for share in kept.values()])
-    return Finding(
+    return judged(
         "on the FP32 copy the regulariser stays in full precision",
         f"decay of the norm / FP32's within {ALIKE} of 1 for each lambda",
         _shares(kept),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -116,12 +111,11 @@ def _quality(results: list[Result]) -> Finding:
     fp32 = final(results, lam, "fp32")
     ratios = {place: final(results, lam, place) / fp32 for place in places}
     test = all_of([difference_test(ratio, 1, above=-0.05, below=0.05) for ratio in ratios.values()])
-    return Finding(
+    return judged(
         "where it is computed makes no difference to the held-out loss of this problem",
         f"lambda = {lam}: loss / FP32's loss within 0.05 of 1 for each place",
         ", ".join(f"{place} {spread(ratio, 3)}" for place, ratio in ratios.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -129,7 +123,7 @@ def _given(results: list[Result], lam: str, label: str) -> Finding:
     kept = decay_kept(results, lam, "given")
     test = difference_test(kept, 1, above=-ALIKE, below=ALIKE)
     claim, expected = f"{label}: weights decay as in FP32, lambda = {lam}", f"decay / FP32's within {ALIKE} of 1"
-    return Finding(claim, expected, spread(kept, 3), test.text, test.verdict)
+    return judged(claim, expected, spread(kept, 3), test)
 
 
 def _shares(kept: dict[str, NDArray[np.float64]]) -> str:

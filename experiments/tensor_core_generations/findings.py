@@ -10,7 +10,7 @@ from experiments.operands import DATA, TITLES
 from experiments.statistics import select, spread
 from experiments.tensor_core_generations.jobs import example
 from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTERVAL
-from experiments.verdicts import Finding, all_of, count_test, difference_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
 
 #: What arXiv 2511.10909 says of its equation 10.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}
@@ -42,12 +42,11 @@ def _example() -> Finding:
     found = example()
     wrong = sum(found[name] != EXAMPLE[name] for name in GENERATIONS)
     test = count_test(wrong, len(GENERATIONS))
-    return Finding(
+    return judged(
         "FP16: one set of operands tells generations apart (equation 10 of arXiv 2511.10909; exactly -0.875)",
         "Volta 0; Turing, Ampere, Ada -0.5; Hopper, Blackwell -0.75",
         ", ".join(f"{_name(name)} {value:g}" for name, value in found.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -58,12 +57,11 @@ def _groups(results: list[Result]) -> Finding:
     across = [row["differing"] for row in rows if group[row["first"]] != group[row["second"]]]
     wrong = sum(share > 0 for share in within) + sum(share == 0 for share in across)
     test = count_test(wrong, len(rows))
-    return Finding(
+    return judged(
         "FP16: Turing, Ampere and Ada are one unit, Hopper and Blackwell another, Volta and an FP32 chain none of them",
         "no bit differs within a group; some do between two",
         f"between groups {100 * min(across):.0f} to {100 * max(across):.0f} % of the results differ",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -73,12 +71,11 @@ def _toward_zero(results: list[Result]) -> Finding:
     error = over_seeds(results, "error", data="uniform", unit="fp32", length=longest)
     cut = [difference_test(values, 0, below=0) for first, values in bias.items() if first != "fp32"]
     test = all_of([*cut, ratio_test(abs(bias["fp32"]), error, below=0.5)])
-    return Finding(
+    return judged(
         f"FP16 {TITLES['uniform']}: tensor cores' sums come out too small, an FP32 chain's do not (K = {longest})",
         "mean error of each unit < 0; of the chain less than half of its mean magnitude",
         ", ".join(f"{_name(first)} {spread(1e6 * values)}" for first, values in bias.items()) + " in 1e-6",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -87,13 +84,12 @@ def _newer_is_closer(results: list[Result], data: str) -> Finding:
     error = {first: over_seeds(results, "error", data=data, unit=first, length=longest) for first in GROUPS}
     units = [first for first in GROUPS if first != "fp32"]
     test = all_of([ratio_test(error[old], error[new], above=1) for old, new in pairwise(units)])
-    return Finding(
+    return judged(
         f"FP16 {TITLES[data]}: a unit with more fraction bits is more accurate (K = {longest})",
         "mean error: Volta (23) > Turing (24) > Hopper (25); ratio of neighbours > 1",
         ", ".join(f"{_name(first)} {spread(1e8 * values, 1)}" for first, values in error.items())
         + " in 1e-8 of sum |a b|",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -105,12 +101,11 @@ def _drift(results: list[Result]) -> Finding:
     )
     share = {first: -outward[first] / error[first] for first in GROUPS}
     test = all_of([difference_test(share["turing"], 0.5, above=0), difference_test(share["hopper"], 0.5, above=0)])
-    return Finding(
+    return judged(
         f"FP16 {TITLES['normal']}: units that cut the sum, not only its terms, shrink it at every step (K = {longest})",
         "Turing and Hopper: error toward zero / mean error > 0.5",
         ", ".join(f"{_name(first)} {spread(values)}" for first, values in share.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -118,12 +113,11 @@ def _nearly_two_percent(results: list[Result], data: str, key: str, reference: s
     longest = _longest(results)
     values = over_seeds(results, key, data=data, unit="hopper", length=longest)
     test = difference_test(values, 0, above=NEARLY[0], below=NEARLY[1])
-    return Finding(
+    return judged(
         f"FP8 on Hopper, {TITLES[data]}: the greatest error is nearly 2 % of {reference} (K = {longest})",
         f"between {100 * NEARLY[0]:.0f} and {100 * NEARLY[1]:.0f} %",
         f"{spread(100 * values)} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -134,12 +128,11 @@ def _promotion(results: list[Result]) -> Finding:
         for unit in ("hopper", "promoted")
     )
     test = all_of([ratio_test(moved[data], direct[data], below=FAR) for data in direct])
-    return Finding(
+    return judged(
         f"FP8 on Hopper: FP32 promotion every {INTERVAL} products makes sums far more accurate (K = {longest})",
         f"greatest error / that without promotion < {FAR}, on both kinds of data",
         ", ".join(f"{data} {spread(moved[data] / direct[data], 4)}" for data in direct),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -153,12 +146,11 @@ def _blackwell(results: list[Result]) -> Finding:
         parts.append(ratio_test(new, old, below=1))
         text.append(f"{data} {spread(new / old, 4)}")
     test = all_of(parts)
-    return Finding(
+    return judged(
         f"FP8: Blackwell needs no promotion (K = {longest})",
         "greatest error / that of Hopper with promotion < 1, on both kinds of data",
         ", ".join(text),
-        test.text,
-        test.verdict,
+        test,
     )
 
 

@@ -12,7 +12,7 @@ from experiments.given_policy import CLOSE, against_fp32
 from experiments.statistics import final, select, spread
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
-from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, judged, ratio_test
 
 #: What keeps the bits that nearest rounding of the update loses.
 REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
@@ -38,24 +38,22 @@ def _synthetic_saturates(results: list[Result]) -> Finding:
     update, fp32 = final(results, "synthetic", "update-only"), final(results, "synthetic", "fp32")
     test = ratio_test(update, fp32, above=8)
     standard = _ratios(results, "synthetic", "bf16-standard")
-    return Finding(
+    return judged(
         "synthetic: rounding the update to nearest saturates the loss far above fp32",
         "loss / fp32 loss > 8",
         f"{spread(update / fp32)} (all roundings: {spread(standard)})",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _synthetic_forward_backward(results: list[Result]) -> Finding:
     variant = "forward-backward-only"
     test = ratio_test(final(results, "synthetic", variant), final(results, "synthetic", "fp32"), below=CLOSE)
-    return Finding(
+    return judged(
         "synthetic: rounding forward and backward only comes close to fp32",
         f"loss / fp32 loss < {CLOSE}",
         spread(_ratios(results, "synthetic", variant), 3),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -65,13 +63,12 @@ def _synthetic_remedies(results: list[Result]) -> Finding:
     )
     test = all_of([ratio_test(stochastic, kahan, above=1), ratio_test(nearest, stochastic, above=1)])
     fp32 = final(results, "synthetic", "fp32")
-    return Finding(
+    return judged(
         "synthetic: stochastic rounding and Kahan summation remedy the update",
         "loss: Kahan < stochastic < nearest; ratio of neighbours > 1",
         f"Kahan {spread(kahan / fp32)}, stochastic {spread(stochastic / fp32)}, nearest {spread(nearest / fp32)} "
         "times fp32",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -80,12 +77,11 @@ def _synthetic_cancels_late(results: list[Result]) -> Finding:
     early = np.array([np.mean(run["unchanged"][:2]) for run in runs])
     late = final(results, "synthetic", "update-only", "unchanged")
     test = all_of([difference_test(late, 0.5, above=0), difference_test(late, early, above=0)])
-    return Finding(
+    return judged(
         "synthetic: updates are cancelled in the late stage of training",
         "share cancelled: more than half at the end, fewer at the start",
         f"{spread(100 * early, 0)} % at the start, {spread(100 * late, 0)} % at the end",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -93,12 +89,11 @@ def _diabetes_saturates(results: list[Result]) -> Finding:
     least = least_diabetes_loss()
     update, fp32 = (final(results, "diabetes", variant) - least for variant in ("update-only", "fp32"))
     test = ratio_test(update, fp32, above=1)
-    return Finding(
+    return judged(
         "diabetes: rounding the update to nearest saturates the loss above fp32",
         "excess over the least-squares optimum / fp32's excess > 1",
         f"{spread(update / fp32, 1)}; loss {spread(_ratios(results, 'diabetes', 'update-only'))} times fp32's",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -106,12 +101,11 @@ def _diabetes_remedies(results: list[Result]) -> Finding:
     variants = (*REMEDIES, "forward-backward-only")
     fp32 = final(results, "diabetes", "fp32")
     test = all_of([ratio_test(final(results, "diabetes", variant), fp32, below=CLOSE) for variant in variants])
-    return Finding(
+    return judged(
         "diabetes: the remedies and 32-bit weights come close to fp32",
         f"loss / fp32 loss < {CLOSE} for each",
         ", ".join(f"{_short(v)} {spread(_ratios(results, 'diabetes', v), 3)}" for v in variants),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -119,12 +113,11 @@ def _digits_saturates(results: list[Result]) -> Finding:
     standard, fp32 = final(results, "digits", "bf16-standard"), final(results, "digits", "fp32")
     accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("bf16-standard", "fp32")]
     test = ratio_test(standard, fp32, above=1)
-    return Finding(
+    return judged(
         "digits: standard 16-bit training reaches a higher held-out loss than fp32",
         "loss / fp32 loss > 1",
         f"{spread(standard / fp32, 3)}; accuracy {spread(accuracies[0])} against {spread(accuracies[1])} %",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -132,12 +125,11 @@ def _digits_remedies(results: list[Result]) -> Finding:
     fp32 = 100 * final(results, "digits", "fp32", "accuracy")
     scores = {variant: 100 * final(results, "digits", variant, "accuracy") for variant in REMEDIES}
     test = all_of([difference_test(score, fp32, above=-1, below=1) for score in scores.values()])
-    return Finding(
+    return judged(
         "digits: the remedies and 32-bit weights match fp32 accuracy",
         "mean within 1 point of fp32",
         f"fp32 {spread(fp32)} %, " + ", ".join(f"{_short(v)} {spread(score)} %" for v, score in scores.items()),
-        test.text,
-        test.verdict,
+        test,
     )
 
 
@@ -164,25 +156,23 @@ def _theorem_1(results: list[Result]) -> Finding:
     tried, moved = 10 * sum(result["tried"] for result in results), sum(result["moved"] for result in results)
     counterexample = all(result["counterexample"] for result in results)
     test = all_of([count_test(moved, tried), count_test(int(not counterexample), 1)])
-    return Finding(
+    return judged(
         "theorem 1: inside the safe radius every update is cancelled",
         "no weight moves; the printed radius is too large by up to 2",
         f"{moved} of {tried} weights moved; the counterexample {'moves' if counterexample else 'does not move'}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
 def _theorem_2(results: list[Result]) -> Finding:
     ratios = np.array([squares(result) / bound(result) for result in results])
     test = joint_test(ratios, below=1.0)
-    return Finding(
+    return judged(
         "theorem 2: with exact updates |w - w*|^2 falls below exp(-alpha mu t (1 - 4 epsilon L / mu))",
         "mean of |w - w*|^2 / bound < 1 at every t",
         f"at most {ratios.mean(axis=0).max():.2g}; "
         f"|w - w*|^2 ends at {np.mean([squares(result)[-1] for result in results]):.1e}",
-        test.text,
-        test.verdict,
+        test,
     )
 
 
