@@ -14,7 +14,7 @@ def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDAr
 
     name is the operation, of the catalog, that keeps the average.
     """
-    before, now = as_variable(old), as_variable(new)
-    arithmetic = begin(name, before, now).forward
+    started = begin(name, as_variable(old), as_variable(new))
+    (before, now), arithmetic = started.operands, started.forward
     kept = arithmetic.multiply(np.array(1.0 - factor), before.numbers)
     return arithmetic.add(kept, arithmetic.multiply(np.array(float(factor)), now.numbers))

@@ -19,6 +19,7 @@ def add_bias(product: Variable, bias: Variable, axis: int = -1, part: slice | No
     compute in, and its gradient comes in that format.
     """
     started = begin("add", product, bias)
+    product, bias = started.operands
     added = bias.numbers if part is None else bias.numbers[part]
     place, format = started.place, product.stored_format
     arithmetic = place.forward_in(format) if place.is_widest else place.forward

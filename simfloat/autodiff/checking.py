@@ -53,7 +53,8 @@ def gradcheck(
     before = [(x, dict(vars(x))) for x in (*checked.values(), *modules)]
     try:
         for x in checked.values():
-            x.numbers, x.format, x.grad = np.array(x.numbers, np.float64), None, None
+            # What `data` lends others may write to, as is done here: a parameter looks at its numbers at each use.
+            x.numbers, x.format, x.grad = np.array(x.data, np.float64), None, None
         with simulate("fp64"), np.errstate(all="ignore"):  # what is not finite is found below
             faults = list(_faults(lambda: _results(function, arguments), checked, eps, atol, rtol))
     finally:

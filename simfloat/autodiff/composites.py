@@ -55,8 +55,8 @@ def variance(x: Tensor, axis: Axes, keepdims: bool, correction: int) -> Tensor:
 
 def _largest(x: Tensor, axis: Axes) -> Tensor:
     """The maximum along an axis as a constant: its gradient would cancel."""
-    x.conform_in(current())  # it is the first to use the numbers
+    used = x.used_in(current())
     axes = normalized_axes(axis, x.ndim)
     if not all(x.shape[i] for i in axes):
         raise ValueError(f"A softmax needs at least one element along axis {axis}, got shape {x.shape}.")
-    return x.made(Made(x.numbers.max(axis=axes, keepdims=True), x.format, None))
+    return x.made(Made(used.numbers.max(axis=axes, keepdims=True), used.format, None))

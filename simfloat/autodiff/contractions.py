@@ -22,6 +22,7 @@ def matmul(a: Operand, b: Operand) -> Made:
     if a.ndim == 0 or b.ndim == 0 or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {a.shape} and {b.shape}.")
     started = begin("matmul", a, b)
+    a, b = started.operands
     a_input, b_input, g_input = started.input(0), started.input(1), started.place.gradient
     # Vectors are matrices of one row or column for the time of the product.
     x = a.numbers if a.ndim > 1 else a.numbers[np.newaxis]
@@ -51,6 +52,7 @@ def linear(x: Operand, weight: Operand, part: slice | None = None) -> Made:
     if x.ndim == 0 or x.shape[-1] != inputs:
         raise ValueError(f"A linear layer of {inputs} inputs takes (..., {inputs}), got {x.shape}.")
     started = begin("linear", x, weight)
+    x, weight = started.operands
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     shape = x.shape
     rows, w = x.numbers.reshape(math.prod(shape[:-1]), inputs), weight.numbers if part is None else weight.numbers[part]

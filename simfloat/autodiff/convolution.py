@@ -39,6 +39,7 @@ def conv2d(
     geometry = geometry_of(x.numbers, weight.numbers, stride, padding, dilation, groups)
     back = geometry.transposed((x.shape[2], x.shape[3]))
     started = begin("conv2d", x, weight)
+    x, weight = started.operands
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
     result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
@@ -71,6 +72,7 @@ def conv_transpose2d(
     geometry, size = _geometry_of_result(x, weight, stride, padding, output_padding, groups, dilation)
     ahead = geometry.transposed(size)
     started = begin("conv_transpose2d", x, weight)
+    x, weight = started.operands
     x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
     images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
     result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, started.input_now(1))

@@ -15,5 +15,5 @@ def times_factors(a: Variable, factors: NDArray) -> Made:
     """
     started = begin("multiply", a)
     arithmetic = started.forward
-    product = arithmetic.multiply(a.numbers, factors)
+    product = arithmetic.multiply(started.operands[0].numbers, factors)
     return finish(started, product, arithmetic.format, lambda u, g: u.multiply(g, factors))

@@ -14,7 +14,9 @@ from simfloat.autodiff.variable import Variable
 
 def enter(name: str, x: Variable) -> Made:
     """An operand as the inside of the composite sees it: the same numbers."""
-    return finish(begin(name, x), seen(x), x.format, lambda u, g: u.round(g))
+    started = begin(name, x)
+    used = started.operands[0]
+    return finish(started, seen(used), used.format, lambda u, g: u.round(g))
 
 
 def leave(name: str, result: Variable, operands: Sequence[Variable]) -> Made:

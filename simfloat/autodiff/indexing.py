@@ -27,6 +27,7 @@ def index(a: Variable, key: Any) -> Made:
     """
     parts = tuple(_part(part, key, a.numbers) for part in (key if isinstance(key, tuple) else (key,)))
     started, before = begin("index", a), a.shape
+    a = started.operands[0]
     try:
         numbers = as_array(seen(a)[parts])
     except IndexError as error:
@@ -71,6 +72,7 @@ def _part(part: Any, key: Any, numbers: NDArray) -> Any:
 def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
     """For every row of `a` (..., classes) the element that `labels` (...) names."""
     started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
+    a = started.operands[0]
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype, like=g)
@@ -83,6 +85,7 @@ def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
 def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None = None) -> Made:
     """The rows of a table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
     started, (count, width) = begin("embedding", weight), weight.shape
+    table = started.operands[0]
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)
@@ -90,4 +93,4 @@ def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None
             rows, names = rows[names != padding], names[names != padding]
         return added_rows(u, rows, names, (count, width))
 
-    return finish(started, weight.numbers[places], weight.format, derivative)
+    return finish(started, table.numbers[places], table.format, derivative)

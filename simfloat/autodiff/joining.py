@@ -31,6 +31,7 @@ def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
     if len({(*shape[:place], -1, *shape[place + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
         raise ValueError(f"concatenate needs one shape but for axis {axis}, got {', '.join(map(str, shapes))}.")
     started = begin("concatenate", *parts)
+    parts = list(started.operands)
     ends = np.cumsum([shape[place] for shape in shapes]).tolist()
     before = (slice(None),) * place
     derivatives = [_taking((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
@@ -45,6 +46,7 @@ def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
     if len({part.shape for part in parts}) > 1:
         raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(part.shape) for part in parts)}.")
     started = begin("stack", *parts)
+    parts = list(started.operands)
     before = (slice(None),) * place
     numbers = np.stack([part.numbers for part in parts], place)
     return finish(started, numbers, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
@@ -61,6 +63,7 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
     except ValueError:
         raise ValueError(f"Shapes {chosen.shape}, {a.shape} and {b.shape} of where do not broadcast.") from None
     started, zero = begin("where", a, b), np.float32(0)
+    a, b = started.operands
     format = common_format([a, b])
     machine = machine_of(a.numbers, b.numbers)
     chosen, x, y = machine.take(chosen), machine.take(_light(a, format)), machine.take(_light(b, format))
@@ -96,7 +99,9 @@ def unbind(a: Variable, axis: int = 0) -> list[Made]:
 
 def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
     """The parts of a tensor at keys that share no element."""
-    started, numbers = begin("split", a), seen(a)
+    started = begin("split", a)
+    a = started.operands[0]
+    numbers = seen(a)
     placed = _whole if a.is_weight else _part  # an observer hears of each element of a parameter's gradient
     return [finish(started, as_array(numbers[key]), a.format, placed(started, key)) for key in keys]
 

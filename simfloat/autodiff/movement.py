@@ -37,6 +37,7 @@ def reshape(a: Variable, *shape: Any) -> Made:
     """
     sizes = tuple(shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
     started, before = begin("reshape", a), a.shape
+    a = started.operands[0]
     try:
         numbers = seen(a).reshape(sizes)
     except (TypeError, ValueError):
@@ -76,10 +77,11 @@ def pad(a: Variable, pad: Sequence[int], value: float = 0.0) -> Made:
             f"pad takes a pair of integers from 0 for each of the last axes, the last one first; a tensor of shape "
             f"{a.shape} got {pad!r}."
         )
-    constant = as_operand(value, "value")
+    started, constant = begin("pad", a), as_operand(value, "value")
+    a = started.operands[0]
     if constant.ndim or not is_number_of(a.format, constant):
         raise ValueError(f"pad takes one number of the tensor's format, {a.format or FP64}, got {value!r}.")
-    started, before = begin("pad", a), [(0, 0)] * (a.ndim - len(widths) // 2)
+    before = [(0, 0)] * (a.ndim - len(widths) // 2)
     around = before + list(zip(widths[-2::-2], widths[:0:-2], strict=True))
     inside = tuple(slice(first, first + size) for (first, _), size in zip(around, a.shape, strict=True))
     dtype = a.numbers.dtype if is_number_of(FP32, constant) else np.float64
@@ -102,6 +104,7 @@ def transpose(a: Variable, *axes: Any) -> Made:
     order = _order(axes[0] if len(axes) == 1 and isinstance(axes[0], tuple | list) else axes, a.ndim)
     inverse = tuple(int(i) for i in np.argsort(order))
     started = begin("transpose", a)
+    a = started.operands[0]
     return finish(started, seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
 
 
@@ -151,6 +154,7 @@ def place_of(axis: Any, ndim: int, operation: str) -> int:
 def broadcast_to(a: Variable, shape: Sequence[int]) -> Made:
     """The numbers repeated to fill `shape`, by NumPy's rules; their gradients are added through `reduce`."""
     started, before = begin("broadcast_to", a), a.shape
+    a = started.operands[0]
     try:
         numbers = np.broadcast_to(a.numbers, tuple(shape))
     except (TypeError, ValueError):

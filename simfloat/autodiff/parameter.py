@@ -1,33 +1,37 @@
-"""Parameters: tensors that a model learns, stored in the policy's `weights`."""
+"""Parameters: tensors that a model learns, used and updated in the policy's `weights`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.machines import Machine, is_sealed, machine_of, seal
+from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tensor import Tensor
+from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.hints import warn
 from simfloat.simulation import Place, Simulation, current
 
 
 class Parameter(Owned, Tensor):
-    """A tensor that a model learns: stored and updated in the policy's `weights`.
+    """A tensor that a model learns: updated in the policy's `weights`, and stored as it was last written.
 
     With `requires_grad=False` it has no gradient, and optimizers leave it as it is.
 
-    A value outside that format is rounded to it, to nearest even, before its next use. `data` may be assigned, and is
-    then copied, or written to: what it hands out is the array that is used, until a step, an assignment or the first
-    rounding of a float64 array to a format that float32 holds replaces it. An array that was replaced is read-only, so
-    that writing to it is an error; views that were taken of it are not, and what is written to them is lost: take them
-    anew from `data` after a step. `path` is the parameter's place in the model, such as ``hidden.0.weight``.
+    Numbers outside of `weights` are used as rounded to that format, to nearest even, and stay as they are: only a step
+    of an optimizer, loading and the program's own writing change what is stored, so that policies can be compared on
+    one model in any order. `data` is what is stored. It may be assigned, and is then copied, or written to, until a
+    step or an assignment replaces the array. An array that was replaced is read-only, so that writing to it is an
+    error; views that were taken of it are not, and what is written to them is lost: take them anew from `data` after a
+    step. `format` is what the stored numbers are known to be rounded to, None where that is not known. `path` is the
+    parameter's place in the model, such as ``hidden.0.weight``.
 
     Examples:
         >>> p = sf.Parameter([1.0, 2.0])
@@ -43,6 +47,7 @@ class Parameter(Owned, Tensor):
         self.format = None
         self.numbers = np.array(self.numbers, like=self.numbers)
         self._is_lent = False  # whether others may write to the array
+        self._rounded: tuple[Format, NDArray] | None = None  # the numbers as they were last used, where they differ
         self._drawn: tuple[int, int] | None = None  # seed and number of the simulation that updated it at random
 
     @property
@@ -52,7 +57,10 @@ class Parameter(Owned, Tensor):
 
     @property
     def data(self) -> NDArray[np.floating]:
-        """The numbers; the next use rounds what is written to them, or assigned, to `weights`."""
+        """The numbers that are stored; they may be written to, and assigned."""
+        if not self._is_lent and self.format is not None:
+            # What was used of them stays as it was, whoever writes to the array that is handed out.
+            self._rounded, self.numbers = (self.format, self.numbers), np.array(self.numbers, like=self.numbers)
         self._is_lent = True
         return self.numbers
 
@@ -80,37 +88,78 @@ class Parameter(Owned, Tensor):
         self._replace(value)
         self.format = format
 
-    def conform(self, format: Format) -> None:
-        """Round the value to `format` unless it is known to be in it."""
-        if self.format == format and not self._is_lent:
-            return
-        rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
-        if self._is_lent and self.numbers.dtype == rounded.dtype and not is_sealed(self.numbers):
-            self.numbers[...] = rounded
-            self.format = format
-        else:
-            self.store(rounded, format)
+    def used_in(self, simulation: Simulation) -> Variable:
+        """What operations read: itself where it is known to be in its format there, else a rounded copy."""
+        return self.used_at(simulation.place("update", simulation.path_of(self)))
 
-    def conform_in(self, simulation: Simulation) -> str:
-        """Round the value to what the simulation stores it in; returns its path there."""
-        return self.place_in(simulation).path
-
-    def place_in(self, simulation: Simulation) -> Place:
-        """The place of its updates, once the value is rounded to what the simulation stores it in."""
-        place = simulation.place("update", simulation.path_of(self))
+    def used_at(self, place: Place) -> Variable:
+        """The same, where its updates take place."""
         weights = place.recipe.weights
+        if self.format == weights and not self._is_lent:
+            return self
         try:
-            self.conform(weights)
+            numbers = self._as_rounded(weights)
         except ValueError as error:
-            raise ValueError(
-                f"The parameter {place.path!r} is stored in {weights}, its role weights: {error}"
-            ) from None
-        return place
+            raise ValueError(f"The parameter {place.path!r} is used in {weights}, its role weights: {error}") from None
+        return Used(self, numbers, weights)
+
+    def _as_rounded(self, format: Format) -> NDArray:
+        """Its numbers in `format`: the array itself where only we write to it and it holds such numbers, or a copy.
+
+        It is kept, and is the same array again as long as the stored numbers stay as they are.
+        """
+        known, kept = self._rounded or (None, self.numbers)
+        if known == format and not self._is_lent:
+            return kept
+        rounded = round_array(self.numbers, Target(format, nearest_even, carrier_of(format)))
+        if known == format and same_bits(kept, rounded):
+            return kept
+        if not self._is_lent and same_bits(self.numbers, rounded):
+            rounded = self.numbers
+            self.format = self.format or format
+        self._rounded = format, rounded
+        return rounded
 
     def _replace(self, numbers: NDArray) -> None:
         if self._is_lent:
             seal(self.numbers)
-        self.numbers, self._is_lent = numbers, False
+        self.numbers, self._is_lent, self._rounded = numbers, False, None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_rounded": None}
+
+
+class Used(Variable):
+    """A parameter as operations under a policy read it: its numbers as rounded to `weights`, which nobody writes to."""
+
+    is_weight = True
+
+    def __init__(self, parameter: Parameter, numbers: NDArray, format: Format) -> None:
+        super().__init__(numbers, parameter.requires_grad, format)
+        self._parameter = parameter
+
+    @property
+    def path(self) -> str:
+        """That of the parameter."""
+        return self._parameter.path
+
+    @property
+    def trace(self) -> Variable:
+        """What the record holds of it: the parameter."""
+        return self._parameter
+
+    @property
+    def held_format(self) -> Format | None:
+        """What its numbers were rounded to."""
+        return self.format
+
+
+def same_bits(a: NDArray, b: NDArray) -> bool:
+    """Whether two arrays of floats hold the same numbers: -0 is not +0, and NaN is NaN."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    image = np.uint32 if a.dtype == np.float32 else np.uint64
+    return bool((a.view(image) == b.view(image)).all())
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:
@@ -125,12 +174,12 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 
 
 def begin_update(parameter: Parameter) -> Place:
-    """The place of a parameter's update, with the parameter brought into its format.
+    """The place of a parameter's update.
 
     Warns where a stochastic update would draw the random bits of an earlier simulation again.
     """
     simulation = current()
-    place = parameter.place_in(simulation)
+    place = simulation.place("update", simulation.path_of(parameter))
     if place.recipe.update == "stochastic":
         _note_draws(parameter, simulation)
     return place

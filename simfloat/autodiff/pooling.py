@@ -37,6 +37,7 @@ def max_pool2d(
     x = as_variable(x)
     geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     started, shape = begin("max_pool2d", x), x.shape
+    x = started.operands[0]
     largest, first = _first_largest(x.numbers, geometry)
     arithmetic = started.forward
 
@@ -66,6 +67,7 @@ def avg_pool2d(
     geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
     check_divisor(divisor_override)
     started, shape = begin("avg_pool2d", x), x.shape
+    x = started.operands[0]
     counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
     divisor = beside(counts, x.numbers) if divisor_override is None else np.array(float(divisor_override))
     windows = geometry.windows(geometry.padded(x.numbers, x.numbers.dtype)).transpose(2, 3, 0, 1, 4, 5)

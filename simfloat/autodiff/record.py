@@ -26,7 +26,7 @@ class Started(NamedTuple):
     """An operation on these operands, at its place, before it is carried out."""
 
     place: Place
-    operands: tuple[Variable, ...]
+    operands: tuple[Variable, ...]  # as they are used: a parameter's numbers are those of its weights
     paths: tuple[str | None, ...]  # of the operands that are parameters
     is_recorded: bool  # for backward
 
@@ -49,10 +49,14 @@ class Started(NamedTuple):
 
 
 def begin(operation: str, *operands: Variable) -> Started:
-    """The start of an operation on these operands, whose parameters are brought into their format first."""
+    """The start of an operation, which reads the numbers of `Started.operands`, never those of what it was given.
+
+    A parameter whose numbers are outside of its format is used as rounded to it, and left as it is.
+    """
     now = here()
     simulation = now.simulation
-    paths = tuple([operand.conform_in(simulation) for operand in operands])
+    paths = tuple([simulation.path_of(operand) if operand.is_weight else None for operand in operands])
+    operands = tuple([operand.used_in(simulation) for operand in operands])
     recorded = now.recording and any([operand.requires_grad for operand in operands])
     place = simulation.place_in(now, operation)
     if recorded and place.fused_by:
@@ -80,12 +84,8 @@ def finish(started: Started, numbers: NDArray, format: Format | None, *derivativ
         return Made(numbers, format, None)
     place, operands, paths, _ = started
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
-    parents = tuple([x.trace for x in operands])
-    if place.is_contraction:
-        for parent, operand in zip(parents, operands, strict=True):
-            if parent is not operand:
-                parent.numbers = operand.numbers
-    return Made(numbers, format, Node(parents, derivatives, place, paths, formats))
+    read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
+    return Made(numbers, format, Node(tuple([x.trace for x in operands]), derivatives, place, paths, formats, read))
 
 
 def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:

@@ -21,7 +21,7 @@ def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The sum over `axis`, in row-major order."""
     started = begin("sum", a)
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
-    total = arithmetic.sum(a.numbers, axes)
+    total = arithmetic.sum(started.operands[0].numbers, axes)
     numbers = total.reshape(kept(shape, axes)) if keepdims else total
     return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.round(g), shape, axes))
 
@@ -31,7 +31,7 @@ def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     started = begin("mean", a)
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     count = np.array(float(math.prod(shape[i] for i in axes)))
-    average = arithmetic.divide(arithmetic.sum(a.numbers, axes), count)
+    average = arithmetic.divide(arithmetic.sum(started.operands[0].numbers, axes), count)
     numbers = average.reshape(kept(shape, axes)) if keepdims else average
     return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
 
@@ -41,7 +41,7 @@ def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = Fal
     started = begin(operation, a)
     axes, shape = normalized_axes(axis, a.ndim), a.shape
     last = range(-len(axes), 0)
-    moved = np.moveaxis(a.numbers, axes, last)
+    moved = np.moveaxis(started.operands[0].numbers, axes, last)
     rows = moved.reshape(*moved.shape[: a.ndim - len(axes)], math.prod(shape[i] for i in axes))
     if not rows.shape[-1]:
         raise ValueError(f"{operation} needs at least one element along axis {axis!r} of a tensor of shape {shape}.")

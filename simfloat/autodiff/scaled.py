@@ -19,11 +19,12 @@ def scaled(loss: Tensor, factor: float) -> Tensor:
     Its derivative is the factor itself, whatever the policy rounds gradients to. Observers hear of it as ``scale``.
     """
     started, by = begin("scale", loss), np.array(factor)
-    format = widest((FP32, loss.stored_format))
+    used = started.operands[0]
+    format = widest((FP32, used.stored_format))
     unheard = Target(format, nearest_even, carrier_of(format), operation="scale")
     heard = unheard._replace(observer=started.place.forward_in(format).target.observer)
 
     def derivative(_: Arithmetic, g: NDArray) -> NDArray:
         return compute_drawn("multiply", [g, by], unheard, None)
 
-    return tensor_of(finish(started, compute_drawn("multiply", [loss.numbers, by], heard, None), format, derivative))
+    return tensor_of(finish(started, compute_drawn("multiply", [used.numbers, by], heard, None), format, derivative))

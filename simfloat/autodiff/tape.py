@@ -52,8 +52,8 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
         root.grad = gradient.copy()
         return
     simulation = current()
-    path, place = root.conform_in(simulation), simulation.place("add")
-    node = Node((root,), (), place, (path,), (root.stored_format,))
+    path, place = simulation.path_of(root) if root.is_weight else None, simulation.place("add")
+    node = Node((root,), (), place, (path,), (root.used_in(simulation).stored_format,))
     root.grad = node.arithmetic(0).add(root.grad, gradient)
 
 

@@ -34,6 +34,7 @@ class Node(NamedTuple):
     place: Place
     paths: tuple[str | None, ...]  # of the parents that are parameters
     formats: tuple[Format, ...]  # of the parents, where gradients take them
+    read: tuple[NDArray, ...] = ()  # the operands of a contraction as they were used, which derivatives read
 
     def arithmetic(self, number: int) -> Arithmetic:
         """The arithmetic of the backward pass to the parent of this number."""
@@ -145,9 +146,9 @@ class Variable:
         """Take what backward found: an array of the data's shape."""
         self._grad = gradient
 
-    def conform_in(self, simulation: Simulation) -> str | None:
-        """Bring a parameter into the format that the simulation stores it in; its path there, None for others."""
-        return None
+    def used_in(self, simulation: Simulation) -> Variable:
+        """What operations read: itself, or a parameter's numbers as rounded to the format of its weights there."""
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         if self.node is not None:
@@ -162,7 +163,6 @@ class Trace(Variable):
     """How a result was made, and its shape and format: what the way back needs of it.
 
     Derivatives hold the arrays that they read; numbers that none of them reads are freed when nobody else has them.
-    Only as an operand of a contraction, whose derivatives read it, it has `numbers`.
     """
 
     def __init__(self, result: Variable) -> None:

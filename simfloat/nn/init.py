@@ -1,7 +1,7 @@
 """Initial values, by torch.nn.init's names: each fills a parameter and returns it.
 
 Values are drawn in double precision, from `rng`, a NumPy generator or a seed, or from the generator of
-`simfloat.nn.seed`; a parameter is rounded to the policy's `weights` before its first use. Of weights (outputs, inputs,
+`simfloat.nn.seed`; a parameter is used as rounded to the policy's `weights`. Of weights (outputs, inputs,
 ...) the fan in is inputs times the size of the other axes, the fan out outputs times it.
 """
 

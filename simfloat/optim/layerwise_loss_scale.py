@@ -103,10 +103,10 @@ class LayerwiseLossScale(LossScale):
     def factor(self, node: Node, place: int, g: NDArray, scale: float) -> float:
         """By what the gradient g, whose scale is given, is multiplied before it goes on to the operand at `place`."""
         operation, operand = node.place.operation, node.parents[place]
-        if operation not in FANS or operand.is_weight or len(node.parents) != 2:
+        if operation not in FANS or operand.is_weight or len(node.read) != 2:
             return 1.0
         fan = FANS[operation][place](*node.parents)
-        other = node.parents[1 - place].numbers
+        other = node.read[1 - place]
         deviation = _rms(g) * _rms(other) * math.sqrt(0.5 * fan)
         if not 0 < deviation < math.inf:
             return 1.0

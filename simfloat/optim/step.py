@@ -28,16 +28,17 @@ class Step:
     else at ``update`` below.
     """
 
-    __slots__ = ("_place", "parameter", "state")
+    __slots__ = ("_place", "_weight", "parameter", "state")
 
     def __init__(self, parameter: Parameter, state: dict[str, NDArray]) -> None:
         self.parameter, self.state = parameter, state
         self._place = begin_update(parameter)
+        self._weight = parameter.used_at(self._place).numbers
 
     @property
     def weight(self) -> NDArray:
-        """The parameter's numbers: those of the master copy, where `weights` is one."""
-        return self.parameter.numbers
+        """The parameter's numbers in `weights`: those of the master copy, where that is one."""
+        return self._weight
 
     @property
     def format(self) -> Format:
@@ -135,7 +136,7 @@ class Step:
 
     def finish(self, u: NDArray) -> None:
         """Add the update u to the parameter, in the way that the policy's `update` says."""
-        w, last = self.parameter.numbers, self._place.to_parameter
+        w, last = self._weight, self._place.to_parameter
         if self._place.recipe.update == "kahan":
             # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
             lost = self.state.get(COMPENSATION)

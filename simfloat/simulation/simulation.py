@@ -73,7 +73,7 @@ class Simulation:
         """The policy in force. It may be assigned between steps, a Policy or a name; `switches` is the log of that.
 
         Random streams and the state of casts go on. Operations that were recorded keep their policy in the backward
-        pass; parameters are rounded to the new `weights` before their next use. Raises ValueError while a module runs,
+        pass; parameters are used as rounded to the new `weights`. Raises ValueError while a module runs,
         and if an override of the policy that ends met nothing.
         """
         return self._switches.policy

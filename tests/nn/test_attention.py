@@ -127,7 +127,7 @@ def test_heads_equal_a_scalar_computation_bit_for_bit(causal):
     )
     with sf.simulate("bf16-standard"):
         out, _ = layer(x, x, x, is_causal=causal, need_weights=False)
-    state = {name: value.tolist() for name, value in layer.state_dict().items()}
+    state = {name: sf.round(value, sf.BF16).tolist() for name, value in layer.state_dict().items()}
 
     def affine(rows, weight, bias):
         return [[n.add(n.dot(r, w), b) for w, b in zip(weight, bias, strict=True)] for r in rows]

@@ -67,8 +67,9 @@ def test_a_convolution_with_bias_is_two_rounded_operations(rng):
     x = rng.standard_normal((2, 3, 5, 5))
     with sf.simulate("fp16-standard"):
         out = layer(x)
-    contracted = sf.conv2d(x, layer.weight.data, padding=1, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16)
-    assert_bits(out.data, sf.add(contracted, layer.bias.data[:, None, None], sf.FP16))
+    weight, bias = (sf.round(p.data, sf.FP16) for p in layer.parameters())
+    contracted = sf.conv2d(x, weight, padding=1, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16)
+    assert_bits(out.data, sf.add(contracted, bias[:, None, None], sf.FP16))
 
 
 def test_operand_casts_are_heard_at_the_layers_path_without_the_padding(rng):
@@ -99,9 +100,10 @@ def test_overrides_reach_a_convolution_by_path_and_by_name(rng):
     with sf.simulate(policy):
         y = model[0](x)
         z = model[1](y)
-    narrow = sf.conv2d(x, model[0].weight.data, inputs=sf.E4M3, accumulate=sf.FP32, output=sf.E4M3)
+    weight, bias = (sf.round(p.data, sf.E4M3) for p in model[0].parameters())
+    narrow = sf.conv2d(x, weight, inputs=sf.E4M3, accumulate=sf.FP32, output=sf.E4M3)
     assert y.format == sf.E4M3 and z.format == sf.BF16
-    assert_bits(y.data, sf.add(narrow, model[0].bias.data[:, None, None], sf.E4M3))
+    assert_bits(y.data, sf.add(narrow, bias[:, None, None], sf.E4M3))
 
 
 def test_results_do_not_depend_on_threads(rng):

@@ -38,7 +38,7 @@ def scalar_norm(row, weight, bias, eps, format):
 
 def test_every_step_is_rounded_and_a_fused_one_once():
     layer = sf.nn.LayerNorm(6)
-    layer.weight.data[:], layer.bias.data[:] = RNG.standard_normal((2, 6))
+    layer.weight.data[:], layer.bias.data[:] = sf.round(RNG.standard_normal((2, 6)), sf.BF16)
     x = sf.round(RNG.standard_normal((7, 6)) * 3 + 1, sf.BF16)
     policy = sf.policies["bf16-standard"]
     with sf.simulate(policy):

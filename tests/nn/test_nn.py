@@ -49,9 +49,9 @@ def test_a_linear_layer_is_two_rounded_operations(rng):
     x = rng.standard_normal((5, 2, 6))
     with sf.simulate("fp16-standard"):
         out = layer(x)
-    rounded = sf.round(x.reshape(10, 6), sf.FP16), sf.round(layer.weight.data, sf.FP16).T
-    product = sf.matmul(*rounded, accumulate=sf.FP32, output=sf.FP16)
-    assert_bits(out.data, sf.add(product, layer.bias.data, sf.FP16).reshape(5, 2, 4))
+    rows, weight, bias = (sf.round(a, sf.FP16) for a in (x.reshape(10, 6), layer.weight.data, layer.bias.data))
+    product = sf.matmul(rows, weight.T, accumulate=sf.FP32, output=sf.FP16)
+    assert_bits(out.data, sf.add(product, bias, sf.FP16).reshape(5, 2, 4))
 
 
 def test_losses_agree_with_their_formulas(rng):

@@ -47,15 +47,16 @@ def test_a_step_after_a_switch_is_one_under_the_new_policy(make, after):
     assert sim.policy == sf.policies[after] and [entry.step for entry in sim.switches] == [None]
 
 
-def test_parameters_are_stored_in_the_new_format_before_their_next_use():
+def test_parameters_are_used_in_the_new_format_and_stored_in_it_from_the_next_step_on():
     model, optimizer, sim = start("fp32")
     step(model, optimizer, sim)
     before = model.head.weight.data.copy()
     sim.policy = "bf16-standard"
-    assert model.head.weight.format == sf.FP32, "not before it is used"
     with sim:
-        model(X)
-    assert_bits(model.head.weight.data, sf.round(before, sf.BF16))
+        used = model.head.weight.used_in(sim)
+    assert_bits(used.numbers, sf.round(before, sf.BF16))
+    assert_bits(model.head.weight.data, before)
+    step(model, optimizer, sim)
     assert model.head.weight.format == sf.BF16
 
 
