@@ -124,7 +124,7 @@ def judged_sample(function: Callable[..., Any], sample: Any, policy: str, entry:
     # Numbers by chance are others in float64, though they begin with the same seed.
     is_random = any(torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) for func, _, _ in run.met)
     truth = plain if is_random else exact_or(function, sample, plain)
-    operations = {str(func) for func, how, _ in run.met if how not in ("movement", "plain")}
+    operations = {str(func) for func, how, _ in run.met if how not in ("movement", "PyTorch")}
     return compared(ours, plain, truth, sample, policy, operations)
 
 

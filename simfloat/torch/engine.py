@@ -25,6 +25,9 @@ from simfloat.torch.scaling import is_scaling
 from simfloat.torch.sites import Backward, Clipping, Forward, Update
 from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
 
+#: How the table says that PyTorch itself computed a result.
+BY_PYTORCH = "PyTorch"
+
 #: As what the multiplication of a loss by its scale is noted, which is exact enough in the loss's own type.
 SCALE = "scale"
 
@@ -41,6 +44,7 @@ class Engine:
         self.gradients = Gradients(simulation)
         self.optimizing = Optimizing(simulation)
         self.met: Counter[tuple[Any, str, str]] = Counter()
+        self._meeting: tuple[Any, str, str] = (None, "", "")
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
         self._composites: tuple[str, ...] = ()
         self._thread = get_ident()
@@ -60,6 +64,11 @@ class Engine:
         node = current_node()
         note = None if node is None else self._note_of(node)
         return "" if note is None else note.place.path
+
+    def meet(self, func: Any, how: str) -> None:
+        """Count an operation that is about to be carried out in this way."""
+        self._meeting = key = func, how, self.path
+        self.met[key] = self.met.get(key, 0) + 1
 
     def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
@@ -147,7 +156,10 @@ class Engine:
         return Tag(format, is_gradient, owner, is_weight and not in_backward, heard=first.heard)
 
     def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
-        """A result of PyTorch's own, which is a gradient if one of the operands was."""
+        """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
+        func, _, path = self._meeting
+        self.met[self._meeting] -= 1
+        self.met[func, BY_PYTORCH, path] += 1
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result

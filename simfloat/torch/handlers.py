@@ -2,57 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from simfloat.torch.call import Call
 from simfloat.torch.numbers import result_type
+from simfloat.torch.operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
 from simfloat.torch.sites import Backward, Forward
 from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of
 
 if TYPE_CHECKING:
     from simfloat.torch.engine import Engine
-
-Arguments = tuple[Any, ...]
-Options = dict[str, Any]
-
-#: What there is to do about numbers that have no rules.
-COMPLEX = "complex numbers have no rules; write the module in real numbers."
-SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
-
-#: As what PyTorch gives several tensors.
-LISTS = (list, tuple)
-
-
-def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
-    """The tensors of floating or complex numbers among arguments, in their order."""
-    found: list[torch.Tensor] = []
-    for value in values:
-        if isinstance(value, torch.Tensor):
-            if value.is_floating_point() or value.is_complex():
-                found.append(value)
-        elif isinstance(value, LISTS):
-            found += floating_in(value)
-    return found
-
-
-def operands_of(run: Engine, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
-    """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
-    found = floating_in((*args, *options.values()))
-    for x in found:
-        if x.is_complex():
-            raise refusal(run, func, COMPLEX)
-        if x.layout != torch.strided:
-            raise refusal(run, func, SPARSE)
-    return found
-
-
-def refusal(run: Engine, func: Any, remedy: str) -> ValueError:
-    """What to raise for an operation that cannot be carried out."""
-    where = f"in layer {run.path!r}" if run.path else "outside of any layer"
-    return ValueError(f"{func} {where} cannot be simulated: {remedy}")
 
 
 class Handler:
@@ -92,7 +54,7 @@ class Movement(Handler):
 class Plain(Handler):
     """An operation without numbers of its own, such as a mark for a profiler, or one on integers."""
 
-    how = "plain"
+    how = "PyTorch"
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it."""
@@ -108,9 +70,13 @@ class Ruled(Handler):
         self.operation, self.rule = operation, rule
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """The result by the rule; PyTorch's own where there are no floating operands, and an optimizer's counting."""
+        """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
         operands = operands_of(run, func, args, options)
-        site = run.site(self.operation_for(args), self.ordered(operands), into) if operands else None
+        if not operands:
+            made, operands = of_integers(func, args, options)
+            if not operands:
+                return run.left_alone(made, operands)
+        site = run.site(self.operation_for(args), self.ordered(operands), into)
         if site is None:
             return run.left_alone(func(*args, **options), operands)
         if isinstance(site, Backward):
@@ -141,7 +107,9 @@ class Composed(Handler):
         """The function's result, inside of a composite of the operation's name."""
         operands = operands_of(run, func, args, options)
         if not operands:
-            return func(*args, **options)
+            made, operands = of_integers(func, args, options)
+            if not operands:
+                return run.left_alone(made, operands)
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         site = run.site(self.operation, operands)
@@ -189,7 +157,7 @@ class InPlace(Handler):
         """The first operand, written to."""
         target = args[0]
         if not target.is_floating_point():
-            return func(*args, **options)
+            return run.left_alone(func(*args, **options), [])
         into = run.optimizing.moment_of(target, run.known_of(target))
         run.notes.in_place = True
         try:
@@ -265,10 +233,12 @@ class Refused(Handler):
         self.remedy = remedy
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
-        """PyTorch's own result where no floating numbers take part; else ValueError."""
+        """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
         operands = floating_in((*args, *options.values()))
         if not operands:
-            return func(*args, **options)
+            made, operands = of_integers(func, args, options)
+            if not operands:
+                return run.left_alone(made, operands)
         if run.shown is not None:
             run.note(func, operands)
             return func(*args, **options)

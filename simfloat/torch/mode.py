@@ -22,6 +22,5 @@ class Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
         handler, engine = handler_of(func), self._engine
-        key = func, handler.how, engine.path
-        engine.met[key] = engine.met.get(key, 0) + 1
+        engine.meet(func, handler.how)
         return handler(engine, func, args, kwargs or {})

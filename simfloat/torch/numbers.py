@@ -24,8 +24,19 @@ def numbers_of(x: Numbers) -> NDArray:
         if x.dtype in NARROW:
             return x.float().numpy()
         array = x.numpy()
-        return array if x.is_floating_point() else array.astype(np.float64)
+        return array if x.is_floating_point() else integers(array)
     return x if isinstance(x, np.ndarray) else np.array(float(x))
+
+
+def integers(array: NDArray) -> NDArray[np.float64]:
+    """Integers and truth values in float64; ValueError for an integer that float64 lacks."""
+    wide = array.astype(np.float64)
+    for number in array[np.abs(wide) >= 2**53].tolist():
+        if int(float(number)) != number:
+            raise ValueError(
+                f"An operand holds the integer {number}, which float64 lacks; bring it to a float type first."
+            )
+    return wide
 
 
 def tensor_of(array: NDArray, dtype: torch.dtype) -> torch.Tensor:
@@ -62,5 +73,10 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
 
 
 def exactly(x: torch.Tensor | float) -> torch.Tensor:
-    """A Python number as a float64 tensor, which does not widen the results of others; a tensor as it is."""
-    return x if isinstance(x, torch.Tensor) else torch.tensor(float(x), dtype=torch.float64)
+    """A Python number as a float64 tensor, which does not widen the results of others; a floating tensor as it is.
+
+    Integers become numbers of PyTorch's default type.
+    """
+    if not isinstance(x, torch.Tensor):
+        return torch.tensor(float(x), dtype=torch.float64)
+    return x if x.is_floating_point() else x.to(torch.get_default_dtype())

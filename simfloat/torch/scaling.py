@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from simfloat.torch.handlers import Arguments, Handler, Options
+from simfloat.torch.handlers import Handler
 from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.operands import Arguments, Options
 from simfloat.torch.tags import NOTHING, Tag, put_tag, tag_of
 
 if TYPE_CHECKING:

@@ -64,7 +64,7 @@ def xlog1py(x: Tensor | float, y: Tensor | float) -> Tensor:
 def entropy(x: Tensor) -> Tensor:
     """-x * log(x), 0 at 0 and -inf below."""
     terms = torch.where(x == 0, torch.zeros_like(x), -x * x.log())
-    return torch.where(x < 0, torch.full_like(x, -torch.inf), terms)
+    return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
 
 
 #: By PyTorch's name.

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rules.quotients import quotients, remainders
 
 
 def power(u: Call, a: NDArray, b: NDArray) -> NDArray:
@@ -25,10 +26,14 @@ def power(u: Call, a: NDArray, b: NDArray) -> NDArray:
 
 def divide(u: Call, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
     """a / b, the exact quotient rounded once; to an integer first where that is asked for."""
-    if rounding_mode is None:
-        return u.divide(a, b)
-    wide = torch.from_numpy(np.asarray(a, np.float64)), torch.from_numpy(np.asarray(b, np.float64))
-    return u.round(torch.div(*wide, rounding_mode=rounding_mode))
+    return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
+
+
+def modulo(u: Call, a: NDArray, b: NDArray) -> NDArray:
+    """What is left of a behind b times the largest integer that is not above a / b: of b's sign."""
+    left = remainders(a, b)
+    # Adding zero would lose the sign of a zero, but for a zero of its own sign.
+    return u.add(left, np.where((left != 0) & ((left < 0) != (b < 0)), b, np.copysign(0.0, left)))
 
 
 def mixed(u: Call, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
@@ -111,6 +116,9 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "addcmul": ("fma", lambda u, a, b, c, value=1: u.total(a, u.multiply(u.times(float(value), b), c))),
     "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
     "lerp": ("fma", mixed),
+    "floor_divide": ("divide", lambda u, a, b: divide(u, a, b, rounding_mode="floor")),
+    "fmod": ("clip", lambda u, a, b: u.round(remainders(a, b))),
+    "remainder": ("clip", modulo),
     "pow": ("power", power),
     "exp2": ("power", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("multiply", lambda u, a: u.multiply(a, a)),
@@ -137,7 +145,7 @@ CHOSEN: dict[str, str] = {
     "abs": "abs", "neg": "negative", "sgn": "abs", "sign": "abs", "floor": "clip", "ceil": "clip", "trunc": "clip",
     "round": "clip", "maximum": "maximum", "minimum": "minimum", "fmax": "maximum", "fmin": "minimum",
     "clamp": "clip", "clamp_min": "maximum", "clamp_max": "minimum", "hardtanh": "clip", "threshold": "maximum",
-    "nan_to_num": "clip", "frac": "clip", "fmod": "clip", "remainder": "clip", "copysign": "abs",
+    "nan_to_num": "clip", "frac": "clip", "copysign": "abs",
     "max.other": "maximum", "min.other": "minimum",
 }  # fmt: skip
 

@@ -9,8 +9,6 @@ from typing import Any
 import torch
 
 from simfloat.torch.handlers import (
-    COMPLEX,
-    SPARSE,
     Composed,
     Expanded,
     ForEach,
@@ -23,6 +21,7 @@ from simfloat.torch.handlers import (
     Ruled,
     Written,
 )
+from simfloat.torch.operands import COMPLEX, SPARSE
 from simfloat.torch.rules import (
     activations,
     adjoints,

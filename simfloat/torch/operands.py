@@ -1,0 +1,60 @@
+"""The numbers that an operation of PyTorch takes, and what is said of those that have no rules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from simfloat.torch.engine import Engine
+
+Arguments = tuple[Any, ...]
+Options = dict[str, Any]
+
+#: As what PyTorch gives several tensors.
+LISTS = (list, tuple)
+
+#: What there is to do about numbers that have no rules.
+COMPLEX = "complex numbers have no rules; write the module in real numbers."
+SPARSE = "sparse tensors have no rules; make the layer dense, as by nn.Embedding(sparse=False)."
+
+
+def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
+    """The tensors of floating or complex numbers among arguments, in their order."""
+    found: list[torch.Tensor] = []
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            if value.is_floating_point() or value.is_complex():
+                found.append(value)
+        elif isinstance(value, LISTS):
+            found += floating_in(value)
+    return found
+
+
+def operands_of(run: Engine, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
+    """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
+    found = floating_in((*args, *options.values()))
+    for x in found:
+        if x.is_complex():
+            raise refusal(run, func, COMPLEX)
+        if x.layout != torch.strided:
+            raise refusal(run, func, SPARSE)
+    return found
+
+
+def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list[torch.Tensor]]:
+    """What PyTorch makes of arguments without floating numbers, and the floating tensors among that.
+
+    These are quotients and the like, which a policy rounds; what is made of no tensor is data, and not among them.
+    """
+    made = func(*args, **options)
+    is_of_tensors = any(isinstance(x, torch.Tensor) for x in args)
+    return made, floating_in(made if isinstance(made, LISTS) else (made,)) if is_of_tensors else []
+
+
+def refusal(run: Engine, func: Any, remedy: str) -> ValueError:
+    """What to raise for an operation that cannot be carried out."""
+    where = f"in layer {run.path!r}" if run.path else "outside of any layer"
+    return ValueError(f"{func} {where} cannot be simulated: {remedy}")
