@@ -160,14 +160,18 @@ def revealed(product: Product, shape: Shape, place: tuple[int, int]) -> dict[str
     found = sf.reveal(dot_inside(product, shape, *place), shape[2], inputs=product.inputs)
     entry: dict[str, Any] = {"order": str(found.tree), "reason": found.reason}
     if found.accumulator is not None:
-        differs = _differing(product, shape, found.accumulator, found.output)
+        differs = _differing(product, shape, found.accumulator, found.output, found.rounding)
         entry |= {"found": str(found.accumulator), "output": str(found.output or found.accumulator.result)}
         entry["differing from it"] = int(differs.sum())
     return entry
 
 
 def _differing(
-    product: Product, shape: Shape, accumulate: sf.Accumulator, output: sf.Format | None
+    product: Product,
+    shape: Shape,
+    accumulate: sf.Accumulator,
+    output: sf.Format | None,
+    rounding: sf.Rounding | None = None,
 ) -> NDArray[np.bool_]:
     """Which results in some rows of a product of random numbers an accumulator does not give."""
     m, n, k = shape
@@ -175,7 +179,7 @@ def _differing(
     a, b = (rounded(rng.standard_normal(size), product.inputs) for size in ((m, k), (n, k)))
     rows = _rows(shape)
     got = product.numbers(product.multiply(product.take(a), product.take(b)))[rows]
-    return ~equal_bits(got, sf.matmul(a[rows], b.T, accumulate=accumulate, output=output))
+    return ~equal_bits(got, sf.matmul(a[rows], b.T, accumulate=accumulate, output=output, rounding=rounding))
 
 
 def _rows(shape: Shape) -> NDArray[np.int64]:

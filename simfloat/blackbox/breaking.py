@@ -74,13 +74,17 @@ def _aimed(
     """Operands whose sums up to some place, the last or any other, are the targets, if the accumulator makes them."""
     shape, rows = (len(targets), box.terms), np.arange(len(targets))
     binades = np.frexp(targets)[1][:, np.newaxis] - 1
-    a, b = with_exponents(box, rng, binades + rng.integers(-14, 3, shape))
+    # Beside some targets all else is tiny: what is cut twice, or rounds as if it knew of no more bits, shows there.
+    tiny = rng.integers(0, 60, (len(targets), 1)) * (rng.random((len(targets), 1)) < 0.4)
+    a, b = with_exponents(box, rng, binades - tiny + rng.integers(-14, 3, shape))
     a *= rng.random(shape) < rng.choice([0.3, 1.0], (len(targets), 1))
     last = np.where(rng.random(len(targets)) < 0.5, box.terms - 1, rng.integers(1, box.terms, len(targets)))
     ahead = np.where(np.arange(box.terms) <= last[:, np.newaxis], a, 0)
+    # Products by powers of two hit the targets, others come close.
+    significands = np.where(rng.random(len(targets)) < 0.7, 1.0, rng.uniform(1.0, 2.0, len(targets)))
     for places in (rng.integers(0, last), last):
         ahead[rows, places] = 0
         sums = candidate.sums(box.inputs, ahead, b)
         sums = np.zeros(len(targets)) if sums is None else np.where(np.isfinite(sums), sums, 0.0)
-        ahead[rows, places], b[rows, places] = factors(box, targets - sums)
+        ahead[rows, places], b[rows, places] = factors(box, targets - sums, significands)
     return np.where(np.arange(box.terms) <= last[:, np.newaxis], ahead, a), b

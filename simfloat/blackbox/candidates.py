@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import partial
@@ -28,11 +27,12 @@ from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.nvidia import INSTRUCTIONS
 from simfloat.accumulate.nvidia import UNITS as TENSOR_CORES
-from simfloat.blackbox.probe import BlackBox, Span
-from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, readings_of
-from simfloat.blackbox.steps import MODES, Step, fraction_bits, last_step, steps_of
+from simfloat.blackbox.evidence import Evidence
+from simfloat.blackbox.probe import Span
+from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_same_order, readings_of
+from simfloat.blackbox.steps import MODES
 from simfloat.blackbox.tree import Tree
-from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding
+from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
 
 E8M13 = Format(8, 13)
 
@@ -41,117 +41,116 @@ MOST_FORMATS = 6
 
 
 class Candidate(NamedTuple):
-    """An accumulator, and the format that its sums are rounded to in the end, None for its own."""
+    """An accumulator, the format that its sums are rounded to in the end, and how, if not to nearest even.
+
+    None for `output`: sums stay in the accumulator's own format.
+    """
 
     accumulator: Accumulator
     output: Format | None = None
+    rounding: Rounding | None = None
 
     def sums(self, inputs: tuple[Format, Format], a: NDArray, b: NDArray) -> NDArray[np.float64] | None:
         """The sums of operands (rows, terms); None if it refuses them."""
-        options: dict[str, Any] = {"inputs": inputs, "accumulate": self.accumulator, "output": self.output}
+        options: dict[str, Any] = {"accumulate": self.accumulator, "output": self.output, "rounding": self.rounding}
         try:
-            return matmul(a[:, np.newaxis, :], b[:, :, np.newaxis], **options).reshape(-1).astype(np.float64)
+            products = matmul(a[:, np.newaxis, :], b[:, :, np.newaxis], inputs=inputs, **options)
         except ValueError:
             return None
+        return products.reshape(-1).astype(np.float64)
 
     def __str__(self) -> str:
-        return f"{self.accumulator}" if self.output is None else f"{self.accumulator}, rounded to {self.output}"
-
-
-class Evidence(NamedTuple):
-    """What probes have shown of a function's additions."""
-
-    inputs: tuple[Format, Format]
-    span: Span
-    steps: list[Step]
-    last: Step | None
-    fraction_bits: int | None = None
-    saturates: bool = False
-
-
-def evidence_of(box: BlackBox, span: Span, tree: Tree | None) -> Evidence:
-    """The evidence that probes of a function give; without a tree only that of its results."""
-    if tree is None:
-        return Evidence(box.inputs, span, [], last_step(box, span, None))
-    overflow = box.products(dict.fromkeys(range(box.terms), 2.0**span.high))
-    return Evidence(
-        box.inputs,
-        span,
-        steps_of(box, span, tree),
-        last_step(box, span, tree),
-        fraction_bits(box, span, tree),
-        math.isfinite(overflow),
-    )
+        output = "" if self.output is None else f", rounded to {self.output}"
+        return f"{self.accumulator}{output}" + ("" if self.rounding is None else f" {self.rounding}")
 
 
 def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
     """Every accumulator that the evidence leaves, the likely ones first."""
     seen: set[Candidate] = set()
     for accumulator in _all_accumulators(evidence, tree):
-        for output in _outputs(evidence, accumulator):
-            candidate = Candidate(accumulator, output)
+        for output, rounding in _outputs(evidence, accumulator):
+            candidate = Candidate(accumulator, output, rounding)
             if candidate not in seen:
                 seen.add(candidate)
                 yield candidate
 
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
-    if tree is None:
+    terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
+    runs = [reading for reading in readings if isinstance(reading, Runs)]
+    for reading in readings[: len(readings) - len(runs)]:
+        yield from _accumulators(evidence, reading, terms)
+    if terms <= 2:  # of more products the order of exact sums is none
         yield exact
-    else:
-        plain = len(_shown(evidence)) == 1
-        for reading in readings_of(tree):
-            yield from _accumulators(evidence, reading)
-            if plain and isinstance(reading, Chain | Pairs):
-                # All additions round alike, so runs of some of them would be the same sum.
-                return
     yield from _units(evidence.inputs)
+    for reading in runs:
+        yield from _accumulators(evidence, reading, terms)
 
 
-def _outputs(evidence: Evidence, accumulator: Accumulator) -> list[Format | None]:
-    """The formats of results: the accumulator's own, or, if results have fewer bits, one of so many bits."""
-    shown = [] if evidence.last is None else _formats(evidence.last.precision, evidence.span)
+def _outputs(evidence: Evidence, accumulator: Accumulator) -> Iterator[tuple[Format | None, Rounding | None]]:
+    """The formats of results with the modes in which they are rounded to them: first the accumulator's own."""
+    if accumulator.result is not None:
+        yield None, None
+    if evidence.last is not None:
+        mode = evidence.last.rounding or nearest_even
+        modes = [None if mode == nearest_even else mode, *([mode.saturating()] if evidence.saturates else [])]
+        for format, rounding in product(_formats(evidence.last.precision, evidence.span), modes):
+            if accumulator.result is None or _is_narrower(format, accumulator.result):
+                yield format, rounding
     if accumulator.result is None:
-        return [*dict.fromkeys([*shown, FP32, *CATALOG.values()])]
-    if evidence.last is None or evidence.last.precision >= accumulator.result.precision:
-        return [None]
-    # Sums may also have fewer bits than their format, as those of FP8 products on Hopper.
-    return [None, *shown]
+        yield from ((format, None) for format in (FP32, *CATALOG.values()))
 
 
-def _accumulators(evidence: Evidence, reading: Reading) -> Iterator[Accumulator]:
+def _is_narrower(format: Format, other: Format) -> bool:
+    """Whether rounding the numbers of another format to this one may change them."""
+    bits = format.precision < other.precision
+    return bits or format.emax < other.emax or format.smallest_subnormal > other.smallest_subnormal
+
+
+def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[Accumulator]:
     match reading:
         case Chain():
             yield from _chains(evidence)
         case Pairs():
-            yield from _made(pairwise, _sums(evidence))
-        case Chunks(terms):
-            yield from _fused(evidence, terms)
-        case Runs(size, inner, outer):
-            # Sums of runs have no products to be rounded.
-            outers = [x for x in _accumulators(evidence, outer) if not (isinstance(x, Sequential) and x.products)]
-            for first, second in product(_accumulators(evidence, inner), outers):
-                if not second.is_matrix_unit:
+            yield from _made([pairwise], _sums(evidence))
+        case Chunks(together):
+            yield from _fused(evidence, together)
+        case Runs(size, inner, outer) if not evidence.is_uniform or not any(
+            is_same_order(reading, simple, terms) for simple in (Chain(), Pairs())
+        ):
+            # Where all additions round alike, runs of some of them would be the same sum.
+            inners = _accumulators(evidence.inside(size), inner, size)
+            outers = list(_accumulators(evidence.above(size), outer, -(-terms // size)))
+            for first, second in _pairs(list(inners), outers):
+                # Sums of runs have no products to be rounded.
+                if not (second.is_matrix_unit or (isinstance(second, Sequential) and second.products)):
                     yield blocked(size, first, second)
+
+
+def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tuple[Accumulator, Accumulator]]:
+    """All pairs, the likely ones of both first."""
+    for total in range(len(first) + len(second) - 1):
+        for n in range(max(0, total + 1 - len(second)), min(total + 1, len(first))):
+            yield first[n], second[total - n]
 
 
 def _chains(evidence: Evidence) -> Iterator[Accumulator]:
     sums = _sums(evidence)
-    yield from _made(sequential, sums)
-    yield from _made(lambda format, mode: sequential(format, mode, products=format), sums)
-    for products in (FP32, FP16, BF16, TF32):
-        yield from _made(partial(sequential, products=products), sums)
-    compensated = [step.precision for step in _shown(evidence) if step.rounding is None]
-    # A correction keeps one bit more of a sum of two.
-    formats = [format for bits in compensated for less in (0, 1) for format in _formats(bits - less, evidence.span)]
-    yield from _made(kahan, [*sums, *product(formats, MODES)])
+    for pair in sums:
+        yield from _made([sequential, _unfused, kahan], [pair])
+    yield from _made([kahan], _compensated(evidence))
+    yield from _made([partial(sequential, products=products) for products in (FP32, FP16, BF16, TF32)], sums)
+
+
+def _unfused(format: Format, rounding: Rounding) -> Accumulator:
+    return sequential(format, rounding, products=format)
 
 
 def _made(
-    maker: Callable[[Format, Rounding], Accumulator], sums: Iterable[tuple[Format, Rounding]]
+    makers: list[Callable[[Format, Rounding], Accumulator]], sums: Iterable[tuple[Format, Rounding]]
 ) -> Iterator[Accumulator]:
     """The accumulators that can be made of such formats and modes."""
-    for format, rounding in sums:
+    for maker, (format, rounding) in product(makers, sums):
         try:
             yield maker(format, rounding)
         except ValueError:  # a format so wide that its steps are not computed
@@ -169,16 +168,18 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
     """The formats of sums with their modes, those to nearest first: few other sums look like theirs."""
-    modes = [(step.precision, step.rounding) for step in _shown(evidence) if step.rounding is not None]
+    modes = [(step.precision, step.rounding) for step in evidence.kinds if step.rounding is not None]
     modes.sort(key=lambda mode: MODES.index(mode[1]))
     if evidence.saturates:
         modes += [(precision, mode.saturating()) for precision, mode in modes]
     return [(format, mode) for precision, mode in modes for format in _formats(precision, evidence.span)]
 
 
-def _shown(evidence: Evidence) -> list[Step]:
-    """The kinds of additions that were seen."""
-    return list(dict.fromkeys([*evidence.steps, *([] if evidence.last is None else [evidence.last])]))
+def _compensated(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
+    """The formats of sums whose corrections may make them look as they do: of as many bits, or one less."""
+    for step, less in product(evidence.kinds, (0, 1)):
+        modes = MODES if step.rounding is None else (step.rounding,)
+        yield from product(_formats(step.precision - less, evidence.span), modes)
 
 
 def _formats(precision: int, span: Span) -> list[Format]:

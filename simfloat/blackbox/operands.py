@@ -79,12 +79,13 @@ def with_exponents(
     return _rounded(box, np.ldexp(signs * a, shift), np.ldexp(b, rest))
 
 
-def factors(box: BlackBox, values: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
-    """Operands whose products are these values, or as near as one significand allows."""
+def factors(box: BlackBox, values: NDArray[np.float64], significands: NDArray[np.float64]) -> tuple[NDArray, NDArray]:
+    """Operands whose products are as near to these values as numbers can be times others of such significands."""
     first, second = box.inputs
+    b = _cut(significands, second)
     exponents = np.frexp(values)[1] - 1
     shift = np.clip(exponents - np.clip(exponents, first.emin, first.emax), second.emin, second.emax)
-    return _rounded(box, np.clip(np.ldexp(values, -shift), -first.max, first.max), np.ldexp(1.0, shift))
+    return _rounded(box, np.clip(np.ldexp(values / b, -shift), -first.max, first.max), np.ldexp(b, shift))
 
 
 def _rounded(box: BlackBox, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:

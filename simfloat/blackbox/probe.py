@@ -18,9 +18,16 @@ from simfloat.formats.definition import round_value
 #: Rows of the first batch of sums, and of later ones at most.
 FIRST_ROWS, MOST_ROWS = 32, 512
 
+#: How often a function is called at most, unless the user says otherwise.
+MOST_CALLS = 100_000
+
 
 class NoOrder(Exception):
     """The results of probes are those of no order of additions."""
+
+
+class OutOfCalls(Exception):
+    """The function was called as often as it may be."""
 
 
 class Sums(NamedTuple):
@@ -34,11 +41,13 @@ class Sums(NamedTuple):
 class BlackBox:
     """A function of two vectors of length `terms`, numbers of two formats, that returns the sum of their products.
 
-    It remembers all that it was asked.
+    It remembers all that it was asked, and may be called so many times.
     """
 
-    def __init__(self, function: Callable[[Any, Any], Any], terms: int, inputs: tuple[Format, Format]) -> None:
-        self.function, self.terms, self.inputs = function, terms, inputs
+    def __init__(
+        self, function: Callable[[Any, Any], Any], terms: int, inputs: tuple[Format, Format], calls: int = MOST_CALLS
+    ) -> None:
+        self.function, self.terms, self.inputs, self.calls = function, terms, inputs, calls
         self._factors: dict[float, tuple[float, float] | None] = {}
         self._dtypes = tuple(np.dtype(np.float32 if format.fits_float32 else np.float64) for format in inputs)
         # Most probes of long sums are ones but for two places: compressed, millions of numbers take little.
@@ -68,7 +77,13 @@ class BlackBox:
             start += len(batch)
 
     def ask(self, a: NDArray, b: NDArray) -> float:
-        """What the function returns for two vectors. Raises ValueError if that is no number, or if it raises."""
+        """What the function returns for two vectors.
+
+        Raises ValueError if that is no number, or if it raises, and OutOfCalls if it may not be called any more.
+        """
+        if self.calls == 0:
+            raise OutOfCalls
+        self.calls -= 1
         x, y = (np.array(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
         try:
             with np.errstate(all="ignore"):

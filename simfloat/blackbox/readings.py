@@ -71,15 +71,20 @@ def readings_of(tree: Tree, nested: int = 2) -> Iterator[Reading]:
     """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep."""
     simple: list[Reading] = [Chain(), Pairs(), *_chunks(tree)]
     for reading in simple:
-        if _is_order(reading, tree):
+        if _tree(reading, tree.terms) == tree:
             yield reading
     if nested:
         yield from _runs(tree, nested - 1)
 
 
-def _is_order(reading: Reading, tree: Tree) -> bool:
-    builder = Builder(tree.terms)
-    return builder.tree(reading.add(builder, range(tree.terms))) == tree
+def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
+    """Whether so many products are added in one order by both."""
+    return _tree(reading, terms) == _tree(other, terms)
+
+
+def _tree(reading: Reading, terms: int) -> Tree:
+    builder = Builder(terms)
+    return builder.tree(reading.add(builder, range(terms)))
 
 
 def _chunks(tree: Tree) -> list[Chunks]:
@@ -100,5 +105,5 @@ def _runs(tree: Tree, nested: int) -> Iterator[Reading]:
         for inner in readings_of(subtree(tree, spans[0], roots[0]), nested):
             for outer in outers:
                 reading = Runs(size, inner, outer)
-                if _is_order(reading, tree):
+                if _tree(reading, tree.terms) == tree:
                     yield reading

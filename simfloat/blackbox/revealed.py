@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from simfloat.accumulate import Accumulator
 from simfloat.accumulate.units import UnitInputs, as_formats
-from simfloat.blackbox.candidates import Candidate, candidates, evidence_of
+from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample
+from simfloat.blackbox.evidence import evidence_of
 from simfloat.blackbox.order import NothingLost, find_order
-from simfloat.blackbox.probe import BlackBox, NoOrder, Span, span_of
+from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, Span, span_of
 from simfloat.blackbox.tree import Tree
-from simfloat.formats import FP32, Format
+from simfloat.formats import FP32, Format, Rounding
 from simfloat.formats.integers import is_integer
 
 #: The most products of a sum that is to be revealed.
@@ -23,15 +25,23 @@ MOST_TERMS = 2048
 SHOWN = 3
 
 
+#: What is said of an order that no accumulator has.
+NONE = "No accumulator adds so."
+
+#: How many accumulators are tried at most.
+MOST_CANDIDATES = 5000
+
+
 @dataclass(frozen=True, repr=False)
 class Revealed:
     """What :func:`simfloat.reveal` found.
 
     `accumulator` gives the function's bits, with the operands in `inputs` and results rounded to `output` (None: the
-    accumulator's own format): ``sf.dot(a, b, inputs=r.inputs, accumulate=r.accumulator, output=r.output)``. It is None
-    if no accumulator does. `tree` is the order of additions, None if probes showed none; `reason` says how far all this
-    was checked, or why there is no accumulator or no tree. `excluded` has, for every accumulator of that order that was
-    tried and does not, operands that show it: ``candidate``, ``a``, ``b``, f's ``result`` and the ``other`` one.
+    accumulator's own format) in the mode `rounding` (None: nearest even): ``sf.dot(a, b, inputs=r.inputs,
+    accumulate=r.accumulator, output=r.output, rounding=r.rounding)``. It is None if no accumulator does. `tree` is the
+    order of additions, None if probes showed none; `reason` says how far all this was checked, or why there is no
+    accumulator or no tree. `excluded` has, for every accumulator of that order that was tried and gives other bits,
+    operands that show it: ``candidate``, ``a``, ``b``, f's ``result`` and the ``other`` one.
     """
 
     accumulator: Accumulator | None
@@ -40,9 +50,12 @@ class Revealed:
     tree: Tree | None
     reason: str
     excluded: tuple[Exclusion, ...] = ()
+    rounding: Rounding | None = None
 
     def __str__(self) -> str:
-        found = "no accumulator" if self.accumulator is None else str(Candidate(self.accumulator, self.output))
+        found = "no accumulator"
+        if self.accumulator is not None:
+            found = str(Candidate(self.accumulator, self.output, self.rounding))
         order = "" if self.tree is None else f"\n  order: {self.tree}"
         excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in self.excluded[:SHOWN])
         return f"{found}{order}\n  {self.reason}{excluded}"
@@ -57,6 +70,7 @@ def reveal(
     *,
     inputs: UnitInputs = FP32,
     seed: int = 0,
+    calls: int = MOST_CALLS,
 ) -> Revealed:
     """Find in which order and precision a function adds, and the accumulator that gives its bits.
 
@@ -69,12 +83,15 @@ def reveal(
     others and at most k^2, several times as many if results have too few bits to count k ones. Then the bits and the
     mode of some additions are probed, and f is asked for random sums, which `seed` draws: wide exponents,
     cancellations, ties, subnormals, zeros and overflows among them. Every accumulator of that order, those bits and
-    that mode is held against all that f was asked for until then. If it fits, f is asked for sums that are built to
-    break it, with partial sums half-way between two numbers, subnormal, a few spacings from the ends of its formats'
-    ranges and beyond them. The first that gives all the bits is returned. Others may give the same bits, as several
-    generations of tensor cores do; signs of zero results are not compared, nor are infinite operands and NaN. What lies
-    beyond the first k products is not seen: choose k of several of f's blocks and no power of two, to see how a last
-    short one is added.
+    that mode, with results in its own format or rounded once more (toward zero, saturating, flushed to zero), is held
+    against all that f was asked for until then. If it fits, f is asked for sums that are built to break it, with
+    partial sums half-way between two numbers, subnormal, a few spacings from the ends of its formats' ranges and beyond
+    them. The first that gives all the bits is returned, at most 5000 are tried, and f is called at most `calls` times;
+    the result says if that was too few.
+
+    Others may give the same bits, as several generations of tensor cores do; signs of zero results are not compared,
+    nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
+    blocks and no power of two, to see how a last short one is added.
 
     Raises ValueError if k is not from 2 to 2048; if the formats lack a sign, 0, 1 or 2; if f raises, returns anything
     but one number, returns NaN for finite operands of middling size, is not deterministic, or is no sum of products.
@@ -84,21 +101,35 @@ def reveal(
         >>> found.accumulator
         blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
-    box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs))
-    span = span_of(box)
-    tree, story = _order(box, span)
-    evidence = evidence_of(box, span, tree)
-    sample(box, span, seed)
+    box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs), _checked_calls(calls))
+    tree, story = None, ""
     excluded: list[Exclusion] = []
-    for candidate in candidates(evidence, tree):
-        difference = exclusion(candidate, box)
-        if difference is None:
-            reason = f"{story} The accumulator gives the bits of all {box.asked} sums that f was asked for."
-            return Revealed(candidate.accumulator, candidate.output, box.inputs, tree, reason.lstrip(), tuple(excluded))
-        excluded.append(difference)
-    tried = len(excluded)
-    others = f"{tried} accumulators were tried, and each gives other bits." if tried else "No accumulator adds so."
-    return Revealed(None, None, box.inputs, tree, f"{story} {others}".lstrip(), tuple(excluded))
+    try:
+        span = span_of(box)
+        tree, story = _order(box, span)
+        evidence = evidence_of(box, span, tree)
+        sample(box, span, seed)
+        for candidate in islice(candidates(evidence, tree), MOST_CANDIDATES):
+            difference = exclusion(candidate, box)
+            if difference is None:
+                told = f"The accumulator gives the bits of all {box.asked} sums that f was asked for."
+                return _revealed(candidate, box, tree, [story, told], excluded)
+            excluded.append(difference)
+    except OutOfCalls:
+        told = f"f was called {calls} times, as often as it may be, before an accumulator was proven: raise calls."
+    else:
+        told = f"{len(excluded)} accumulators were tried, and each gives other bits." if excluded else NONE
+        if len(excluded) == MOST_CANDIDATES:
+            told += " These are the most that are tried."
+    return _revealed(None, box, tree, [story, told], excluded)
+
+
+def _revealed(
+    candidate: Candidate | None, box: BlackBox, tree: Tree | None, story: list[str], excluded: list[Exclusion]
+) -> Revealed:
+    accumulator, output, rounding = candidate or (None, None, None)
+    reason = " ".join(filter(None, story))
+    return Revealed(accumulator, output, box.inputs, tree, reason, tuple(excluded), rounding)
 
 
 def _order(box: BlackBox, span: Span) -> tuple[Tree | None, str]:
@@ -115,6 +146,12 @@ def _checked_terms(k: Any) -> int:
     if not is_integer(k, 2, MOST_TERMS):
         raise ValueError(f"k, the products of a sum, must be an integer from 2 to {MOST_TERMS}, got {k!r}.")
     return int(k)
+
+
+def _checked_calls(calls: Any) -> int:
+    if not is_integer(calls, 1):
+        raise ValueError(f"calls, how often f may be called, must be a positive integer, got {calls!r}.")
+    return int(calls)
 
 
 def _checked_inputs(inputs: UnitInputs) -> tuple[Format, Format]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -39,16 +40,17 @@ class Step(NamedTuple):
     rounding: Rounding | None
 
 
-def steps_of(box: BlackBox, span: Span, tree: Tree) -> list[Step]:
-    """The kinds of additions in a tree, those nearest to the leaves first, as far as sums inside it show them."""
+def steps_of(box: BlackBox, span: Span, tree: Tree) -> list[tuple[int, Step]]:
+    """Of how many products some sums inside a tree are, with the kinds of the additions that make them, as far as they
+    show; those nearest to the leaves first."""
     leaves, parents = tree.leaves(), tree.parents()
-    found: dict[Step, None] = {}
+    found: dict[tuple[int, Step], None] = {}
     for node in _nodes(tree):
         first, second, *_ = tree.children(node)
         siblings = [child for child in tree.children(parents[node]) if child != node]
         step = _step(box, span, leaves[first][0], leaves[second][0], leaves[siblings[0]][0])
         if step is not None:
-            found[step] = None
+            found[len(leaves[node]), step] = None
     return list(found)
 
 
@@ -90,21 +92,39 @@ def _step(box: BlackBox, span: Span, i: int, j: int, k: int | None) -> Step | No
 
     None if the function's span is too short to tell.
     """
-    large = 2.0 ** (span.high - 1)
 
     def sum_of(large: float, small: float) -> float:
         if k is None:
             return box.products({i: large, j: small}) - large
         return box.products({i: large, j: small, k: -large})
 
-    most = min(MOST_BITS, span.high - 1 - span.low)
-    kept = last(lambda n: sum_of(large, math.ldexp(large, -n)) == math.ldexp(large, -n), 1, most)
-    if kept == most or math.ldexp(large, -kept - 2) < 2.0**span.low:
-        return None
-    spacing = math.ldexp(large, -kept)
-    asked = [(sign, sign * part) for sign in (1, -1) for part in PARTS if box.factors(float(part) * spacing)]
-    seen = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
-    return Step(kept + 1, _mode(kept, asked, seen))
+    for exponent in _large_exponents(box, span, i, k):
+        large = 2.0**exponent
+        fewest, most = max(exponent - span.high, 1), min(MOST_BITS, exponent - span.low)
+
+        def keeps(n: int, large: float = large) -> bool:
+            return sum_of(large, math.ldexp(large, -n)) == math.ldexp(large, -n)
+
+        kept = last(keeps, fewest, most)
+        if kept < most and exponent - kept - 2 >= span.low:
+            spacing = math.ldexp(large, -kept)
+            asked = [(sign, sign * part) for sign in (1, -1) for part in PARTS if box.factors(float(part) * spacing)]
+            seen = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
+            return Step(kept + 1, _mode(kept, asked, seen))
+    return None
+
+
+def _large_exponents(box: BlackBox, span: Span, i: int, k: int | None) -> Iterator[int]:
+    """Exponents of M, rising: beside the first none may be lost of the numbers that are returned, if these are few.
+
+    An M that comes back as -M at place k may lie beyond them.
+    """
+    yield span.high - 1
+    for exponent in range(span.high - 1, span.high + MOST_BITS, max(span.high - span.low - 2, 1))[1:]:
+        large = 2.0**exponent
+        if k is None or box.factors(large) is None or box.products({i: large, k: -large}) != 0.0:
+            return
+        yield exponent
 
 
 def _mode(kept: int, asked: list[tuple[int, Fraction]], seen: list[float]) -> Rounding | None:

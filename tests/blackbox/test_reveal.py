@@ -18,7 +18,8 @@ def black_box(accumulator, inputs=sf.FP32, output=None):
 def assert_gives_bits(found, f, k, seed=12345):
     """What was found gives the function's bits on operands that it was not compared on."""
     box = BlackBox(f, k, found.inputs)
-    options = {"inputs": found.inputs, "accumulate": found.accumulator, "output": found.output}
+    options = {"inputs": found.inputs, "accumulate": found.accumulator}
+    options |= {"output": found.output, "rounding": found.rounding}
     for kind, *operands in random_operands(box, Span(-20, 14), np.random.default_rng(seed)):
         pairs = list(zip(*operands, strict=True))
         ours, theirs = [float(sf.dot(a, b, **options)) for a, b in pairs], [box(a, b) for a, b in pairs]
@@ -178,11 +179,40 @@ def test_what_was_found_prints():
     assert repr(found) == f"<Revealed {found}>"
 
 
-def flushed(least):
-    """FP16 sums whose results are zero below `least`."""
+def rounded(accumulator, output, rounding=sf.nearest_even):
+    return lambda a, b: sf.dot(a, b, accumulate=accumulator, output=output, rounding=rounding)
+
+
+FLUSHED_FP16 = sf.Format(5, 10, subnormals=False)
+
+ROUNDED = [
+    (sf.sequential(sf.FP32), sf.FP16, sf.toward_zero),
+    (sf.sequential(sf.FP32), sf.BF16, sf.to_odd),
+    (sf.sequential(sf.FP32), sf.E4M3, sf.nearest_even.saturating()),
+    (sf.sequential(sf.FP32), sf.E5M2, sf.toward_zero.saturating()),
+    (sf.sequential(sf.FP16), FLUSHED_FP16, None),
+    (sf.sequential(FLUSHED_FP16), None, None),
+    (sf.kahan(sf.FP32), sf.FP16, sf.toward_zero),
+    (sf.kahan(sf.FP16), FLUSHED_FP16, None),
+    (sf.pairwise(sf.FP32), sf.BF16, sf.toward_positive),
+    (sf.blocked(3, sf.FP16, sf.FP32), sf.FP16, sf.toward_zero),
+    (sf.exact, sf.FP16, sf.toward_zero),
+]
+
+
+@pytest.mark.parametrize(("accumulator", "output", "rounding"), ROUNDED, ids=str)
+def test_how_results_are_rounded_is_found(accumulator, output, rounding):
+    found = sf.reveal(rounded(accumulator, output, rounding), 5)
+    assert (found.accumulator, found.output, found.rounding) == (accumulator, output, rounding), found
+    if rounding is not None:
+        assert f", rounded to {output} {rounding}\n" in str(found)
+
+
+def flushed(least, accumulator=sf.FP16):
+    """Sums whose results are zero below `least`."""
 
     def f(a, b):
-        s = float(sf.dot(a, b, accumulate=sf.FP16))
+        s = float(sf.dot(a, b, accumulate=accumulator))
         return 0.0 if abs(s) < least else s
 
     return f
@@ -192,20 +222,47 @@ def clamped(most):
     return lambda a, b: np.clip(sf.dot(a, b, accumulate=sf.FP16), -most, most)
 
 
-NEARLY_FP16 = [flushed(2.0**-14), flushed(2.0**-20), clamped(60000.0), clamped(64000.0), clamped(65472.0)]
+NEARLY = {
+    "flushed to 2^-14": flushed(2.0**-14),
+    "flushed to 2^-20": flushed(2.0**-20),
+    "kahan flushed to 2^-20": flushed(2.0**-20, sf.kahan(sf.FP16)),
+    "clamped to 60000": clamped(60000.0),
+    "clamped to 64000": clamped(64000.0),
+    "clamped to 65472": clamped(65472.0),
+}
 
 
 @pytest.mark.parametrize("k", [2, 5, 29])
-@pytest.mark.parametrize("f", NEARLY_FP16, ids=["2^-14", "2^-20", "60000", "64000", "65472"])
-def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(f, k):
-    for seed in range(3):
-        found = sf.reveal(f, k, seed=seed)
-        if found.accumulator is not None:
-            assert_gives_bits(found, f, k)
-            assert found.output is not None
-        for candidate, a, b, result, other in found.excluded:
-            assert f(a, b) == result
-            assert other == sf.dot(a, b, accumulate=candidate.accumulator, output=candidate.output) != result
+@pytest.mark.parametrize("name", NEARLY)
+def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(name, k):
+    f = NEARLY[name]
+    found = sf.reveal(f, k, seed=k)
+    if name == "flushed to 2^-14":
+        assert (found.accumulator, found.output) == (sf.sequential(sf.FP16), FLUSHED_FP16)
+        assert_gives_bits(found, f, k)
+    else:
+        assert found.accumulator is None and found.reason.endswith("each gives other bits.")
+    for (accumulator, output, rounding), a, b, result, other in found.excluded[:50]:
+        ours = sf.dot(a, b, accumulate=accumulator, output=output, rounding=rounding)
+        assert f(a, b) == result and equal(ours, other) and not equal(ours, result)
+
+
+def test_calls_are_counted_and_end():
+    calls = []
+
+    def f(a, b):
+        calls.append(0)
+        return np.dot(a, b)
+
+    sf.reveal(f, 9)
+    needed = len(calls)
+    for most in (1, 20, 300, needed - 1):
+        calls.clear()
+        found = sf.reveal(f, 9, calls=most)
+        assert found.accumulator is None and len(calls) == most
+        assert f"f was called {most} times" in found.reason and "raise calls" in str(found)
+    with pytest.raises(ValueError, match="calls, how often f may be called, must be a positive integer, got 0"):
+        sf.reveal(f, 9, calls=0)
 
 
 def raises(a, b):
