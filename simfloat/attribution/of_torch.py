@@ -10,11 +10,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import Observer
 from simfloat.attribution.parts import Part, below, parts_of_place, together
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.torch import Run, simulate
 from simfloat.torch.calling import called
+
+
+class Apart(Observer):
+    """An observer that hears of nothing, for whom gradients of parameters are told apart from those of activations."""
+
+    def wants(self, path: str, phase: str) -> bool:
+        """Never."""
+        return False
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Hear nothing."""
 
 
 class TorchRun:
@@ -36,7 +48,7 @@ class TorchRun:
 
     def _run(self, policy: Policy) -> tuple[Run, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model).double(), self.batch
-        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed) as run:
+        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Apart()) as run:
             torch.manual_seed(self.seed)
             model.zero_grad()
             loss = self.loss_fn(called(model, x), y)

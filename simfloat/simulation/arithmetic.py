@@ -22,7 +22,7 @@ from simfloat.arithmetic import Cast, Observer
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
-from simfloat.formats import Format
+from simfloat.formats import Format, Rounding
 from simfloat.simulation.rotation import Rotation
 
 
@@ -134,7 +134,11 @@ class Arithmetic(NamedTuple):
     def _located(self, error: ValueError) -> ValueError:
         return ValueError(f"{self.where}: {error}")
 
-    def heard_by(self, observer: Observer) -> Arithmetic:
+    def rounded_by(self, rounding: Rounding) -> Arithmetic:
+        """The same arithmetic with a rounding mode that draws nothing."""
+        return self._replace(target=self.target._replace(rounding=rounding, stream=None))
+
+    def heard_by(self, observer: Observer | None) -> Arithmetic:
         """The same arithmetic with another observer."""
         return self._replace(target=self.target._replace(observer=observer))
 

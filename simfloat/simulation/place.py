@@ -70,6 +70,16 @@ class Place:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
 
+    @property
+    def draws(self) -> bool:
+        """Whether the policy draws random bits."""
+        return self._in_force.streams is not None
+
+    @property
+    def is_particular(self) -> bool:
+        """Whether it matters which parameter an operation is for: overrides may name it, an observer hears of it."""
+        return bool(self._in_force.policy.overrides) or self.observer is not None
+
     @cached_property
     def forward(self) -> Arithmetic:
         """The arithmetic of the forward pass, where results have a format of their own."""

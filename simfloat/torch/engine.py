@@ -14,9 +14,10 @@ from simfloat.arithmetic.catalog import kind_of
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation, widest
 from simfloat.torch.call import Shown
-from simfloat.torch.gradients import ACCUMULATING, Gradients, current_node, is_recomputing
+from simfloat.torch.deferring import Deferred
+from simfloat.torch.gradients import Gradients, current_node, is_recomputing
 from simfloat.torch.mode import Mode
-from simfloat.torch.notes import Note, Notes
+from simfloat.torch.notes import ACCUMULATING, Note, Notes, Operand
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters
 from simfloat.torch.paths import Paths
@@ -24,6 +25,7 @@ from simfloat.torch.reaching import reached_number
 from simfloat.torch.scaling import is_scaling
 from simfloat.torch.sites import Backward, Clipping, Forward, Update
 from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
+from simfloat.torch.ways import Ways
 
 #: How the table says that PyTorch itself computed a result.
 BY_PYTORCH = "PyTorch"
@@ -42,6 +44,7 @@ class Engine:
         self.paths = Paths(simulation)
         self.parameters = Parameters(simulation)
         self.gradients = Gradients(simulation)
+        self.ways = Ways(self._note_of, self.gradients.finished)
         self.optimizing = Optimizing(simulation)
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self._meeting: tuple[Any, str, str] = (None, "", "")
@@ -70,6 +73,12 @@ class Engine:
         self._meeting = key = func, how, self.path
         self.met[key] = self.met.get(key, 0) + 1
 
+    def deferred(self) -> Deferred | None:
+        """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
+        node = current_node()
+        way = None if node is None or self._composites or torch.is_grad_enabled() else self.ways.of(node)
+        return None if way is None else way.deferred
+
     def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
         node = current_node()
@@ -78,7 +87,7 @@ class Engine:
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
         if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
-            return self._backward(node, operation)
+            return self._backward(node, operation, operands)
         if into.is_weight:
             return self._update(str(into.owner), into)
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
@@ -96,9 +105,9 @@ class Engine:
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
 
-    def _backward(self, node: Any, operation: str) -> Backward | None:
+    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Backward | None:
         if node._sequence_nr() == ACCUMULATING:
-            return Backward(self.gradients.note(node), self.simulation)
+            return self.gradients.site(node, operands)
         note = self._note_of(node)
         if note is None:
             raise ValueError(
@@ -107,10 +116,16 @@ class Engine:
             )
         if note.place.operation == SCALE:
             return None
-        site = Backward(note, self.simulation, reached_number())
+        number, way = reached_number(), self.ways.of(node)
+        operand: Operand | None = None
+        if number is not None:
+            operand = note.operand(number)
+        elif way is not None:
+            operand = way.adds(operands)
+        site = Backward(note, self.simulation, operand, None if way is None else way.heard)
         if self._composites and site.is_fused:
             return site.inside(operation)
-        return site.of_bias() if operation == "sum" and site.has_bias() else site
+        return site.of_bias() if site.is_of_bias(operation) else site
 
     def _note_of(self, node: Any) -> Note | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
@@ -132,12 +147,13 @@ class Engine:
             "no place in the model. Leave create_graph out."
         )
 
-    def note(self, func: Any, operands: Sequence[torch.Tensor]) -> None:
+    def note(self, func: Any, operands: Sequence[torch.Tensor]) -> Note | None:
         """Note a movement of the forward pass for the way back."""
-        if operands and self._is_recorded():
-            name = func.overloadpacket.__name__
-            operation = name if kind_of(name) == MOVEMENT else MOVEMENT  # as policies can name it
-            self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
+        if not operands or not self._is_recorded():
+            return None
+        name = func.overloadpacket.__name__
+        operation = name if kind_of(name) == MOVEMENT else MOVEMENT  # as policies can name it
+        return self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
 
     def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
         """What is known of numbers that were moved from these operands, or made where there are none."""

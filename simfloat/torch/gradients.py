@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 
+from simfloat.arithmetic.observer import wants
+from simfloat.formats import nearest_even
 from simfloat.policy.kinds import WIDEST
 from simfloat.simulation import Simulation
-from simfloat.torch.notes import Note, Parent
+from simfloat.torch.hearing import heard_at
+from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.sites import Backward, Complete
 from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
-
-#: The sequence number of every node at which autograd adds to `.grad`.
-ACCUMULATING = 2**64 - 1
 
 current_node = torch._C._current_autograd_node
 
@@ -25,33 +27,41 @@ class Gradients:
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
 
-    def is_accumulating(self) -> bool:
-        """Whether autograd is at a leaf."""
-        node = current_node()
-        return node is not None and node._sequence_nr() == ACCUMULATING
+    def site(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
+        """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a user's hook."""
+        for x in operands:
+            if tag_of(x).heard is not None:
+                tag_of(x).heard.tell()
+        kind = Complete if any(tag_of(x).owner is not None for x in operands) else Backward
+        note = self._note(node.variable)
+        return kind(note, self._simulation, note.operands[0])
 
-    def note(self, node: Any) -> Note:
+    def _note(self, leaf: torch.Tensor) -> Note:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""
-        leaf: torch.Tensor = node.variable
         path = weight_path(leaf)
         place = self._simulation.place("add", (path or "").rpartition(".")[0])
-        return Note(place, (Parent(leaf.data_ptr(), tuple(leaf.shape), path, stored_format(leaf)),))
+        return Note(place, (Operand(0, path, stored_format(leaf)),))
 
-    def finished(self, gradient: Any) -> Any:
-        """A gradient that is complete: that of a parameter is rounded to `weight_gradients` if it was not."""
-        node = current_node()
-        note = self.note(node)
-        place, leaf = note.place, note.parents[0]
-        if not isinstance(gradient, torch.Tensor) or leaf.path is None:
-            return gradient
-        tag, chosen = tag_of(gradient), place.recipe_of(leaf.path).weight_gradients
-        format = leaf.format if chosen == WIDEST else chosen
+    def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:
+        """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
+
+        Its last rounding is what an observer hears of the parameter; where `.grad` has numbers already, that is the
+        addition to them, of which more is heard later.
+        """
+        note, path = self._note(leaf), str(weight_path(leaf))
+        place, tag = note.place, tag_of(gradient)
+        chosen = place.recipe_of(path).weight_gradients
+        format = note.operands[0].format if chosen == WIDEST else chosen
+        where = place.path if accumulates and leaf.grad is not None else path
+        is_last = tag.format == format and tag.heard is not None and tag.heard.count == gradient.numel()
         if tag.heard is not None:
-            tag.heard.tell(leaf.path)
-        if tag.format != format:
-            arithmetic = place.to_weight(leaf.path, 0, leaf.format)
+            tag.heard.tell(where if is_last else None)
+        if tag.format != format or not is_last and wants(place.observer, where, "backward"):
+            arithmetic = heard_at(where, place, place.to_weight(path, 0, note.operands[0].format))
+            if tag.format == format:  # only counted, so that nothing is drawn because somebody observes
+                arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)
-        put_tag(gradient, Tag(format, True, leaf.path))
+        put_tag(gradient, Tag(format, True, path))
         return gradient
 
 

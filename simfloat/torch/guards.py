@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from simfloat.torch.running import running
 from simfloat.torch.scaling import scaling
 from simfloat.torch.tags import put_tag, tag_of
 
@@ -40,13 +41,17 @@ def off(before: bool) -> bool:
 
 
 def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
-    """The start of a backward pass, which first marks the gradients that it begins with as gradients."""
+    """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
 
     def begin(outputs: Any, gradients: Any, *args: Any, **options: Any) -> Any:
+        run = running()
+        if run is None:
+            return engine(outputs, gradients, *args, **options)
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
                 _mark(gradient)
-        return engine(outputs, gradients, *args, **options)
+        with run.ways.open(outputs, options.get("accumulate_grad", False)):
+            return engine(outputs, gradients, *args, **options)
 
     return begin
 

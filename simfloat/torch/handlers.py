@@ -11,7 +11,7 @@ from simfloat.torch.call import Call
 from simfloat.torch.numbers import result_type
 from simfloat.torch.operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
 from simfloat.torch.sites import Backward, Forward
-from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of
+from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of, weight_path
 
 if TYPE_CHECKING:
     from simfloat.torch.engine import Engine
@@ -21,6 +21,11 @@ class Handler:
     """A way to carry out an operation; `how` is what the table calls it."""
 
     how = ""
+
+    @property
+    def is_rule(self) -> bool:
+        """Whether numbers are rounded."""
+        return self.how in ("rule", "decomposition", "loop")
 
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The operation's result, to be written to what `into` tells of."""
@@ -39,14 +44,14 @@ class Movement(Handler):
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
         operands = [] if self.makes else operands_of(run, func, args, options)
-        run.note(func, operands)
+        note = run.note(func, operands)
         result = func(*args, **options)
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             if tag_of(made) is NOTHING:
                 tag = in_type(run.moved(operands), made.dtype)
                 put_tag(made, Tag(tag.format) if self.chooses and tag.is_weight else tag)
-        if run.gradients.is_accumulating():
-            return run.gradients.finished(result)
+            if note is not None:
+                note.format, note.weight = tag_of(made).format, weight_path(made)
         is_copy = func is torch.ops.aten.clone.default and run.optimizing.optimizer is not None
         return run.optimizing.begun(result) if is_copy else result
 

@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
-from simfloat.simulation import Place
+from simfloat.kernels.events import TOTAL
+from simfloat.simulation import Arithmetic, Place
+from simfloat.simulation.arithmetic import Located
 
 
 class Heard(Observer):
@@ -18,6 +20,11 @@ class Heard(Observer):
         self._place = place
         self._events: list[tuple[NDArray[np.int64], str]] = []
         self.more = wants_more(place.observer)
+
+    @property
+    def count(self) -> int:
+        """How many results the last rounding had."""
+        return int(self._events[-1][0][TOTAL]) if self._events else 0
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""
@@ -52,3 +59,11 @@ def listening(place: Place, path: str) -> Heard | None:
         return None
     is_wanted = wants(observer, path, "backward") or wants(observer, place.path, "backward")
     return Heard(place) if is_wanted else None
+
+
+def heard_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
+    """The same arithmetic, of which the place's observer hears at another path, if it wants to."""
+    observer = place.observer
+    if observer is None or not wants(observer, path, "backward"):
+        return arithmetic.heard_by(None)
+    return arithmetic.heard_by(Located(observer, path, "backward", wants_more(observer)))

@@ -21,6 +21,9 @@ class Mode(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
-        handler, engine = handler_of(func), self._engine
+        handler, engine, options = handler_of(func), self._engine, kwargs or {}
+        deferred = engine.deferred()
+        if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
+            return deferred.result(func, args, options)
         engine.meet(func, handler.how)
-        return handler(engine, func, args, kwargs or {})
+        return handler(engine, func, args, options)

@@ -15,43 +15,50 @@ from simfloat.torch.tags import FORMAT_OF, tag_of
 #: How many operations are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 20
 
+#: The sequence number of every node at which autograd adds to `.grad`.
+ACCUMULATING = 2**64 - 1
 
-class Parent(NamedTuple):
+
+class Origin(NamedTuple):
+    """Where autograd sends the gradient of a tensor: a node, and the number of its result; a leaf has none."""
+
+    node: int
+    result: int
+
+
+class Operand(NamedTuple):
     """An operand of a forward operation."""
 
-    memory: int
-    shape: tuple[int, ...]
+    number: int
     path: str | None  # of the parameter whose numbers it holds
     format: Format
+    origin: Origin | None = None
 
 
-def parent_of(x: torch.Tensor) -> Parent:
+def origin_of(x: torch.Tensor) -> Origin:
+    """The edge of autograd that leads to x."""
+    node = x.grad_fn
+    return Origin(ACCUMULATING, id(x)) if node is None else Origin(node._sequence_nr(), x.output_nr)
+
+
+def operand_of(number: int, x: torch.Tensor) -> Operand:
     """A tensor as an operand."""
     tag = tag_of(x)
-    return Parent(x.data_ptr(), x.shape, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype])
+    return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin_of(x))
 
 
 class Note:
-    """A forward operation, its floating operands, and the format of its result once there is one."""
+    """A forward operation, its floating operands; of its result the format, and the parameter that it still is."""
 
-    __slots__ = ("format", "parents", "place")
+    __slots__ = ("format", "operands", "place", "weight")
 
-    def __init__(self, place: Place, parents: tuple[Parent, ...], format: Format | None = None) -> None:
-        self.place, self.parents, self.format = place, parents, format
+    def __init__(self, place: Place, operands: tuple[Operand, ...], format: Format | None = None) -> None:
+        self.place, self.operands, self.format = place, operands, format
+        self.weight: str | None = None
 
-    def reached(self, operands: Sequence[torch.Tensor], shape: tuple[int, ...]) -> int:
-        """The number of the operand whose gradient an operation of the backward pass computes, as far as can be told.
-
-        It is none of those that take part in the computation, unless there is no other; and of the others, the one
-        whose shape the result has, leaving out axes of one element and their order.
-        """
-        if len(self.parents) < 2:
-            return 0
-        present = {x.data_ptr() for x in operands if not tag_of(x).is_gradient}
-        others = [i for i, parent in enumerate(self.parents) if parent.memory not in present]
-        candidates = others or list(range(len(self.parents)))
-        size = essential(shape)
-        return next((i for i in candidates if essential(self.parents[i].shape) == size), candidates[0])
+    def operand(self, number: int) -> Operand | None:
+        """The operand of this number; None where the operation was carried out without it."""
+        return self.operands[number] if number < len(self.operands) else None
 
 
 class Notes:
@@ -71,7 +78,7 @@ class Notes:
         self.in_place = False
         if number in self._notes:
             return None
-        note = self._notes[number] = Note(place, tuple(map(parent_of, operands)))
+        note = self._notes[number] = Note(place, tuple(operand_of(i, x) for i, x in enumerate(operands)))
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
@@ -82,10 +89,5 @@ class Notes:
         number = node._sequence_nr()
         if number != self._found[0]:
             # A node for views that are written to is numbered after the operation that wrote.
-            self._found = number, self._notes.get(number - 1 if node.name() == "CopySlices" else number)
+            self._found = number, self._notes.get(number - 1 if node.name().endswith("CopySlices") else number)
         return self._found[1]
-
-
-def essential(shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The sizes of a shape but those of one element, in ascending order."""
-    return tuple(sorted(size for size in shape if size != 1))

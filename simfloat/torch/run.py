@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import ExitStack
-from threading import local
 from typing import Any
 
 import torch
@@ -17,8 +16,7 @@ from simfloat.table import table as aligned
 from simfloat.torch.call import Shown
 from simfloat.torch.engine import Engine
 from simfloat.torch.guards import unfused
-
-_thread = local()
+from simfloat.torch.running import run_in_thread, running
 
 
 class Run:
@@ -42,14 +40,12 @@ class Run:
 
     def __enter__(self) -> Run:
         if self._depth == 0:
-            other = getattr(_thread, "run", None)
-            if other is not None:
+            if running() is not None:
                 raise ValueError(
                     "A simulated model runs inside the block of another one; simulate one torch.nn.ModuleList of both, "
                     "or end the outer block first."
                 )
             self._begin()
-            _thread.run = self
         self._depth += 1
         return self
 
@@ -66,12 +62,13 @@ class Run:
             stack.callback(engine.optimizing.end)
             engine.optimizing.begin(engine.parameters.by_path)
             stack.enter_context(engine.mode)
+            stack.callback(run_in_thread, None)
+            run_in_thread(engine)
             self._open = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
         self._depth -= 1
         if self._depth == 0:
-            _thread.run = None
             self._open.__exit__(*error)
 
     @property

@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.simulation import Arithmetic, Input, Place, Simulation, widest
-from simfloat.torch.hearing import Heard, Renamed, listening
-from simfloat.torch.notes import Note
+from simfloat.torch.hearing import Heard, Renamed, heard_at, listening
+from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
 
@@ -86,10 +86,12 @@ class Backward(Forward):
 
     phase = "backward"
 
-    def __init__(self, note: Note, simulation: Simulation, reach: int | None = None) -> None:
+    def __init__(
+        self, note: Note, simulation: Simulation, operand: Operand | None, heard: list[Heard] | None = None
+    ) -> None:
         super().__init__(note.place, simulation)
-        self.way_back, self.reach = note, reach
-        self._path: str | None = None
+        self.way_back, self.operand = note, operand  # whose gradient is computed
+        self._told = heard  # where what was heard of a rounding is kept until it is known if it was the last one
         self._heard: Heard | None = None
 
     def beside(self, operation: str, format: Format) -> Forward:
@@ -98,23 +100,27 @@ class Backward(Forward):
 
     def reaching(self, number: int) -> Backward:
         """The same on the way to the operand of this number."""
-        return Backward(self.way_back, self.simulation, number)
+        return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._told)
 
     def inside(self, operation: str) -> Backward:
         """An operation inside of a fused composite, on the same way."""
         place = self.simulation.place(operation, self.place.path, self.place.operations)
-        return Backward(Note(place, self.way_back.parents), self.simulation, self.reach)
+        return Backward(Note(place, self.way_back.operands), self.simulation, self.operand, self._told)
 
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction."""
-        return self.place.operation in WITH_BIAS and len(self.way_back.parents) == 3
+        return self.place.operation in WITH_BIAS and len(self.way_back.operands) == 3
+
+    def is_of_bias(self, operation: str) -> bool:
+        """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
+        return self.has_bias() and (operation == "sum" or self.operand == self.way_back.operands[2])
 
     def of_bias(self) -> Backward:
         """The backward pass of the addition of the bias, on the way to it."""
         way = self.way_back
         addition = self.simulation.place("add", self.place.path, self.place.operations[:-1])
-        bias = way.parents[2] if way.format is None else way.parents[2]._replace(format=way.format)
-        return Backward(Note(addition, (way.parents[0], bias), way.format), self.simulation, 1)
+        bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
+        return Backward(Note(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._told)
 
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient in the format that the gradients of the operation's result have.
@@ -139,17 +145,21 @@ class Backward(Forward):
 
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """That of the gradient of the operand which it reaches."""
-        number = self.way_back.reached(operands, shape) if self.reach is None else self.reach
-        if self.way_back.parents:
-            _, _, path, format = self.way_back.parents[number]
-        else:
-            path, format = None, widest(map(stored_format, operands))
-        self._path = path
+        if self.operand is None:
+            return self.place.to_activation(0, widest(map(stored_format, operands)))
+        number, path, format, _ = self.operand
         if path is None:
             return self.place.to_activation(number, format)
-        arithmetic = self.place.to_weight(path, number, format)
+        return self._to_weight(path, self.place.to_weight(path, number, format))
+
+    def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
+        """The arithmetic of a parameter's gradient, of which is heard where once it is known if it is complete."""
         self._heard = listening(self.place, path)
-        return arithmetic if self._heard is None else arithmetic.heard_by(self._heard)
+        if self._heard is None:
+            return arithmetic
+        if self._told is not None:
+            self._told.append(self._heard)
+        return arithmetic.heard_by(self._heard)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
@@ -161,9 +171,17 @@ class Backward(Forward):
         return first, second
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
-        """A gradient, and whose if it is a parameter's."""
+        """A gradient."""
         is_gradient = not operands or any(tag_of(x).is_gradient for x in operands)
-        return Tag(format, is_gradient, self._path, heard=self._heard)
+        return Tag(format, is_gradient, heard=self._heard)
+
+
+class Complete(Backward):
+    """An addition of a complete gradient to what earlier backward passes left in a parameter's `.grad`."""
+
+    def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
+        """The arithmetic of a parameter's gradient, of which is heard at the parameter's path."""
+        return heard_at(path, self.place, arithmetic)
 
 
 class Clipping(Forward):

@@ -1,0 +1,138 @@
+"""Operations of a backward formula that wait until it is known whose gradient they compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.torch.paths import tensors_in
+from simfloat.torch.tags import put_tag, tag_of
+
+Tensor = torch.Tensor
+
+
+class Step(NamedTuple):
+    """An operation that waits, and the tensors that PyTorch made by it or wrote to."""
+
+    function: Any
+    arguments: tuple[Any, ...]
+    options: dict[str, Any]
+    results: list[Tensor]
+
+
+class Deferred:
+    """The operations that wait: PyTorch computes their results, to go on with, while they are written down.
+
+    Those that led to a tensor which a node returns are then carried out, in their order, on tensors that take the
+    places of PyTorch's. A tensor is known by its memory, so that views and what is written to them are known too.
+    """
+
+    def __init__(self) -> None:
+        self._steps: list[Step] = []
+        self._waiting: dict[int, Tensor] = {}  # by memory, which so is not given to others
+        self._before: dict[int, Tensor] = {}  # copies of those that were written to later
+
+    def has(self, x: Tensor) -> bool:
+        """Whether the tensor's numbers wait to be computed."""
+        return _memory(x) in self._waiting
+
+    def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+        """Whether an operation is to wait; rules that give several results know whose gradient each of them is."""
+        operands = list(tensors_in((arguments, options)))
+        if any(map(self.has, operands)):
+            return True
+        if is_rule:
+            return len(function._schema.returns) == 1 and any(x.is_floating_point() for x in operands)
+        return bool(self._steps) and function._schema.is_mutable
+
+    def result(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """What PyTorch makes of an operation that waits; ValueError where the program would see a number of it."""
+        written = list(_written_by(function, arguments, options))
+        for x in written:
+            if not self.has(x):
+                self._before[_memory(x)] = _copy_of(x)
+        result = function(*arguments, **options)
+        results = written or list(tensors_in(result))
+        if not results:
+            raise ValueError(
+                f"A backward pass reads a number by {function} before it is known whose gradient the number belongs "
+                "to, and these gradients have different roles. Compute it in the forward pass, or give "
+                "activation_gradients and weight_gradients one format, and leave out overrides and the observer."
+            )
+        if written or not all(map(self.has, results)):  # else it is a view
+            self._steps.append(Step(function, arguments, options, results))
+            self._waiting.update((_memory(x), x) for x in results)
+        return result
+
+    def carried_out(self, result: Tensor) -> Tensor:
+        """A tensor that the node returns, by the operations that led to it."""
+        made: dict[int, tuple[Tensor, Tensor]] = {}
+        if self._before:
+            with _disable_current_modes():
+                made.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
+
+        def real(x: Tensor) -> Tensor:
+            known = made.get(_memory(x))
+            return x if known is None else _seen_as(x, *known)
+
+        for step in self._leading_to(result):
+            found = step.function(*_replaced(step.arguments, real), **_replaced(step.options, real))
+            for plain, x in zip(step.results, tensors_in(found), strict=False):
+                if _memory(plain) not in made:
+                    made[_memory(plain)] = plain, _laid_out_as(x, plain)
+        return real(result)
+
+    def _leading_to(self, result: Tensor) -> list[Step]:
+        wanted, found = {_memory(result)}, []
+        for step in reversed(self._steps):
+            if any(_memory(x) in wanted for x in step.results):
+                found.append(step)
+                wanted.update(map(_memory, tensors_in((step.arguments, step.options))))
+        return found[::-1]
+
+
+def _memory(x: Tensor) -> int:
+    return x.untyped_storage()._cdata
+
+
+def _written_by(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Iterator[Tensor]:
+    """The tensors that an operation writes to."""
+    for number, argument in enumerate(function._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            yield from tensors_in(arguments[number] if number < len(arguments) else options.get(argument.name))
+
+
+def _copy_of(x: Tensor) -> Tensor:
+    """The same view of a copy of all the memory that the tensor is in."""
+    copy = x.new_empty(0).set_(x.untyped_storage().clone(), x.storage_offset(), x.shape, x.stride())
+    put_tag(copy, tag_of(x))
+    return copy
+
+
+def _seen_as(x: Tensor, plain: Tensor, real: Tensor) -> Tensor:
+    """The view of `real` that x is of `plain`, whose memory is laid out alike."""
+    if x is plain:
+        return real
+    with _disable_current_modes():
+        return real.as_strided(x.shape, x.stride(), real.storage_offset() + x.storage_offset() - plain.storage_offset())
+
+
+def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
+    if real.stride() == plain.stride():
+        return real
+    with _disable_current_modes():
+        copy = torch.empty_strided(plain.shape, plain.stride(), dtype=real.dtype).copy_(real)
+    put_tag(copy, tag_of(real))
+    return copy
+
+
+def _replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
+    """An argument, or several, with other tensors."""
+    if isinstance(value, Tensor):
+        return real(value)
+    if isinstance(value, dict):
+        return {key: _replaced(x, real) for key, x in value.items()}
+    return type(value)(_replaced(x, real) for x in value) if type(value) in (list, tuple) else value

@@ -1,0 +1,169 @@
+"""The way back through autograd's nodes: whose gradient every result is, as the edges between them tell."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from simfloat.formats import FP32, Format
+from simfloat.policy.kinds import WIDEST
+from simfloat.torch.deferring import Deferred
+from simfloat.torch.hearing import Heard
+from simfloat.torch.notes import ACCUMULATING, Note, Operand, Origin
+from simfloat.torch.tags import stored_format, tag_of, weight_path
+
+#: What finds the note of a node.
+Finder = Callable[[Any], Note | None]
+
+
+class Way:
+    """The way back through one node, to those operands of its operation that want a gradient.
+
+    Operations of the node belong to `operand`. Where the operands have different roles, only what the node returns
+    tells which operation belongs to which of them: until then all are deferred, and then carried out for each.
+    """
+
+    def __init__(self, operands: Sequence[Operand | None]) -> None:
+        self.operands = operands
+        self.operand = min((x for x in operands if x is not None), default=None, key=lambda x: x.number)
+        self.heard: list[Heard] = []  # of the roundings so far
+        self.deferred: Deferred | None = None  # while the node computes
+        self._results: Sequence[Any] = ()
+
+    def begin(self, *_: Any) -> None:
+        """The node begins to compute what belongs to operands of different roles."""
+        self.deferred = Deferred()
+
+    def end(self, results: Sequence[Any], *_: Any) -> tuple[Any, ...]:
+        """The node has computed: its results, each by the role of the operand whose gradient it is."""
+        deferred, self.deferred = self.deferred, None
+        self._tell_all_but(results)
+        found: list[Any] = []
+        for operand, result in zip(self.operands, results, strict=False):
+            if operand is not None and isinstance(result, torch.Tensor) and deferred is not None:
+                self.operand = operand
+                if deferred.has(result):
+                    result = deferred.carried_out(result)
+                    self._tell_all_but([result])
+                elif any(result is x for x in found):
+                    result = result.detach()  # a tensor of its own, by which it is known later
+            found.append(result)
+        self._results = found
+        return (*found, *results[len(found) :])
+
+    def _tell_all_but(self, results: Sequence[Any]) -> None:
+        """Tell of all roundings but the last ones of these results, which may be those of a complete gradient."""
+        last = [id(tag_of(x).heard) for x in results if isinstance(x, torch.Tensor)]
+        for heard in self.heard:
+            if id(heard) not in last:
+                heard.tell()
+        self.heard.clear()
+
+    def adds(self, operands: Sequence[torch.Tensor]) -> Operand | None:
+        """The operand to whose gradient so far a result is added."""
+        for operand, result in zip(self.operands, self._results, strict=False):
+            if operand is not None and any(result is x for x in operands):
+                for heard in (tag_of(x).heard for x in operands):
+                    if heard is not None:
+                        heard.tell()
+                return operand
+        return self.operand
+
+
+class Ways:
+    """The ways back through all nodes of the backward passes that run, by the nodes' sequence numbers."""
+
+    def __init__(self, note_of: Finder, finished: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor]) -> None:
+        self._note_of, self._finished = note_of, finished
+        self._ways: dict[int, Way] = {}
+
+    def of(self, node: Any) -> Way | None:
+        """The way through a node; None where no operation of the run made it."""
+        return self._ways.get(node._sequence_nr())
+
+    @contextmanager
+    def open(self, roots: Iterable[Any], accumulates: bool) -> Iterator[None]:
+        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
+        hooks: list[Any] = []
+        nodes = list(_nodes_behind(roots))
+        try:
+            for node in nodes:
+                hooks += self._listen(node, accumulates)
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+            for node in nodes:
+                self._ways.pop(node._sequence_nr(), None)
+
+    def _listen(self, node: Any, accumulates: bool) -> list[Any]:
+        if node._sequence_nr() == ACCUMULATING:
+            leaf = node.variable
+            if weight_path(leaf) is None:
+                return []
+            return [leaf.register_hook(lambda gradient: self._finished(leaf, gradient, accumulates))]
+        note = self._note_of(node)
+        if note is None:
+            return []
+        way = self._ways[node._sequence_nr()] = Way(self._operands(note, node))
+        wanted = [x for x in way.operands if x is not None]
+        hooks = [node.register_prehook(way.begin)] if len({_role(note, x) for x in wanted}) > 1 else []
+        is_heard = note.place.observer is not None and any(x.path is not None for x in wanted)
+        return [*hooks, node.register_hook(way.end)] if hooks or is_heard else []
+
+    def _operands(self, note: Note, node: Any) -> list[Operand | None]:
+        """The operand at the end of each edge of the node; None for one that wants no gradient."""
+        left, found = list(note.operands), list[Operand | None]()
+        for number, (target, result) in enumerate(node.next_functions):
+            if target is None:
+                found.append(None)
+                continue
+            operand, origin = self._reached(number, target, result)
+            known = next((x for x in left if x.origin == origin), None)
+            if known is not None:
+                left.remove(known)
+                operand = operand._replace(number=known.number, format=known.format)
+            found.append(operand)
+        return found
+
+    def _reached(self, number: int, target: Any, result: int) -> tuple[Operand, Origin]:
+        """What an edge leads to, and the edge; numbers of a parameter that were only moved are still its own."""
+        if target._sequence_nr() == ACCUMULATING:
+            leaf = target.variable
+            return Operand(number, weight_path(leaf), stored_format(leaf)), Origin(ACCUMULATING, id(leaf))
+        note, origin = self._note_of(target), Origin(target._sequence_nr(), result)
+        return Operand(number, None, FP32) if note is None else Operand(
+            number, note.weight, note.format or FP32
+        ), origin
+
+
+def _nodes_behind(roots: Iterable[Any]) -> Iterator[Any]:
+    """All nodes that gradients of these tensors, or edges, may come through, each once."""
+    seen: set[Any] = set()
+    stack = [_node_of(root) for root in roots]
+    while stack:
+        node = stack.pop()
+        if node is not None and node not in seen:
+            seen.add(node)
+            yield node
+            stack += [target for target, _ in node.next_functions]
+
+
+def _node_of(root: Any) -> Any:
+    if not isinstance(root, torch.Tensor):
+        return root.node
+    if root.grad_fn is not None or not root.requires_grad:
+        return root.grad_fn
+    return torch.autograd.graph.get_gradient_edge(root).node
+
+
+def _role(note: Note, operand: Operand) -> tuple[Format, str | None, int]:
+    """What tells the gradients of two operands apart: format, events, overrides that name parameters, random bits."""
+    place, path = note.place, operand.path
+    recipe = place.recipe if path is None else place.recipe_of(path)
+    role = recipe.activation_gradients if path is None else recipe.weight_gradients
+    format = operand.format if role == WIDEST else role
+    return format, path if place.is_particular else None, operand.number if place.draws else 0

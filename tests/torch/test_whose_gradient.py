@@ -1,0 +1,147 @@
+"""Whose gradient a result of the backward pass is: autograd's edges tell, and the role of what they lead to decides."""
+
+import pytest
+import torch
+from torch.nn import functional
+
+import simfloat as sf
+
+torch.manual_seed(0)
+H, P = torch.rand(4, 5) + 0.5, torch.rand(4, 5) + 1.5
+LOSS = torch.arange(1, 21) / 8
+
+
+class Squared(torch.autograd.Function):
+    """A function of a program's own, whose backward pass has one intermediate number for both operands."""
+
+    @staticmethod
+    def forward(ctx, h, p):
+        ctx.save_for_backward(h, p)
+        return (h * p) * (h * p)
+
+    @staticmethod
+    def backward(ctx, g):
+        h, p = ctx.saved_tensors
+        slope = g * (h * p * 2)
+        return slope * p, slope * h
+
+
+OPERATIONS = {
+    "multiply": lambda h, p: h * p,
+    "divide": lambda h, p: h / p,
+    "divide by h": lambda h, p: p / h,
+    "subtract": lambda h, p: p - h,
+    "add": lambda h, p: h + p,
+    "add a row": lambda h, p: h * p[:1] + p[0],
+    "add, alpha": lambda h, p: torch.add(h, p, alpha=0.3),
+    "subtract, alpha": lambda h, p: torch.sub(h, p, alpha=0.3),
+    "lerp": lambda h, p: torch.lerp(h, p, 0.3),
+    "lerp by p": lambda h, p: torch.lerp(h, h + 0.3, p),
+    "addcmul": lambda h, p: torch.addcmul(h, p, h, value=0.3),
+    "addcdiv": lambda h, p: torch.addcdiv(h, h, p, value=0.3),
+    "power": torch.pow,
+    "xlogy": torch.xlogy,
+    "hypot": torch.hypot,
+    "logaddexp": torch.logaddexp,
+    "matmul": lambda h, p: h @ p.T,
+    "cross": lambda h, p: torch.linalg.cross(h[:, :3], p[:, :3]),
+    "cdist": torch.cdist,
+    "mse": functional.mse_loss,
+    "smooth l1": functional.smooth_l1_loss,
+    "huber": functional.huber_loss,
+    "gaussian nll": lambda h, p: functional.gaussian_nll_loss(h, h + 1, p),
+    "views": lambda h, p: h / p.reshape(5, 4).clone().reshape(4, 5),
+    "used twice": lambda h, p: (h * p).tanh() * p,
+    "own function": Squared.apply,
+}  # fmt: skip
+
+
+#: Made of several operations, between which gradients are activations'.
+SEVERAL = ("gaussian nll", "used twice")
+
+
+class Model(torch.nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.p, self.function = torch.nn.Parameter(P.clone()), function
+
+    def forward(self, h):
+        return self.function(h, self.p)
+
+
+def gradients(function, to_activation, to_weight, observer=None):
+    """Those of an activation and of a parameter, of a loss whose own gradients are numbers of all formats."""
+    policy = sf.Policy(compute=sf.FP32, activation_gradients=to_activation, weight_gradients=to_weight)
+    model, h = Model(function), H.clone().requires_grad_()
+    with sf.torch.simulate(model, policy, observer=observer):
+        result = model(h)
+        (result * LOSS[: result.numel()].reshape(result.shape)).sum().backward()
+    return h.grad, model.p.grad
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_gradients_have_the_role_of_what_they_belong_to_and_each_is_counted_once(name):
+    function = OPERATIONS[name]
+    for to_activation, to_weight in ((sf.BF16, sf.FP32), (sf.FP32, sf.BF16)):
+        recorder = sf.Recorder()
+        found = gradients(function, to_activation, to_weight)
+        # Where both roles are one format, nothing depends on whose gradient it is.
+        if name not in SEVERAL:
+            assert torch.equal(found[1], gradients(function, to_weight, to_weight)[1])
+        elif to_weight is sf.FP32:
+            assert not torch.equal(found[1], found[1].bfloat16().float())
+        assert torch.equal(found[0], gradients(function, to_activation, to_activation)[0])
+        observed = gradients(function, to_activation, to_weight, recorder)
+        assert all(map(torch.equal, found, observed)), "an observer changes no bits"
+        assert recorder.counts("p", "backward")["total"] == P.numel()
+
+
+@pytest.mark.parametrize("name", ["multiply", "subtract", "add", "power", "used twice"])
+def test_two_backward_passes_have_the_bits_and_the_counts_of_our_own(name):
+    class Ours(sf.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.p = sf.Parameter(P.numpy().copy())
+
+        def forward(self, h):
+            return OPERATIONS[name](h, self.p) if name != "power" else h**self.p
+
+    policy = sf.Policy(compute=sf.FP32, activation_gradients=sf.BF16, weight_gradients=sf.E5M2)
+    theirs, ours, recorders = Model(OPERATIONS[name]), Ours(), (sf.Recorder(), sf.Recorder())
+    h, own_h = H.clone().requires_grad_(), sf.Tensor(H.numpy(), requires_grad=True)
+    loss = LOSS.reshape(H.shape)
+    for _ in range(2):  # the second one adds to what the first one left
+        with sf.torch.simulate(theirs, policy, observer=recorders[0]):
+            (theirs(h) * loss).sum().backward()
+        with sf.simulate(policy, observer=recorders[1]):
+            (ours(own_h) * loss.numpy()).sum().backward()
+    assert h.grad.tolist() == own_h.grad.tolist() and theirs.p.grad.tolist() == ours.p.grad.tolist()
+    counts = [recorder.counts("p", "backward") for recorder in recorders]
+    assert counts[0] == counts[1] and counts[0]["total"] == 2 * P.numel()
+
+
+def test_a_gradient_that_is_a_single_number_for_many_elements_is_counted_for_each():
+    recorder = sf.Recorder()
+    gradients(lambda h, p: h.sum() + p.sum(), sf.BF16, sf.BF16, recorder)
+    assert recorder.counts("p", "backward")["total"] == P.numel()
+
+
+def test_gradients_that_are_asked_for_by_name_have_their_role_too():
+    model, h = Model(torch.mul), (H / 3).requires_grad_()
+    policy = sf.Policy(compute=sf.FP32, activation_gradients=sf.BF16, weight_gradients=sf.E5M2)
+    with sf.torch.simulate(model, policy):
+        to_weight, to_activation = torch.autograd.grad(model(h).sum(), [model.p, h])
+    assert to_weight.tolist() == sf.round(h.detach().numpy(), sf.E5M2).tolist()
+    assert to_activation.tolist() == sf.round(P.numpy(), sf.BF16).tolist()
+
+
+def test_a_function_of_a_programs_own_may_not_look_at_a_gradient_whose_role_is_not_known_yet():
+    class Curious(Squared):
+        @staticmethod
+        def backward(ctx, g):
+            slope = g * 3
+            return (slope, slope) if slope.sum() > 0 else (g, g)
+
+    with pytest.raises(ValueError, match="reads a number .* before it is known whose gradient"):
+        gradients(Curious.apply, sf.BF16, sf.FP32)
+    gradients(Curious.apply, sf.BF16, sf.BF16)
