@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments import datasets
 from experiments.problem import Problem
+from experiments.splits import split_quarter
 
 
 def digits_problem(
@@ -20,15 +21,17 @@ def digits_problem(
     steps: int,
     shape: tuple[int, ...] = (64,),
     judged: int | None = None,
+    seed: int | None = None,
 ) -> Problem:
     """1797 images of 64 grey values, of which a quarter is held out; beside the loss, the accuracy is measured.
 
     The model takes images of this shape; it is judged on the first `judged` of those that are held out, or on all.
+    Which quarter that is follows the seed; without one it is the same for all runs.
     """
     images, y = datasets.digits()
     x = images.astype(np.float32).reshape(-1, *shape)
-    order = np.random.default_rng(0).permutation(len(x))
-    train, test = order[: 3 * len(x) // 4], order[3 * len(x) // 4 :][:judged]
+    train, test = split_quarter(len(x), seed)
+    test = test[:judged]
     return Problem(
         x=x[train],
         y=y[train],

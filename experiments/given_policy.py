@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from experiments.experiment import Result
+from experiments.margins import MATCH
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, judged, ratio_test
-
-#: Close to fp32: the loss at most a tenth above.
-CLOSE = 1.1
+from experiments.verdicts import Finding, compare, judged
 
 
 def against_fp32(results: Sequence[Result], problems: Iterable[str]) -> list[Finding]:
@@ -18,7 +16,7 @@ def against_fp32(results: Sequence[Result], problems: Iterable[str]) -> list[Fin
     for problem in problems:
         if runs := select(results, problem=problem, variant="given"):
             loss, fp32 = final(results, problem, "given"), final(results, problem, "fp32")
-            test = ratio_test(loss, fp32, below=CLOSE)
             claim = f"{problem}: {runs[0]['label']} comes close to fp32"
-            found.append(judged(claim, f"loss / fp32 loss < {CLOSE}", spread(loss / fp32, 3), test))
+            expectation = f"loss / fp32's loss within a factor of {MATCH}"
+            found.append(judged(claim, expectation, spread(loss / fp32, 3), compare(loss, fp32)))
     return found

@@ -35,5 +35,5 @@ def verdict_text(finding: Finding) -> str:
     verdict = finding.verdict or "none"
     if {verdict for _, verdict in finding.earlier} <= {finding.verdict}:
         return verdict
-    before = ", ".join(f"{earlier} by {number}" for number, earlier in finding.earlier)
+    before = ", ".join(f"{earlier} with {number}" for number, earlier in finding.earlier)
     return f"{verdict} ({before} seeds)"

@@ -62,7 +62,7 @@ def tally(sections: Sequence[Section]) -> dict[str, int]:
 
 def earlier(verdicts: Sequence[Sequence[Any]]) -> str:
     """The verdicts over fewer seeds as text."""
-    return ", ".join(f"{verdict or UNDECIDED} by {number} seeds" for number, verdict in verdicts)
+    return ", ".join(f"{verdict or UNDECIDED} with {number} seeds" for number, verdict in verdicts)
 
 
 def plain(value: Any) -> str:

@@ -104,13 +104,13 @@ def difference_test(
     return _range_test(samples, above, below, _difference_text(mean_interval(samples)))
 
 
-def compare(values: NDArray, reference: NDArray, margin: float = MATCH) -> Outcome:
+def compare(values: NDArray, reference: NDArray, *, margin: float = MATCH) -> Outcome:
     """How values of which less is better, as losses and errors, stand beside their reference: by their ratio."""
     samples = log_ratios(values, reference)
     return _comparison(samples, math.log(margin), _ratio_text(mean_interval(samples)))
 
 
-def compare_shares(values: NDArray, reference: NDArray, margin: float = POINT) -> Outcome:
+def compare_shares(values: NDArray, reference: NDArray, *, margin: float = POINT) -> Outcome:
     """How values of which more is better, as accuracies in percent, stand beside their reference: by the shortfall."""
     return compare_shortfall(np.asarray(reference, np.float64) - values, margin)
 

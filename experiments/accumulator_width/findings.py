@@ -8,16 +8,14 @@ from numpy.typing import NDArray
 from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS, CHUNKED_LENGTH, needed_bits
 from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
 from experiments.experiment import Result
+from experiments.margins import ABOUT, EXPONENT, MATCH
 from experiments.measurement import measured_rows, table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, compare, difference_test, judged, ratio_test
 
 #: The error of a sum that is allowed.
 ALLOWED = 0.05
-
-#: How far a slope may be from theory's, and a loss above that with FP32 sums.
-NEAR, CLOSE = 0.15, 1.05
 
 #: Bits that each doubling of the length costs: half a bit where errors are random, one where they add up.
 THEORY = {"normal": 0.5, "uniform": 1.0}
@@ -62,10 +60,10 @@ def of_chunks(results: list[Result]) -> list[Result]:
 def _growth(results: list[Result], data: str) -> Finding:
     lengths, bits = needed(results, data, chunk=0)
     slopes = np.array([np.polyfit(np.log2(lengths), row, 1)[0] for row in bits])
-    test = difference_test(slopes, THEORY[data], above=-NEAR, below=NEAR)
+    test = difference_test(slopes, THEORY[data], above=-EXPONENT, below=EXPONENT)
     return judged(
         f"{TITLES[data]}: every doubling of the length costs {THEORY[data]:g} mantissa bits",
-        f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {NEAR} of that",
+        f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {EXPONENT} of that",
         f"{spread(slopes)} bits a doubling; K = {lengths[0]} needs {spread(bits[:, 0], 1)}, "
         f"K = {lengths[-1]} {spread(bits[:, -1], 1)}",
         test,
@@ -93,12 +91,12 @@ def _best_chunk(results: list[Result]) -> Finding:
         chunks, errors = table_over_seeds(of_chunks(results), "error", "only_chunk", data=data)
         best = int(np.argmin(errors.mean(axis=0)))
         at_root = errors[:, list(chunks).index(root)]
-        parts.append(ratio_test(at_root, errors[:, best], below=1.5))
+        parts.append(ratio_test(at_root, errors[:, best], below=ABOUT))
         text.append(f"{data}: {spread(at_root / errors[:, best])} times that of the best, {chunks[best]}")
     test = all_of(parts)
     return judged(
         f"chunks of the root of the length are near the best (K = {CHUNKED_LENGTH}, {CHUNKED_BITS} bits)",
-        f"error with chunks of {root} / error with the best < 1.5",
+        f"error with chunks of {root} / error with the best < {ABOUT:g}",
         "; ".join(text),
         test,
     )
@@ -106,10 +104,10 @@ def _best_chunk(results: list[Result]) -> Finding:
 
 def _too_narrow(results: list[Result]) -> Finding:
     fp32, narrow = final(results, "digits", "fp32"), final(results, "digits", "3")
-    test = ratio_test(narrow, fp32, above=CLOSE)
+    test = ratio_test(narrow, fp32, above=MATCH)
     return judged(
         "digits: sums of 3 mantissa bits, below what 256 products need, degrade training",
-        f"loss / loss with FP32 sums > {CLOSE}",
+        f"loss / loss with FP32 sums > {MATCH}",
         spread(narrow / fp32),
         test,
     )
@@ -117,5 +115,5 @@ def _too_narrow(results: list[Result]) -> Finding:
 
 def _trains(results: list[Result], variant: str, claim: str) -> Finding:
     fp32, found = final(results, "digits", "fp32"), final(results, "digits", variant)
-    test = ratio_test(found, fp32, below=CLOSE)
-    return judged(f"digits: {claim}", f"loss / loss with FP32 sums < {CLOSE}", spread(found / fp32, 3), test)
+    expectation = f"loss / loss with FP32 sums within a factor of {MATCH}"
+    return judged(f"digits: {claim}", expectation, spread(found / fp32, 3), compare(found, fp32))

@@ -13,7 +13,7 @@ from experiments.experiment import Result
 from experiments.given_policy import against_fp32
 from experiments.statistics import FINAL, final, select, spread
 from experiments.variants import Variant
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged
+from experiments.verdicts import Finding, Outcome, all_of, compare_shortfall, count_test, difference_test, judged
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -91,11 +91,10 @@ def means(results: list[Result], problem: str, variant: Variant, key: str, part:
 
 def matches(results: list[Result], problem: str, variant: Variant, where: str) -> Finding:
     """The variant validates as well as 32-bit training, but for a margin."""
-    close = TASKS[problem].close
-    test = difference_test(shortfall(results, problem, variant), 0, below=close)
+    test = compare_shortfall(shortfall(results, problem, variant), TASKS[problem].margin)
     return judged(
         f"{problem}: {variant.label} matches 32-bit training ({where})",
-        f"{unit(problem)} < {close}",
+        f"{unit(problem)} within {TASKS[problem].margin:.3g}",
         measured(results, problem, variant),
         test,
     )
@@ -104,10 +103,10 @@ def matches(results: list[Result], problem: str, variant: Variant, where: str) -
 def trains_alike(results: list[Result], variant: Variant) -> Finding:
     """Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
     falls = {problem: shortfall(results, problem, variant, "train_") for problem in PROBLEMS}
-    tests = [difference_test(falls[problem], 0, below=TASKS[problem].close) for problem in PROBLEMS]
+    tests = [compare_shortfall(falls[problem], TASKS[problem].margin) for problem in PROBLEMS]
     return judged(
         f"{variant.label} fits training data as 32-bit training does, in every problem (Figure 5)",
-        "worse by less than the margin of each",
+        "equal within the margin of each",
         ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()),
         all_of(tests)._replace(text=shortest(tests)),
     )
@@ -161,5 +160,5 @@ def unit(problem: str) -> str:
 
 def shortest(tests: Sequence[Outcome]) -> str:
     """The intervals of several tests of one kind, and once what kind that is."""
-    intervals = [test.text.removeprefix("difference in ").split(":")[0] for test in tests]
-    return f"differences in {', '.join(intervals)}:{tests[0].text.split(':')[1]}"
+    intervals = [test.text.removeprefix("shortfall: difference in ").split(":")[0] for test in tests]
+    return f"shortfalls in {', '.join(intervals)}:{tests[0].text.split(':')[-1]}"

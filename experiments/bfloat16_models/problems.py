@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -11,16 +12,16 @@ from experiments.bfloat16_models.clicks import clicks
 from experiments.bfloat16_models.images import images
 from experiments.bfloat16_models.speech import speech
 from experiments.bfloat16_models.texts import language, topics
+from experiments.margins import MATCH, POINT
 from experiments.training import Problems
 
 
 class Task(NamedTuple):
-    """How a problem is judged: what it measures, how that is called in figures, what counts as matching fp32."""
+    """How a problem is judged: what it measures, and how that is called in figures."""
 
     title: str
     measure: str
     label: str
-    close: float  # in points of percent below, or in percent above for perplexities
 
     @property
     def name(self) -> str:
@@ -31,6 +32,11 @@ class Task(NamedTuple):
     def is_share(self) -> bool:
         """Whether larger is better, up to 1; perplexities are better smaller."""
         return self.measure != "perplexity"
+
+    @property
+    def margin(self) -> float:
+        """What counts as matching fp32: points of percent below, or percent above for perplexities."""
+        return POINT if self.is_share else 100 * math.log(MATCH)
 
     def shown(self, values: NDArray) -> NDArray:
         """The measure as tables have it: shares in percent."""
@@ -49,11 +55,11 @@ class Task(NamedTuple):
 PROBLEMS: Problems = {"images": images, "clicks": clicks, "topics": topics, "language": language, "speech": speech}
 
 TASKS = {
-    "images": Task("CNN, digits", "accuracy", "accuracy (%)", 0.5),
-    "clicks": Task("DLRM, flights", "auc", "AUC (%)", 0.1),
-    "topics": Task("BERT, topics", "accuracy", "accuracy (%)", 1.0),
-    "language": Task("GPT, characters", "perplexity", "perplexity", 0.5),
-    "speech": Task("RNN, speakers", "accuracy", "accuracy (%)", 1.0),
+    "images": Task("CNN, digits", "accuracy", "accuracy (%)"),
+    "clicks": Task("DLRM, flights", "auc", "AUC (%)"),
+    "topics": Task("BERT, topics", "accuracy", "accuracy (%)"),
+    "language": Task("GPT, characters", "perplexity", "perplexity"),
+    "speech": Task("RNN, speakers", "accuracy", "accuracy (%)"),
 }
 
 #: The problems that stand for the three models of the paper's Table 1 and Figure 3.

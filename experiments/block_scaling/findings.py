@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.block_scaling.rules import DATA, FORMATS
+from experiments.block_scaling.rules import BLOCKS, DATA, FORMATS
 from experiments.experiment import Result
+from experiments.margins import MATCH
 from experiments.measurement import over_seeds
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
-
-#: As good as BF16: at most two percent more.
-CLOSE = 1.02
+from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged, ratio_test
 
 #: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015
@@ -22,16 +20,16 @@ def findings(results: list[Result]) -> list[Finding]:
     """One finding for each claim that the results speak to."""
     training, rules = select(results, kind="training"), select(results, kind="rules")
     if given := select(training, variant="given"):
-        return [_close(training, "given", "bf16", CLOSE, f"{given[0]['label']}: a loss as low as BF16's")]
+        return [_close(training, "given", "bf16", MATCH, f"{given[0]['label']}: a loss as low as BF16's")]
     return [
         _floor_saturates(rules),
         _even_saturates_in_e4m3(rules),
         _rounded_up_is_better(rules, "E4M3"),
         _rounded_up_is_better(rules, "E2M1"),
-        _close(training, "fp8-delayed", "bf16", CLOSE, "FP8 with delayed scaling trains as BF16 does"),
-        _close(training, "fp8-hopper", "bf16", CLOSE, "FP8 with the sums of Hopper's tensor cores trains as BF16 does"),
+        _close(training, "fp8-delayed", "bf16", MATCH, "FP8 with delayed scaling trains as BF16 does"),
+        _close(training, "fp8-hopper", "bf16", MATCH, "FP8 with the sums of Hopper's tensor cores trains as BF16 does"),
         _close(training, "fp8-deepseek", "bf16", DEEPSEEK, "FP8 by DeepSeek-V3: a loss within 0.25 % of BF16's"),
-        _close(training, "mxfp8", "bf16", CLOSE, "MXFP8 with scales rounded up trains as BF16 does"),
+        _close(training, "mxfp8", "bf16", MATCH, "MXFP8 with scales rounded up trains as BF16 does"),
         _floor_trains_worse(training),
         _close(training, "nvfp4", "fp8-hopper", NVFP4, "NVFP4: a loss within 1.5 % of FP8's"),
         _mxfp4_is_worse(training),
@@ -46,7 +44,7 @@ def _floor_saturates(results: list[Result]) -> Finding:
         for name in FORMATS
         for value in over_seeds(results, "blocks", format=name, rule=rule)
     ]
-    never = count_test(sum(value > 0 for value in others), len(others))
+    never = every_test(round(sum(others) * BLOCKS), len(others) * BLOCKS)
     test = all_of([never, *(difference_test(values, 0, above=0) for values in share.values())])
     return judged(
         "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
@@ -61,7 +59,7 @@ def _even_saturates_in_e4m3(results: list[Result]) -> Finding:
     others = np.concatenate(
         [over_seeds(results, "blocks", format=name, rule="even") for name in FORMATS if name != "E4M3"]
     )
-    test = all_of([difference_test(e4m3, 0, above=0), count_test(int(np.sum(others > 0)), len(others))])
+    test = all_of([difference_test(e4m3, 0, above=0), every_test(round(others.sum() * BLOCKS), len(others) * BLOCKS)])
     return judged(
         'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
         "share of blocks > 0 in E4M3, none in other formats",
@@ -86,8 +84,9 @@ def _rounded_up_is_better(results: list[Result], format: str) -> Finding:
 
 
 def _close(results: list[Result], variant: str, reference: str, limit: float, claim: str) -> Finding:
-    test = ratio_test(final(results, "gpt", variant), final(results, "gpt", reference), below=limit)
-    return _judged(claim, f"loss / loss of {reference} < {limit}", _ratio(results, variant, reference), test)
+    test = compare(final(results, "gpt", variant), final(results, "gpt", reference), margin=limit)
+    expectation = f"loss / loss of {reference} within a factor of {limit}"
+    return _judged(claim, expectation, _ratio(results, variant, reference), test)
 
 
 def _floor_trains_worse(results: list[Result]) -> Finding:

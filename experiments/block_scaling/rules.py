@@ -16,6 +16,9 @@ RULES = ("floor", "ceil", "rceil", "even")
 #: The elements of a block.
 BLOCK = 32
 
+#: How many blocks are looked at from a seed, and in a tiny run.
+BLOCKS, TINY_BLOCKS = 4096, 64
+
 #: How numbers are drawn: as weights and activations are mostly, and with the outliers that they also have.
 DATA = {
     "normal": lambda rng, shape: rng.standard_normal(shape),
@@ -30,7 +33,7 @@ def measure_rules(job: Job) -> list[dict[str, Any]]:
     "blocks" that of blocks with such an element, "error" the root mean square of what was lost over that of the
     numbers.
     """
-    shape = (64 if job["tiny"] else 4096, BLOCK)
+    shape = (TINY_BLOCKS if job["tiny"] else BLOCKS, BLOCK)
     rng = np.random.default_rng([job["seed"], list(DATA).index(job["data"])])
     x = np.asarray(sf.round(DATA[job["data"]](rng, shape), sf.BF16), np.float64)
     return [

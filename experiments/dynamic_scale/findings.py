@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.experiment import Result
-from experiments.given_policy import CLOSE, against_fp32
+from experiments.given_policy import against_fp32
+from experiments.margins import MATCH
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged
 
 #: The fewer steps after which a scale grows, and the standard.
 FEW, MANY = 6, 2000
@@ -81,10 +82,10 @@ def _as_fp32(results: list[Result]) -> Finding:
     variants = [f"interval-{MANY}", "start-24", f"interval-{FEW}"]
     fp32 = final(results, "digits", "fp32")
     ratios = {each: final(results, "digits", each) / fp32 for each in variants}
-    test = all_of([ratio_test(final(results, "digits", each), fp32, below=CLOSE) for each in variants])
+    test = all_of([compare(final(results, "digits", each), fp32) for each in variants])
     return judged(
         "under a dynamic scale FP16 trains as FP32, whatever the interval",
-        f"loss / FP32's < {CLOSE} for each",
+        f"loss / FP32's within a factor of {MATCH} for each",
         ", ".join(f"{each} {spread(ratio, 3)}" for each, ratio in ratios.items()),
         test,
     )
@@ -115,50 +116,50 @@ def statement_findings(results: list[Result]) -> list[Finding]:
             "said: gradients below 2^-11 are rounded to zero",
             "every such gradient is zero in FP16",
             f"{share(n['below-lost'], n['below'])} of those below 2^-11 are; what is lost lies below 2^-25",
-            count_test(n["below"] - n["below-lost"], n["below"]),
+            every_test(n["below"] - n["below-lost"], n["below"]),
         ),
         finding(
             "said: FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
             "powers of two from 2^-24 to 2^-15 become zero",
             f"{n['powers-lost']} of {n['powers']} are not exact",
-            count_test(n["powers"] - n["powers-lost"], n["powers"]),
+            every_test(n["powers"] - n["powers-lost"], n["powers"]),
         ),
         finding(
             "said: when the least gradient touches 2^-11 the step is about to underflow",
             "no step with so small a gradient in which FP16 loses none",
             f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
-            count_test(n["false-alarms"], n["alarms"]),
+            every_test(n["false-alarms"], n["alarms"]),
         ),
         finding(
             "said: a larger scale captures more of FP16's mantissa",
             "normal numbers are rounded otherwise under a scale of 2^10",
             f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
             f"{share(n['subnormal-better'], n['subnormal'])} come closer",
-            count_test(n["normal"] - n["normal-changed"], n["normal"]),
+            every_test(n["normal"] - n["normal-changed"], n["normal"]),
         ),
         finding(
             "said: a loss of NaN comes from gradients that underflow",
             "NaN in steps whose gradients all underflow, none where they overflow",
             f"{n['nan-underflow']} steps after underflow, {n['nan-overflow']} of {10 * runs} after overflow",
-            count_test(10 * runs - n["nan-underflow"], 10 * runs),
+            every_test(10 * runs - n["nan-underflow"], 10 * runs),
         ),
         finding(
             "said: the optimizer repeats a step that overflowed",
             "skipped steps are made again with their batch",
             f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
-            count_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
+            every_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
         ),
         finding(
             "said: the loss is computed in FP16 and then scaled",
             "losses from 1 to 3 times 2^16 are finite in FP16",
             f"{n['losses-overflow']} of {n['losses']} overflow in FP16, {n['losses-overflow-fp32']} in FP32",
-            count_test(n["losses-overflow"], n["losses"]),
+            every_test(n["losses-overflow"], n["losses"]),
         ),
         finding(
             "said: grad.min() is the least magnitude",
             "the minimum is positive in every step",
             f"it is negative in {n['negative-minimum']} of {steps} steps",
-            count_test(n["negative-minimum"], steps),
+            every_test(n["negative-minimum"], steps),
         ),
     ]
 

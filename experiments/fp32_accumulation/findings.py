@@ -8,19 +8,11 @@ from numpy.typing import NDArray
 from experiments.experiment import Result
 from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.given_policy import against_fp32
+from experiments.margins import ABOUT, FAR, HARDLY, MANY, MATCH
 from experiments.measurement import measured_rows, over_seeds
 from experiments.operands import DATA
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
-
-#: As good as FP32: the loss within a twentieth.
-AS_GOOD = 1.05
-
-#: Far worse: by an order of magnitude. About as good: within a factor of two.
-FAR, ABOUT = 10, 2
-
-#: A large part of a sum or a gradient is lost, and hardly any.
-MUCH, LITTLE = 0.1, 0.01
+from experiments.verdicts import Finding, all_of, compare, difference_test, judged, ratio_test
 
 NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
 
@@ -59,7 +51,7 @@ def _wide_sums_stay(results: list[Result]) -> Finding:
     test = all_of([ratio_test(*pair, below=ABOUT) for pair in pairs.values()])
     return judged(
         "sums that are accumulated in FP32 and rounded to FP16 do not lose accuracy with their length",
-        f"error of {long} products / error of {short} < {ABOUT}, on both kinds of data",
+        f"error of {long} products / error of {short} < {ABOUT:g}, on both kinds of data",
         ", ".join(f"{data} {spread(a / b)}" for data, (a, b) in pairs.items()),
         test,
     )
@@ -71,7 +63,7 @@ def _narrow_sums_grow(results: list[Result]) -> Finding:
     test = all_of([ratio_test(*pair, above=FAR) for pair in pairs.values()])
     return judged(
         f"sums of {long} products are far less accurate if they are accumulated in FP16",
-        f"error / error of FP32 accumulation > {FAR}, on both kinds of data",
+        f"error / error of FP32 accumulation > {FAR:g}, on both kinds of data",
         ", ".join(f"{data} {spread(a / b, 0)}" for data, (a, b) in pairs.items()),
         test,
     )
@@ -81,10 +73,10 @@ def _one_sign_stagnates(results: list[Result]) -> Finding:
     _, long = ends(results)
     names = ("fp16", "volta-fp16", "volta-fp32")
     missing = {name: over_seeds(results, "short", data="uniform", accumulator=name, length=long) for name in names}
-    test = difference_test(missing["fp16"], MUCH, above=0)
+    test = difference_test(missing["fp16"], MANY, above=0)
     return judged(
         f"sums of {long} products of one sign stop growing in FP16",
-        f"more than {MUCH:.0%} of the sum is missing",
+        f"more than {MANY:.0%} of the sum is missing",
         ", ".join(f"{name} {spread(100 * share, 1)} %" for name, share in missing.items()),
         test,
     )
@@ -101,7 +93,7 @@ def _tensor_core(results: list[Result]) -> Finding:
     test = all_of(tests)
     return judged(
         "Volta's tensor core, which accumulates in either, is about as good as FP32 only with FP32",
-        f"{long} products: error / error of FP32 accumulation < {ABOUT} with FP32, > {FAR} with FP16",
+        f"{long} products: error / error of FP32 accumulation < {ABOUT:g} with FP32, > {FAR:g} with FP16",
         ", ".join(texts),
         test,
     )
@@ -109,11 +101,11 @@ def _tensor_core(results: list[Result]) -> Finding:
 
 def _first_gradient(results: list[Result]) -> Finding:
     errors = {name: over_seeds(results, "error", under=name) for name in (*NARROW, *WIDE)}
-    tests = [difference_test(errors[name], MUCH, above=0) for name in NARROW]
-    test = all_of([*tests, *(difference_test(errors[name], LITTLE, below=0) for name in WIDE)])
+    tests = [difference_test(errors[name], MANY, above=0) for name in NARROW]
+    test = all_of([*tests, *(difference_test(errors[name], HARDLY, below=0) for name in WIDE)])
     return judged(
         "segmentation: FP16 sums lose a large part of the first gradient of the weights, FP32 sums hardly any",
-        f"distance to FP64's / its norm > {MUCH} with FP16, < {LITTLE} with FP32",
+        f"distance to FP64's / its norm > {MANY} with FP16, < {HARDLY} with FP32",
         ", ".join(f"{name} {spread(error, 4)}" for name, error in errors.items()),
         test,
     )
@@ -122,10 +114,10 @@ def _first_gradient(results: list[Result]) -> Finding:
 def _wide_training_matches(results: list[Result]) -> Finding:
     fp32 = final(results, "segmentation", "fp32")
     losses = {name: final(results, "segmentation", name) for name in WIDE}
-    test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
+    test = all_of([compare(loss, fp32) for loss in losses.values()])
     return judged(
         "segmentation: with FP32 sums FP16 training matches FP32",
-        f"loss / FP32's loss within a factor of {AS_GOOD}",
+        f"loss / FP32's loss within a factor of {MATCH}",
         ", ".join(f"{name} {spread(loss / fp32, 4)}" for name, loss in losses.items()),
         test,
     )
@@ -135,10 +127,10 @@ def _narrow_training_does_not(results: list[Result]) -> Finding:
     fp32 = final(results, "segmentation", "fp32")
     losses = {name: final(results, "segmentation", name) for name in NARROW}
     ink = {name: final(results, "segmentation", name, "ink") for name in (*NARROW, "fp32")}
-    test = all_of([ratio_test(loss, fp32, above=AS_GOOD) for loss in losses.values()])
+    test = all_of([ratio_test(loss, fp32, above=MATCH) for loss in losses.values()])
     return judged(
         "segmentation: with FP16 sums it does not",
-        f"loss / FP32's loss > {AS_GOOD}",
+        f"loss / FP32's loss > {MATCH}",
         ", ".join(f"{name} {spread(loss / fp32, 3)}" for name, loss in losses.items())
         + "; expected ink / true ink: "
         + ", ".join(f"{name} {spread(share)}" for name, share in ink.items()),
@@ -148,10 +140,10 @@ def _narrow_training_does_not(results: list[Result]) -> Finding:
 
 def _reductions_cost(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "normalised", variant) for variant in ("reductions", "fp32"))
-    test = ratio_test(loss, fp32, above=AS_GOOD)
+    test = ratio_test(loss, fp32, above=MATCH)
     return judged(
         "normalised: large reductions, such as the statistics of batch norm, should be carried out in FP32",
-        f"FP16 reductions: loss / FP32's loss > {AS_GOOD}",
+        f"FP16 reductions: loss / FP32's loss > {MATCH}",
         spread(loss / fp32, 3),
         test,
     )
@@ -160,10 +152,10 @@ def _reductions_cost(results: list[Result]) -> Finding:
 def _pointwise_is_alike(results: list[Result]) -> Finding:
     fp32 = final(results, "normalised", "fp32")
     losses = {name: final(results, "normalised", name) for name in ("mixed", "pointwise")}
-    test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
+    test = all_of([compare(loss, fp32) for loss in losses.values()])
     return judged(
         "normalised: pointwise operations may be carried out in either",
-        f"in FP16 and in FP32, loss / FP32's loss within a factor of {AS_GOOD}",
+        f"in FP16 and in FP32, loss / FP32's loss within a factor of {MATCH}",
         f"FP16 {spread(losses['mixed'] / fp32, 3)}, FP32 {spread(losses['pointwise'] / fp32, 3)}",
         test,
     )

@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from experiments.experiment import Result
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.given_policy import CLOSE, against_fp32
+from experiments.given_policy import against_fp32
+from experiments.margins import EXPONENT, MATCH
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, compare, compare_shares, difference_test, judged, ratio_test
 
 #: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
@@ -40,10 +41,10 @@ def measured(results: list[Result], problem: str, variant: str, key: str) -> NDA
 def _matches_fp16(results: list[Result], problem: str) -> Finding:
     loss, fp16 = final(results, problem, "hybrid"), final(results, problem, "fp16")
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("hybrid", "fp16")]
-    test = all_of([ratio_test(loss, fp16, above=1 / CLOSE, below=CLOSE), difference_test(*scores, above=-1, below=1)])
+    test = all_of([compare(loss, fp16), compare_shares(*scores)])
     return judged(
         f"{problem}: scaled by tensor, FP8 matches FP16",
-        f"loss / FP16's between 1/{CLOSE} and {CLOSE}, accuracy within 1 point",
+        f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
         f"{spread(loss / fp16, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
         test,
     )
@@ -62,10 +63,10 @@ def _needs_a_scale(results: list[Result], problem: str) -> Finding:
 
 def _loss_scale_helps(results: list[Result], problem: str) -> Finding:
     e4m3, hybrid, fp16 = (final(results, problem, each) for each in ("e4m3-loss", "hybrid-loss", "fp16"))
-    test = all_of([ratio_test(each, fp16, above=1 / CLOSE, below=CLOSE) for each in (e4m3, hybrid)])
+    test = all_of([compare(each, fp16) for each in (e4m3, hybrid)])
     return judged(
         f"{problem}: a scaled loss brings gradients into FP8's range",
-        f"loss / FP16's between 1/{CLOSE} and {CLOSE}, gradients in E4M3 and in E5M2",
+        f"loss / FP16's within a factor of {MATCH}, gradients in E4M3 and in E5M2",
         f"E4M3 {spread(e4m3 / fp16, 3)}, E5M2 {spread(hybrid / fp16, 3)}",
         test,
     )
@@ -107,11 +108,11 @@ def _weights_in_e4m3(results: list[Result], problem: str) -> Finding:
 
 def _significant_bits(results: list[Result]) -> Finding:
     found = {name: np.array([run["bits"][name] for run in results]) for name in BITS}
-    tests = [difference_test(bits, BITS[name], above=-0.1, below=0.1) for name, bits in found.items()]
+    tests = [difference_test(bits, BITS[name], above=-EXPONENT, below=EXPONENT) for name, bits in found.items()]
     test = all_of(tests)
     return judged(
         "FP8 has 4 (E4M3) and 3 (E5M2) significant bits, not 6 or 7 bits of mantissa",
-        "bits by the largest relative error of rounding within 0.1 of 4 and of 3",
+        f"bits by the largest relative error of rounding within {EXPONENT} of 4 and of 3",
         ", ".join(f"{name} {spread(bits, 3)}" for name, bits in found.items()),
         test,
     )

@@ -9,13 +9,11 @@ import numpy as np
 import simfloat as sf
 from experiments.experiment import Result
 from experiments.harmonic_series.jobs import FOLLOWED, STOPS
+from experiments.margins import ABOUT, MATCH
 from experiments.measurement import measured_rows, over_seeds
 from experiments.statistics import select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, count_test, judged, ratio_test
 from simfloat.plots import deterministic_bound
-
-#: How far a mean may be from the exact sum, and a deviation from theory's.
-HUNDREDTH, TWENTIETH = 0.01, 1.05
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -63,16 +61,13 @@ def _counts(rows: list[dict[str, Any]]) -> Finding:
 def _stochastic_mean(results: list[Result]) -> Finding:
     longest = max(row["length"] for result in results for row in measured_rows(result))
     found = {
-        name: over_seeds(results, "mean", format=name, length=longest)
-        / over_seeds(results, "exact", format=name, length=longest)
-        - 1
-        for name in FOLLOWED
+        name: [over_seeds(results, key, format=name, length=longest) for key in ("mean", "exact")] for name in FOLLOWED
     }
-    test = all_of([difference_test(values, 0, above=-HUNDREDTH, below=HUNDREDTH) for values in found.values()])
+    test = all_of([ratio_test(*pair, above=1 / MATCH, below=MATCH) for pair in found.values()])
     return judged(
         f"stochastic rounding does not stagnate: the mean of harmonic sums of {longest} terms is the exact one",
-        "relative error of the mean within 1 %, in FP16 and BF16",
-        ", ".join(f"{name} {spread(100 * values)} %" for name, values in found.items()),
+        f"mean / exact sum within a factor of {MATCH}, in FP16 and BF16",
+        ", ".join(f"{name} {spread(pair[0] / pair[1], 4)}" for name, pair in found.items()),
         test,
     )
 
@@ -80,10 +75,10 @@ def _stochastic_mean(results: list[Result]) -> Finding:
 def _root_growth(results: list[Result]) -> Finding:
     steps = sorted({row["steps"] for result in results for row in measured_rows(result)})
     found = {m: [over_seeds(results, key, steps=m) for key in ("deviation", "theory")] for m in steps}
-    test = all_of([ratio_test(*pair, above=1 / TWENTIETH, below=TWENTIETH) for pair in found.values()])
+    test = all_of([ratio_test(*pair, above=1 / MATCH, below=MATCH) for pair in found.values()])
     return judged(
         "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
-        "standard deviation / theory within 5 % for every m",
+        f"standard deviation / theory within a factor of {MATCH} for every m",
         ", ".join(f"m = {m}: {spread(pair[0] / pair[1], 3)}" for m, pair in found.items()),
         test,
     )
@@ -91,10 +86,10 @@ def _root_growth(results: list[Result]) -> Finding:
 
 def _kahan_stops(rows: list[dict[str, Any]]) -> Finding:
     ratios = {row["format"]: row["last"] * row["unit_roundoff"] ** 2 * row["sum"] for row in rows}
-    test = count_test(sum(not 0.5 < ratio < 2 for ratio in ratios.values()), len(ratios))
+    test = count_test(sum(not 1 / ABOUT < ratio < ABOUT for ratio in ratios.values()), len(ratios))
     return judged(
         "Kahan summation stagnates, too: where terms are about u^2 of the sum",
-        "last term that counts: 1 / k within a factor of 2 of u^2 times the sum",
+        f"last term that counts: 1 / k within a factor of {ABOUT:g} of u^2 times the sum",
         ", ".join(f"{row['format']} at {row['last']}: {ratios[row['format']]:.2f}" for row in rows),
         test,
     )

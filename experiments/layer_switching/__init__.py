@@ -22,6 +22,6 @@ LAYER_SWITCHING = Experiment(
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, PROBLEMS),
-    seeds=5,
+    seeds=20,
     grid=training_grid(PROBLEMS),
 )

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
-from experiments.given_policy import CLOSE, against_fp32
+from experiments.given_policy import against_fp32
 from experiments.layer_switching.problems import PROBLEMS
+from experiments.margins import MATCH, MOST
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, count_test, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged
 
 #: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
 MOST_IN_A_ROW = 3
@@ -69,7 +70,7 @@ def _ratios(results: list[Result], variant: str) -> NDArray[np.float64]:
 def _as_fp16(results: list[Result], variant: str) -> Outcome:
     """Whether a variant ends with the loss of the layer in FP16."""
     loss, fp16 = (final(results, results[0]["problem"], each) for each in (variant, "fp16"))
-    return ratio_test(loss, fp16, above=1 / CLOSE, below=CLOSE)
+    return compare(loss, fp16)
 
 
 def _percent(values: NDArray) -> str:
@@ -80,7 +81,7 @@ def _fp8_suffices(results: list[Result]) -> Finding:
     test = _as_fp16(results, "fp8")
     return judged(
         "digits: the layer trains in FP8, E4M3 forward and E5M2 backward, as in FP16",
-        f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE}",
+        f"loss / loss in FP16 within a factor of {MATCH}",
         f"{spread(_ratios(results, 'fp8'), 3)}; a switch has nothing to repair here",
         test,
     )
@@ -89,11 +90,11 @@ def _fp8_suffices(results: list[Result]) -> Finding:
 def _few_in_a_row(results: list[Result], rule: str) -> Finding:
     longest, fixed = _in_a_row(results, rule), _in_a_row(results, "fp16")
     label = runs_of(results, rule)[0]["label"]
-    test = count_test(int(((longest > MOST_IN_A_ROW) & (longest > fixed)).sum()), len(longest))
+    test = every_test(int(((longest > MOST_IN_A_ROW) & (longest > fixed)).sum()), len(longest))
     skipped, narrow = share(results, rule, "skipped"), share(results, rule, "narrow")
     return judged(
         f"digits, switched {label}: no more than {MOST_IN_A_ROW} overflow steps in a row",
-        f"from no seed more than {MOST_IN_A_ROW} steps skipped in a row, and more than with the layer in FP16",
+        f"in every run no more than {MOST_IN_A_ROW} steps skipped in a row, or no more than with the layer in FP16",
         f"at most {longest.max()}, in FP16 {fixed.max()}; {_percent(skipped)} of steps skipped, in FP16 "
         f"{_percent(share(results, 'fp16', 'skipped'))}; {_percent(narrow)} of steps in FP8",
         test,
@@ -104,7 +105,7 @@ def _training_is_as_good(results: list[Result]) -> Finding:
     test = all_of([_as_fp16(results, rule) for rule in RULES])
     return judged(
         "digits: switching leaves the loss curve as it is in FP16",
-        f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE} for each rule",
+        f"loss / loss in FP16 within a factor of {MATCH} for each rule",
         ", ".join(f"{rule} {spread(_ratios(results, rule), 3)}" for rule in RULES),
         test,
     )
@@ -123,7 +124,7 @@ def _e4m3_finds_no_room(results: list[Result]) -> Finding:
 
 def _fixed_fp8_fails(results: list[Result]) -> Finding:
     skipped = share(results, "fp8", "skipped")
-    test = difference_test(skipped, 0.5, above=0)
+    test = difference_test(skipped, MOST, above=0)
     scales = [np.log2(run["trace"]["scale"][-1]) for run in runs_of(results, "fp8")]
     return judged(
         "camera: where activations overflow E4M3, no loss scale helps the layer in FP8",
@@ -139,7 +140,7 @@ def _switching_rescues(results: list[Result]) -> Finding:
     tried = np.array([_skipped_in_fp8(run) for run in runs_of(results, "overflow")])
     return judged(
         "camera: a layer that overflows is kept in FP16 by its overflow rate, and trains as in FP16",
-        f"loss / loss in FP16 between 1/{CLOSE} and {CLOSE}",
+        f"loss / loss in FP16 within a factor of {MATCH}",
         f"{spread(ratios, 3)}; {_percent(share(results, 'overflow', 'narrow'))} of steps in FP8, of which "
         f"{_percent(tried)} are skipped; {_percent(skipped[0])} in all, in FP16 {_percent(skipped[1])}",
         test,

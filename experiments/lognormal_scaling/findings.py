@@ -8,13 +8,11 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.experiment import Result
 from experiments.given_policy import against_fp32
-from experiments.lognormal_scaling.jobs import MOST, WINDOW
+from experiments.lognormal_scaling.jobs import MOST_STEPS, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
+from experiments.margins import ABOUT, FAR, MATCH, MOST
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, judged, ratio_test
-
-#: As good as FP32: the loss within a twentieth.
-AS_GOOD = 1.05
+from experiments.verdicts import Finding, all_of, compare, difference_test, judged
 
 #: The share of steps that may overflow, by default.
 RARE = 0.001
@@ -74,10 +72,10 @@ def _overflows_are_rare(results: list[Result]) -> Finding:
 def _backoff_overflows_once_a_window(results: list[Result]) -> Finding:
     share = WINDOW * second_half(traces(results, "backoff", "skipped")).mean(axis=1)
     start = traces(results, "backoff", "skipped")[:, :WINDOW].sum(axis=1)
-    test = difference_test(share, 0, above=0.5, below=1.1)
+    test = difference_test(share, 0, above=1 / ABOUT, below=ABOUT)
     return judged(
         f"Backoff: after the start a step overflows about once in a window of {WINDOW}",
-        "0.5 to 1.1 in a window, second half of the steps",
+        f"once in a window within a factor of {ABOUT:g}, second half of the steps",
         f"{spread(share)}; {spread(start, 1)} in the first window",
         test,
     )
@@ -99,10 +97,10 @@ def _both_match(results: list[Result]) -> Finding:
     fp32 = final(results, "digits", "fp32")
     rules = ("backoff", "log-normal", "default")
     losses = {rule: final(results, "digits", rule) for rule in rules}
-    test = all_of([ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD) for loss in losses.values()])
+    test = all_of([compare(loss, fp32) for loss in losses.values()])
     return judged(
         "both rules train as well as FP32",
-        f"loss / FP32's loss within a factor of {AS_GOOD}",
+        f"loss / FP32's loss within a factor of {MATCH}",
         ", ".join(f"{rule} {spread(loss / fp32, 3)}" for rule, loss in losses.items()),
         test,
     )
@@ -110,7 +108,7 @@ def _both_match(results: list[Result]) -> Finding:
 
 def _statistics_choose(results: list[Result]) -> Finding:
     inside = (traces(results, "default", "scale") < LIMIT).mean(axis=1)
-    test = difference_test(inside, 0.5, above=0)
+    test = difference_test(inside, MOST, above=0)
     return judged(
         "LogNormal with the limits of the code: statistics choose the scale",
         f"below the limit of {LIMIT:.0f} in more than half of the steps",
@@ -121,10 +119,10 @@ def _statistics_choose(results: list[Result]) -> Finding:
 
 def _overflow_pins(results: list[Result]) -> Finding:
     number, logarithm = (np.array([result[name] for result in results]) for name in ("number", "logarithm"))
-    test = difference_test(number, 10 * (logarithm + 1), below=0)
+    test = difference_test(number, FAR * (logarithm + 1), below=0)
     return judged(
         "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
-        "fewer than ten times the steps that the logarithm holds it at 1",
-        f"at 1 for {spread(number, 0)} steps (at most {MOST} were tried); the logarithm {spread(logarithm, 0)}",
+        f"fewer than {FAR:g} times the steps that the logarithm holds it at 1",
+        f"at 1 for {spread(number, 0)} steps (at most {MOST_STEPS} were tried); the logarithm {spread(logarithm, 0)}",
         test,
     )

@@ -32,7 +32,7 @@ VARIANTS: tuple[Variant, ...] = (
 COUNTED = {"logarithm": 16.0, "number": 2.0**16}
 
 #: Steps before the one overflow, and the most that are waited for the scale to leave 1.
-BEFORE, MOST = 1000, 20_000
+BEFORE, MOST_STEPS = 1000, 20_000
 
 
 def jobs(options: Options) -> list[Job]:
@@ -57,8 +57,8 @@ def steps_at_one(seed: int, counted: float) -> int:
     for _ in range(BEFORE):
         scaler.adapt(True, 2.0 ** rng.normal(5, 1))
     scaler.adapt(False, np.inf)
-    for step in range(MOST):
+    for step in range(MOST_STEPS):
         if scaler.get_scale() > 1:
             return step
         scaler.adapt(True, 2.0 ** rng.normal(5, 1))
-    return MOST
+    return MOST_STEPS

@@ -6,16 +6,14 @@ import numpy as np
 
 import simfloat as sf
 from experiments.experiment import Result
-from experiments.given_policy import CLOSE, against_fp32
+from experiments.given_policy import against_fp32
 from experiments.gradients import as_histogram
+from experiments.margins import HARDLY, MANY, MATCH
 from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, compare, difference_test, every_test, judged, ratio_test
 from simfloat.telemetry.kept import Histogram, kept, span
-
-#: As good as FP32: the loss at most a hundredth above.
-AS_GOOD = 1.01
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -47,10 +45,10 @@ def share_below(histogram: Histogram, exponent: int = 0) -> float:
 def _fp16_weights_lag(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "digits", variant) for variant in ("fp16-weights", "fp32"))
     accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("fp16-weights", "fp32")]
-    test = ratio_test(loss, fp32, above=CLOSE)
+    test = ratio_test(loss, fp32, above=MATCH)
     return judged(
         "updating FP16 weights loses accuracy",
-        f"loss / FP32's loss > {CLOSE}",
+        f"loss / FP32's loss > {MATCH}",
         f"{spread(loss / fp32)}; accuracy {spread(accuracies[0], 1)} against {spread(accuracies[1], 1)} %",
         test,
     )
@@ -58,10 +56,10 @@ def _fp16_weights_lag(results: list[Result]) -> Finding:
 
 def _master_matches(results: list[Result]) -> Finding:
     loss, fp32 = (final(results, "digits", variant) for variant in ("master", "fp32"))
-    test = ratio_test(loss, fp32, above=1 / AS_GOOD, below=AS_GOOD)
+    test = compare(loss, fp32)
     return judged(
         "with an FP32 master copy FP16 training matches FP32",
-        f"loss / FP32's loss within a factor of {AS_GOOD}",
+        f"loss / FP32's loss within a factor of {MATCH}",
         spread(loss / fp32, 4),
         test,
     )
@@ -70,7 +68,7 @@ def _master_matches(results: list[Result]) -> Finding:
 def _small_gradients(results: list[Result]) -> Finding:
     shares = np.array([share_below(histogram) for histogram in gradients(results)])
     zeros = np.array([histogram["zero"] / sum(histogram.values()) for histogram in gradients(results)])
-    test = difference_test(shares, 0.01, above=0)
+    test = difference_test(shares, HARDLY, above=0)
     return judged(
         "some 5 % of the gradients of weights lie below 2^-24",
         "more than 1 %, zeros in FP32 apart",
@@ -82,7 +80,7 @@ def _small_gradients(results: list[Result]) -> Finding:
 def _small_updates(results: list[Result]) -> Finding:
     shares = np.array([share_below(histogram, LR_EXPONENT) for histogram in gradients(results)])
     vanished = np.array([run["vanished"] for run in select(results, variant="fp16-weights")])
-    test = difference_test(shares, 0.01, above=0)
+    test = difference_test(shares, HARDLY, above=0)
     return judged(
         "first reason: gradients times the learning rate are too small for FP16",
         "more than 1 % of these products below 2^-24",
@@ -93,7 +91,7 @@ def _small_updates(results: list[Result]) -> Finding:
 
 def _cancelled(results: list[Result]) -> Finding:
     narrow, wide = (final(results, "digits", variant, "unchanged") for variant in ("fp16-weights", "master"))
-    test = all_of([difference_test(narrow, 0.1, above=0), difference_test(wide, 0.1, below=0)])
+    test = all_of([difference_test(narrow, MANY, above=0), difference_test(wide, MANY, below=0)])
     return judged(
         "second reason: updates that FP16 has are too small beside the weight",
         "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
@@ -105,7 +103,7 @@ def _cancelled(results: list[Result]) -> Finding:
 def _safe_ratios(results: list[Result]) -> Finding:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
-    test = all_of([count_test(lost, tried), count_test(survivors, _total(results, "above_tried"))])
+    test = all_of([every_test(lost, tried), every_test(survivors, _total(results, "above_tried"))])
     return judged(
         f"an update can be lost only from a ratio of {LEAST} on",
         f"none is lost below {LEAST}; from {MOST} on, all are",
@@ -116,7 +114,7 @@ def _safe_ratios(results: list[Result]) -> Finding:
 
 def _lost_ratios(results: list[Result]) -> Finding:
     tried, lost = _total(results, "between_tried"), _total(results, "between_lost")
-    test = count_test(tried - lost, tried)
+    test = every_test(tried - lost, tried)
     return judged(
         f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
         f"all updates with ratios up to {MOST} are lost too",

@@ -6,16 +6,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
-from experiments.given_policy import CLOSE, against_fp32
+from experiments.given_policy import against_fp32
+from experiments.margins import ABOUT, MATCH
 from experiments.operation_lists.problems import PROBLEMS
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, compare, compare_shares, difference_test, judged, ratio_test
 
 #: Problems that are classified, and so have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")
-
-#: A sum in FP16 that does harm: the gradient's error is at least so many times that with sums in FP32.
-HARM = 2
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -45,13 +43,13 @@ def _measured(results: list[Result], problem: str, variant: str, stage: str, key
 
 def _lists_suffice(results: list[Result], problem: str) -> Finding:
     loss, fp32 = final(results, problem, "amp"), final(results, problem, "fp32")
-    tests, measured = [ratio_test(loss, fp32, above=1 / CLOSE, below=CLOSE)], f"loss ratio {spread(loss / fp32, 3)}"
-    expectation = f"loss / fp32 loss between 1/{CLOSE} and {CLOSE}"
+    tests, measured = [compare(loss, fp32)], f"loss ratio {spread(loss / fp32, 3)}"
+    expectation = f"loss / fp32's loss within a factor of {MATCH}"
     if problem in CLASSIFIED:
         scores = [100 * final(results, problem, variant, "accuracy") for variant in ("amp", "fp32")]
-        tests.append(difference_test(*scores, above=-1, below=1))
+        tests.append(compare_shares(*scores))
         measured += f"; accuracy {spread(scores[0])} against {spread(scores[1])} %"
-        expectation += ", accuracy within 1 point"
+        expectation += ", accuracy within a point"
     test = all_of(tests)
     return judged(f"{problem}: with the three lists FP16 trains as FP32", expectation, measured, test)
 
@@ -69,10 +67,10 @@ def _deny_costs_most(results: list[Result], problem: str) -> Finding:
 
 def _sums_need_fp32(results: list[Result], problem: str) -> Finding:
     narrow, wide = errors(results, problem, "deny-alone"), errors(results, problem, "deny-wide-sums")
-    test = ratio_test(narrow, wide, above=HARM)
+    test = ratio_test(narrow, wide, above=ABOUT)
     return judged(
         f"{problem}: large reductions should be left in FP32",
-        f"error of the gradient, deny list in FP16: sums in FP16 / sums in FP32 > {HARM}",
+        f"error of the gradient, deny list in FP16: sums in FP16 / sums in FP32 > {ABOUT:g}",
         f"{percent(narrow)} against {percent(wide)}",
         test,
     )
@@ -80,10 +78,10 @@ def _sums_need_fp32(results: list[Result], problem: str) -> Finding:
 
 def _infer_is_free(results: list[Result], problem: str) -> Finding:
     narrow, amp = errors(results, problem, "infer-narrow"), errors(results, problem, "amp")
-    test = ratio_test(narrow, amp, above=1 / CLOSE, below=CLOSE)
+    test = compare(narrow, amp)
     return judged(
         f"{problem}: operations on the infer list can run in either format",
-        f"error of the gradient: infer list in FP16 / AMP between 1/{CLOSE} and {CLOSE}",
+        f"error of the gradient: infer list in FP16 / AMP within a factor of {MATCH}",
         f"{percent(narrow)} against {percent(amp)}",
         test,
     )
@@ -91,12 +89,12 @@ def _infer_is_free(results: list[Result], problem: str) -> Finding:
 
 def _losses_overflow(results: list[Result]) -> Finding:
     amp, narrow = (_measured(results, "regression", each, "start", "overflow") for each in ("amp", "deny-narrow"))
-    test = all_of([count_test(int(amp.sum()), len(amp)), count_test(int((narrow == 0).sum()), len(narrow))])
+    test = difference_test(narrow, amp, above=0)
     error = errors(results, "regression", "deny-narrow", "start")
     return judged(
         "regression: the deny list keeps losses of large numbers from overflow",
-        "squared errors overflow in FP16 from every seed, under AMP from none",
-        f"{narrow.mean():.0f} of 64 squares overflow and the loss is infinite, none under AMP; "
+        "squared errors that overflow: deny list in FP16 - AMP > 0",
+        f"{spread(narrow, 1)} of 64 squares overflow and the loss is infinite, {spread(amp, 1)} under AMP; "
         f"the gradient does not pass through them: its error is {percent(error)}",
         test,
     )
@@ -104,11 +102,11 @@ def _losses_overflow(results: list[Result]) -> Finding:
 
 def _training_needs_the_deny_list(results: list[Result], problem: str) -> Finding:
     narrow, fp32 = final(results, problem, "deny-narrow"), final(results, problem, "fp32")
-    test = ratio_test(narrow, fp32, above=CLOSE)
+    test = ratio_test(narrow, fp32, above=MATCH)
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("deny-narrow", "fp32")]
     return judged(
         f"{problem}: with the deny list in FP16 training ends with a higher loss",
-        f"loss / fp32 loss > {CLOSE}",
+        f"loss / fp32's loss > {MATCH}",
         f"{spread(narrow / fp32, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
         test,
     )

@@ -7,12 +7,10 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments.experiment import Result
+from experiments.margins import ABOUT, FAR, MANY, MATCH
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, judged, ratio_test
-
-#: Following the exact average: within a tenth. Training as FP32 does: the loss within a hundredth.
-TENTH, HUNDREDTH = 1.1, 1.01
+from experiments.verdicts import Finding, all_of, compare, count_test, difference_test, judged, ratio_test
 
 #: Betas, and how many of BF16's 128 significands their product rounds back to.
 HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}
@@ -60,13 +58,13 @@ def _stalls(results: list[Result]) -> Finding:
     stalled = last(results, "stalled", "bf16")
     test = all_of(
         [
-            ratio_test(last(results, "moment", "bf16"), last(results, "exact", "bf16"), above=10),
-            difference_test(stalled, 0.9, above=0),
+            ratio_test(last(results, "moment", "bf16"), last(results, "exact", "bf16"), above=FAR),
+            difference_test(stalled, 1 - MANY, above=0),
         ]
     )
     return judged(
         "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
-        "moment / exact average > 10; more than 90 % of the elements stall",
+        f"moment / exact average > {FAR:g}; more than {1 - MANY:.0%} of the elements stall",
         f"{spread(ratio, 1)} times the exact one; {spread(100 * stalled, 1)} % stall",
         test,
     )
@@ -74,10 +72,10 @@ def _stalls(results: list[Result]) -> Finding:
 
 def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Finding:
     found, exact = (last(results, key, variant, beta2) for key in ("moment", "exact"))
-    test = ratio_test(found, exact, above=1 / TENTH, below=TENTH)
+    test = ratio_test(found, exact, above=1 / MATCH, below=MATCH)
     return judged(
         f"a second moment in {what} follows the exact average",
-        f"moment / exact average within a factor of {TENTH}, when gradients have become ten times smaller",
+        f"moment / exact average within a factor of {MATCH}, when gradients have become ten times smaller",
         spread(found / exact, 3),
         test,
     )
@@ -85,10 +83,10 @@ def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Fi
 
 def _too_low(results: list[Result]) -> Finding:
     ratio = risen(results, "e5m2", "moment") / risen(results, "e5m2", "exact")
-    test = ratio_test(risen(results, "e5m2", "moment"), risen(results, "e5m2", "exact"), below=0.5)
+    test = ratio_test(risen(results, "e5m2", "moment"), risen(results, "e5m2", "exact"), below=1 / ABOUT)
     return judged(
         "beta2 = 0.999: a second moment in E5M2 stalls on its way up, far below the exact average",
-        "moment / exact average < 0.5 before gradients become smaller",
+        f"moment / exact average < {1 / ABOUT:g} before gradients become smaller",
         spread(ratio, 3),
         test,
     )
@@ -102,10 +100,10 @@ def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
 
 def _trains(results: list[Result], problem: str, variant: str, what: str) -> Finding:
     found, fp32 = final(results, problem, variant), final(results, problem, "fp32")
-    test = ratio_test(found, fp32, above=1 / HUNDREDTH, below=HUNDREDTH)
+    test = compare(found, fp32)
     return judged(
         f"digits: {what}: training as with FP32 moments",
-        f"loss / loss with FP32 moments within a factor of {HUNDREDTH}",
+        f"loss / loss with FP32 moments within a factor of {MATCH}",
         spread(found / fp32, 4),
         test,
     )
@@ -114,10 +112,10 @@ def _trains(results: list[Result], problem: str, variant: str, what: str) -> Fin
 def _unscaled(results: list[Result]) -> Finding:
     fp32 = final(results, "long-memory", "fp32")
     lost = {variant: final(results, "long-memory", variant) for variant in ("fp16", "e5m2", "e5m2-stochastic")}
-    test = all_of([ratio_test(values, fp32, above=10) for values in lost.values()])
+    test = all_of([ratio_test(values, fp32, above=FAR) for values in lost.values()])
     return judged(
         "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
-        "loss / loss with FP32 moments > 10, stochastic rounding or not",
+        f"loss / loss with FP32 moments > {FAR:g}, stochastic rounding or not",
         ", ".join(f"{variant} {_times(values / fp32)}" for variant, values in lost.items()),
         test,
     )

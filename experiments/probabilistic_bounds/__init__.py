@@ -18,5 +18,5 @@ PROBABILISTIC_BOUNDS = Experiment(
     figures=figures,
     figure_names=figure_names,
     check=refuse_policy,
-    seeds=5,
+    seeds=20,
 )

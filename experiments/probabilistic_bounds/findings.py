@@ -6,15 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
+from experiments.margins import EXPONENT, FAR
 from experiments.measurement import table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from experiments.statistics import spread
-from experiments.verdicts import Finding, all_of, count_test, difference_test, joint_test, judged, ratio_test
+from experiments.verdicts import Finding, all_of, difference_test, every_test, joint_test, judged, ratio_test
 from simfloat.plots import deterministic_bound, probabilistic_bound
 
-#: "Grows as the root of n": the slope of the logarithms is so near a half.
-NEAR = 0.1
+#: Up to which n u errors are seen to grow: as far as the deterministic bound says anything, and a quarter of that.
+CUTS = (1.0, 0.25)
 
 
 def unit(format: str, rounding: str) -> float:
@@ -28,7 +29,7 @@ def findings(results: list[Result]) -> list[Finding]:
         _never_exceeded(results),
         _pessimistic(results),
         *(_root_bound(results, rounding, data) for rounding in ROUNDINGS for data in DATA),
-        *(_slope(results, rounding) for rounding in ROUNDINGS),
+        *(_slope(results, rounding, cut) for rounding in ROUNDINGS for cut in CUTS),
         _flattens(results),
     ]
 
@@ -47,7 +48,7 @@ def _never_exceeded(results: list[Result]) -> Finding:
             n, greatest = table_over_seeds(results, "greatest", "length", format=format, rounding=rounding)
             ratio = greatest / deterministic_bound(n, unit(format, rounding))
             beyond, cases, closest = beyond + int(np.sum(ratio > 1)), cases + ratio.size, max(closest, ratio.max())
-    test = count_test(beyond, cases)
+    test = every_test(beyond, cases)
     return judged(
         "no error exceeds the deterministic bound n u / (1 - n u), 2 u for stochastic rounding",
         "greatest error / bound <= 1 at every length, in both formats, on both kinds of data",
@@ -60,10 +61,10 @@ def _pessimistic(results: list[Result]) -> Finding:
     n, greatest = table_over_seeds(results, "greatest", "length", format="fp16", data="normal", rounding="nearest")
     place = int(np.flatnonzero(n * FORMATS["fp16"].unit_roundoff < 1)[-1])
     bound = np.full(len(greatest), deterministic_bound(n, FORMATS["fp16"].unit_roundoff)[place])
-    test = ratio_test(bound, greatest[:, place], above=100)
+    test = ratio_test(bound, greatest[:, place], above=FAR**2)
     return judged(
         f"the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n[place]})",
-        "bound / greatest error > 100",
+        f"bound / greatest error > {FAR**2:g}",
         spread(bound / greatest[:, place], 0),
         test,
     )
@@ -81,22 +82,22 @@ def _root_bound(results: list[Result], rounding: str, data: str) -> Finding:
     )
 
 
-def slopes(results: list[Result], format: str, rounding: str, *, short: bool) -> NDArray[np.float64]:
-    """By which power of n the errors of one-signed sums grow, for each seed: where n u <= 1, or where n u >= 1."""
+def slopes(results: list[Result], format: str, rounding: str, lowest: float, highest: float) -> NDArray[np.float64]:
+    """By which power of n the errors of one-signed sums grow, for each seed, where n u is from lowest to highest."""
     n, error = table_over_seeds(results, "error", "length", format=format, data="uniform", rounding=rounding)
     product = n * FORMATS[format].unit_roundoff
-    chosen = product <= 1 if short else product >= 1
+    chosen = (lowest <= product) & (product <= highest)
     if chosen.sum() < 2:
         return np.full(len(error), np.nan)
     return np.array([np.polyfit(np.log(n[chosen]), np.log(row[chosen]), 1)[0] for row in error])
 
 
-def _slope(results: list[Result], rounding: str) -> Finding:
-    found = {format: slopes(results, format, rounding, short=True) for format in FORMATS}
-    test = all_of([difference_test(values, 0.5, above=-NEAR, below=NEAR) for values in found.values()])
+def _slope(results: list[Result], rounding: str, cut: float) -> Finding:
+    found = {format: slopes(results, format, rounding, 0, cut) for format in FORMATS}
+    test = all_of([difference_test(values, 0.5, above=-EXPONENT, below=EXPONENT) for values in found.values()])
     return judged(
-        f"{rounding} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= 1",
-        f"slope of the logarithms within {NEAR} of 0.5, in FP16 and BF16",
+        f"{rounding} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= {cut:g}",
+        f"slope of the logarithms within {EXPONENT} of 0.5, in FP16 and BF16",
         ", ".join(f"{format} {spread(values)}" for format, values in found.items()),
         test,
     )
@@ -104,7 +105,7 @@ def _slope(results: list[Result], rounding: str) -> Finding:
 
 def _flattens(results: list[Result]) -> Finding:
     short, long = (
-        {format: slopes(results, format, "stochastic", short=short) for format in FORMATS} for short in (True, False)
+        {format: slopes(results, format, "stochastic", *part) for format in FORMATS} for part in ((0, 1), (1, np.inf))
     )
     test = all_of([difference_test(long[format], short[format], below=0) for format in FORMATS])
     return judged(

@@ -6,16 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.experiment import Result
+from experiments.margins import HARDLY, MANY, MATCH
 from experiments.measurement import over_seeds
 from experiments.regulariser_underflow.products import LAMBDAS, LAYERS, text_of
 from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, difference_test, judged
-
-#: As in FP32: the weights decay within a fiftieth of what they decay there.
-ALIKE = 0.02
-
-#: Lost: less than a tenth of the decay is left.
-LOST = 0.1
+from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, judged, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -41,6 +36,11 @@ def decay_kept(results: list[Result], lam: str, variant: str) -> NDArray[np.floa
     return np.log(last(results, lam, variant)) / np.log(last(results, lam, "fp32"))
 
 
+def as_in_fp32(kept: NDArray[np.float64]) -> Outcome:
+    """Whether the weights decay as they do in FP32, by shares of the decay there."""
+    return ratio_test(kept, np.ones_like(kept), above=1 / MATCH, below=MATCH)
+
+
 def last(results: list[Result], lam: str, variant: str, key: str = "dead") -> NDArray[np.float64]:
     """The last record of every seed."""
     runs = sorted(select(results, problem=lam, variant=variant), key=lambda run: run["seed"])
@@ -50,7 +50,7 @@ def last(results: list[Result], lam: str, variant: str, key: str = "dead") -> ND
 def _products_underflow(results: list[Result]) -> Finding:
     zeros = {layer: over_seeds(results, "zero", layer=layer, lam=LAMBDAS[0]) for layer in LAYERS}
     errors = [over_seeds(results, "error", layer="normal, 0.02", lam=lam) for lam in LAMBDAS]
-    test = all_of([difference_test(share, 0.01, above=0) for share in zeros.values()])
+    test = all_of([difference_test(share, HARDLY, above=0) for share in zeros.values()])
     return judged(
         "2 lambda w underflows in FP16 for initial weights",
         f"lambda = {text_of(LAMBDAS[0])}: more than 1 % are zero in each layer",
@@ -63,7 +63,7 @@ def _products_underflow(results: list[Result]) -> Finding:
 def _loss_leaves_weights(results: list[Result]) -> Finding:
     lam = text_of(LAMBDAS[0])
     plain, scaled, master = (last(results, lam, place, "unmoved") for place in ("loss", "scaled-loss", "master"))
-    test = all_of([difference_test(plain, 0.01, above=0), difference_test(master, 0.01, below=0)])
+    test = all_of([difference_test(plain, HARDLY, above=0), difference_test(master, HARDLY, below=0)])
     return judged(
         "in the loss it underflows, on the FP32 copy it does not",
         f"lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
@@ -74,10 +74,10 @@ def _loss_leaves_weights(results: list[Result]) -> Finding:
 
 def _loss_decays(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "loss") for lam in map(text_of, LAMBDAS)}
-    test = all_of([difference_test(share, 1, below=-ALIKE) for share in kept.values()])
+    test = all_of([difference_test(share, 1 / MATCH, below=0) for share in kept.values()])
     return judged(
         "in the loss the regulariser is too weak, even with an FP32 copy",
-        f"decay of the norm / FP32's < {1 - ALIKE} for each lambda",
+        f"decay of the norm / FP32's < 1 / {MATCH} for each lambda",
         _shares(kept),
         test,
     )
@@ -85,10 +85,10 @@ def _loss_decays(results: list[Result]) -> Finding:
 
 def _fp16_weights_lose(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "fp16-weights") for lam in map(text_of, LAMBDAS)}
-    test = all_of([difference_test(kept[text_of(lam)], 0, below=LOST) for lam in LAMBDAS[:2]])
+    test = all_of([difference_test(kept[text_of(lam)], 0, below=MANY) for lam in LAMBDAS[:2]])
     return judged(
         "on weights that are stored in FP16 the regulariser is cancelled",
-        f"decay of the norm / FP32's < {LOST} for lambda up to {text_of(LAMBDAS[1])}",
+        f"decay of the norm / FP32's < {MANY} for lambda up to {text_of(LAMBDAS[1])}",
         _shares(kept),
         test,
     )
@@ -96,10 +96,10 @@ def _fp16_weights_lose(results: list[Result]) -> Finding:
 
 def _master_keeps(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "master") for lam in map(text_of, LAMBDAS)}
-    test = all_of([difference_test(share, 1, above=-ALIKE, below=ALIKE) for share in kept.values()])
+    test = all_of([as_in_fp32(share) for share in kept.values()])
     return judged(
         "on the FP32 copy the regulariser stays in full precision",
-        f"decay of the norm / FP32's within {ALIKE} of 1 for each lambda",
+        f"decay of the norm / FP32's within a factor of {MATCH} for each lambda",
         _shares(kept),
         test,
     )
@@ -109,21 +109,20 @@ def _quality(results: list[Result]) -> Finding:
     lam = text_of(LAMBDAS[2])
     places = ("loss", "fp16-weights", "master")
     fp32 = final(results, lam, "fp32")
-    ratios = {place: final(results, lam, place) / fp32 for place in places}
-    test = all_of([difference_test(ratio, 1, above=-0.05, below=0.05) for ratio in ratios.values()])
+    losses = {place: final(results, lam, place) for place in places}
+    test = all_of([compare(loss, fp32) for loss in losses.values()])
     return judged(
         "where it is computed makes no difference to the held-out loss of this problem",
-        f"lambda = {lam}: loss / FP32's loss within 0.05 of 1 for each place",
-        ", ".join(f"{place} {spread(ratio, 3)}" for place, ratio in ratios.items()),
+        f"lambda = {lam}: loss / FP32's loss within a factor of {MATCH} for each place",
+        ", ".join(f"{place} {spread(loss / fp32, 3)}" for place, loss in losses.items()),
         test,
     )
 
 
 def _given(results: list[Result], lam: str, label: str) -> Finding:
     kept = decay_kept(results, lam, "given")
-    test = difference_test(kept, 1, above=-ALIKE, below=ALIKE)
-    claim, expected = f"{label}: weights decay as in FP32, lambda = {lam}", f"decay / FP32's within {ALIKE} of 1"
-    return judged(claim, expected, spread(kept, 3), test)
+    claim, expected = f"{label}: weights decay as in FP32, lambda = {lam}", f"decay / FP32's within a factor of {MATCH}"
+    return judged(claim, expected, spread(kept, 3), as_in_fp32(kept))
 
 
 def _shares(kept: dict[str, NDArray[np.float64]]) -> str:

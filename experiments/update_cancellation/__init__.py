@@ -22,6 +22,6 @@ UPDATE_CANCELLATION = Experiment(
     figures=figures,
     figure_names=figure_names,
     check=partial(check_policy, COMPARED),
-    seeds=5,
+    seeds=20,
     grid=training_grid(PROBLEMS),
 )

@@ -88,6 +88,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         partial(sf.optim.SGD, lr=0.02),
         batch=32,
         steps=20 if tiny else 500,
+        seed=seed,
     )
 
 

@@ -6,7 +6,7 @@ from experiments.block_scaling.findings import findings
 from experiments.block_scaling.policies import VARIANTS
 from experiments.block_scaling.problems import CONTEXT, gpt, letters
 from experiments.block_scaling.rules import FORMATS, RULES, measure_rules
-from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+from experiments.verdicts import EQUAL, WITHIN, WORSE
 
 
 def test_scales_that_are_rounded_down_saturate_and_those_rounded_up_do_not():
@@ -42,6 +42,6 @@ def made_up(losses):
 
 
 def test_a_given_policy_is_judged_against_bf16():
-    for loss, verdict in ((1.0, REPRODUCED), (1.02, INCONCLUSIVE), (1.5, NOT_REPRODUCED), (np.nan, NOT_REPRODUCED)):
+    for loss, verdict in ((1.0, EQUAL), (1.02, WITHIN), (1.5, WORSE), (np.nan, WORSE)):
         (found,) = findings(made_up({"bf16": 1.0, "given": loss}))
         assert (found.verdict, found.claim) == (verdict, "GPT: mine: a loss as low as BF16's")

@@ -26,7 +26,7 @@ def results(seeds):
 def test_verdicts_are_given_over_the_first_five_and_ten_seeds_too():
     (found,) = findings_of(experiment(), results(20))
     assert found.earlier == ((5, "worse"), (10, "equal")) and found.measured == "20 seeds, 41 results"
-    assert verdict_text(found) == "equal (worse by 5, equal by 10 seeds)"
+    assert verdict_text(found) == "equal (worse with 5, equal with 10 seeds)"
 
 
 def test_they_are_not_repeated_where_there_are_no_more_seeds_or_nothing_changed():

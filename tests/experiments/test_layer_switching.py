@@ -7,7 +7,7 @@ from experiments.layer_switching.findings import findings, longest_row
 from experiments.layer_switching.jobs import in_narrow
 from experiments.layer_switching.policies import E4M3, HYBRID, VARIANTS, WIDE, Switched, variance
 from experiments.layer_switching.problems import LAYER
-from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED
 from simfloat.simulation import Switch
 
 
@@ -64,4 +64,6 @@ def made_up(in_a_row):
 
 def test_a_switch_fails_that_skips_more_than_three_steps_in_a_row():
     claim = "digits, switched once-e4m3: no more than 3 overflow steps in a row"
-    assert [made_up(count)[claim] for count in (3, 4)] == [REPRODUCED, NOT_REPRODUCED]
+    assert [made_up(count)[claim] for count in (3, 4)] == [INCONCLUSIVE, NOT_REPRODUCED], (
+        "three runs cannot show what is in every run"
+    )

@@ -7,7 +7,7 @@ import simfloat as sf
 from experiments.optimizer_state.findings import findings
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.stall import DEFAULT, follow_moment, held_significands
-from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+from experiments.verdicts import BETTER, EQUAL, WORSE
 
 
 @pytest.mark.parametrize("beta2, held", [(0.999, 128), (0.997, 38), (1 - 2.0**-8, 0), (0.95, 0)])
@@ -38,6 +38,6 @@ def given_results(ratio):
 
 
 def test_a_given_policy_is_judged_against_fp32_with_both_memories():
-    for ratio, verdict in ((1.0, REPRODUCED), (1.5, NOT_REPRODUCED), (0.5, NOT_REPRODUCED), (np.nan, NOT_REPRODUCED)):
+    for ratio, verdict in ((1.0, EQUAL), (1.5, WORSE), (0.5, BETTER), (np.nan, WORSE)):
         found = findings(given_results(ratio))
         assert [finding.verdict for finding in found] == [verdict] * 2 and "mine: training as" in found[0].claim

@@ -1,0 +1,69 @@
+"""The tables of findings in the experiments' READMEs, made of the raw results that are stored beside them.
+
+`python -m experiments.readme NAME ...` judges the stored results of these experiments, by default of all that have
+some, and puts what it finds in the place of the table; the words around it are for people to write.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.catalog import EXPERIMENTS
+from experiments.discoveries import discoveries
+from experiments.experiment import Experiment
+from experiments.judging import findings_of, verdict_text
+from experiments.stored import STORED, read_stored
+from experiments.verdicts import Finding
+
+#: A table of findings, and the line about all of them that may stand below it.
+TABLE = re.compile(r"\| claim \|.*\n(?:\|.*\n)+(?:\n.*tested.*\n)?")
+
+
+def folder_of(experiment: Experiment) -> Path:
+    """Where the experiment's sources, README and stored results lie."""
+    return Path(__file__).parent / experiment.name.replace("-", "_")
+
+
+def stored_table(experiment: Experiment) -> str | None:
+    """The table of what the stored results say; None if there are none."""
+    path = folder_of(experiment) / STORED
+    if not path.exists():
+        return None
+    results = read_stored(path)
+    seeds = len({result["seed"] for result in results if "seed" in result})
+    return finding_table(findings_of(experiment, results), seeds)
+
+
+def finding_table(findings: Sequence[Finding], seeds: int) -> str:
+    """A Markdown table with a row for each finding, and below it how many of them may be false."""
+    measured = f"measured (mean ± standard deviation over {seeds} seeds)"
+    rows = [("claim", "expectation", measured, "test", "verdict"), ("---",) * 5]
+    rows += [
+        (finding.claim, finding.expectation, finding.measured, finding.test, verdict_text(finding))
+        for finding in findings
+    ]
+    lines = ["| " + " | ".join(map(escaped, row)) + " |\n" for row in rows]
+    return "".join(lines) + f"\n{discoveries(finding.p for finding in findings)}\n"
+
+
+def escaped(text: str) -> str:
+    """The text so that Markdown shows it as it is in a cell."""
+    return re.sub(r"([|*`])", r"\\\1", text)
+
+
+def main(names: Sequence[str]) -> None:
+    """Renew the tables of these experiments' READMEs."""
+    for name in names or EXPERIMENTS:
+        table = stored_table(EXPERIMENTS[name])
+        if table is not None:
+            readme = folder_of(EXPERIMENTS[name]) / "README.md"
+            text = readme.read_text(encoding="utf-8")
+            before, after = TABLE.split(text, maxsplit=1)
+            readme.write_text(before + table + after, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
