@@ -130,7 +130,7 @@ def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
     fraction = (codes & ((1 << format.mantissa_bits) - 1)).astype(np.float64)
     low = (field == 0) & format.has_zero
     significand = np.where(low, 0.0, 2.0**format.mantissa_bits) + fraction
-    if not format.subnormals and format.has_zero:
+    if format.flushes:
         significand = np.where(low, 0.0, significand)
     with np.errstate(over="ignore"):
         return np.ldexp(significand, np.where(low, 1, field) - format.bias - format.mantissa_bits)

@@ -22,4 +22,4 @@ def odd_suffices(format: Format, rounding: Rounding) -> bool:
     # A draw reads `bits` bits below the last place, and two more stand for what lies below.
     bits = rounding.bits + 2
     above = format.emax < 1023 or not rounding.is_stochastic  # without a draw, what lies above is beyond the largest
-    return above and format.emin - format.mantissa_bits - bits >= -1074 and format.precision + bits <= 53
+    return above and format.last_exponent - format.mantissa_bits - bits >= -1074 and format.precision + bits <= 53

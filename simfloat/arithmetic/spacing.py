@@ -69,7 +69,7 @@ def nextafter(x: ArrayLike, y: ArrayLike, format: FormatLike) -> NDArray[np.floa
 
 def _hidden(format: Format) -> int:
     """Codes between that of zero and the first one of a positive number, which stand for zero too."""
-    return 0 if format.subnormals or not format.has_zero else (1 << format.mantissa_bits) - 1
+    return (1 << format.mantissa_bits) - 1 if format.flushes else 0
 
 
 def _places(magnitude: NDArray[np.float64], format: Format) -> NDArray[np.int64]:

@@ -25,17 +25,21 @@ def round_value(x: float | Fraction, format: Format, rounding: Rounding, random:
         if math.isinf(x):
             return _overflow(x < 0, format, rounding, infinite=True)
     negative = x < 0 or (isinstance(x, float) and math.copysign(1.0, x) < 0)
-    magnitude = round_magnitude(abs(Fraction(x)), negative, format, rounding, random)
+    magnitude = abs(Fraction(x))
+    if format.flushes and format.tininess == "before_rounding" and magnitude < Fraction(format.smallest_normal):
+        magnitude = Fraction(0)
+    magnitude = round_magnitude(magnitude, negative, format, rounding, random)
     return _in_range(magnitude, negative, x == 0, format, rounding)
 
 
 def round_magnitude(
     magnitude: Fraction, negative: bool, format: Format, rounding: Rounding, random: int = 0
 ) -> Fraction:
-    """The magnitude rounded to the format's grid, as if its exponent had no upper bound."""
+    """The magnitude rounded as if the exponent had no upper bound, and no lower one where tiny results are flushed."""
     if magnitude == 0:
         return magnitude
-    exponent = max(floor_log2(magnitude), format.emin) - format.mantissa_bits
+    binade = floor_log2(magnitude) if format.flushes else max(floor_log2(magnitude), format.emin)
+    exponent = binade - format.mantissa_bits
     spacing = Fraction(2) ** exponent
     kept, rest = divmod(magnitude / spacing, 1)
     if _away(rest, _is_odd(kept, exponent, format), negative, rounding, random):
@@ -75,7 +79,7 @@ def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:
 
 
 def _in_range(magnitude: Fraction, negative: bool, was_zero: bool, format: Format, rounding: Rounding) -> float:
-    if not format.subnormals and format.has_zero and magnitude < Fraction(format.smallest_normal):
+    if format.flushes and magnitude < Fraction(format.smallest_normal):
         magnitude = Fraction(0)
     if not format.signed and negative and magnitude > 0:
         return _nan(format)

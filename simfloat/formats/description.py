@@ -24,7 +24,7 @@ def facts(format: Format) -> Table:
         ("min", f"{format.min!r}  {hex_of(_minus(code, format), format)}"),
         ("smallest normal", f"2^{format.emin} = {format.smallest_normal!r}  {hex_of(_first_normal(format), format)}"),
         ("smallest", f"2^{low if smallest_code == 1 else format.emin} = {smallest!r}  {hex_of(smallest_code, format)}"),
-        ("subnormals", "yes" if smallest < format.smallest_normal else "no"),
+        ("subnormals", _subnormals(format)),
         ("1 to the next", f"2^-{format.mantissa_bits} = {format.eps!r}"),
         ("zero", _zeros(format)),
         ("infinity", _infinities(format)),
@@ -68,6 +68,12 @@ def _first_normal(format: Format) -> int:
 def _minus(code: int, format: Format) -> int:
     """The code of the most negative number; where there is no sign, that of the smallest one."""
     return code | 1 << (format.bits - 1) if format.signed else 0
+
+
+def _subnormals(format: Format) -> str:
+    if format.flushes:
+        return f"no: what is tiny {format.tininess.replace('_', ' ')} becomes zero"
+    return "yes" if format.smallest_subnormal < format.smallest_normal else "no"
 
 
 def _zeros(format: Format) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -16,6 +16,9 @@ from simfloat.formats.value import hashed_once
 
 #: Widths of float64's fields.
 LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
+
+#: Which results are tiny: those below the smallest normal number after rounding without bounds, or before it.
+TININESS = ("after_rounding", "before_rounding")
 
 #: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
 LARGEST_SPACING = 1023 - 53
@@ -39,8 +42,14 @@ class Format:
     * ``"p3109_finite"``: the same without infinities;
     * ``"scale"``: unsigned powers of two without zero; NaN is the all-ones code (E8M0 of OCP MX).
 
-    With ``subnormals=False`` results below `smallest_normal` are flushed to zero after rounding, and
-    subnormal codes decode to zero. `name` is for display; it takes no part in equality or hash.
+    With ``subnormals=False`` tiny results become a zero of their sign, and subnormal codes decode to zero.
+    tininess says which results are tiny (IEEE 754-2019, 7.5), and matters in such formats only:
+
+    * ``"after_rounding"``: those that would lie below `smallest_normal` if they were rounded with an exponent without
+      bounds, as on x86 in its flush-to-zero mode;
+    * ``"before_rounding"``: those whose exact value lies below it, as on ARM and in MATLAB's chop.
+
+    `name` is for display; it takes no part in equality or hash.
 
     Every number of a format is a float64 number; what cannot be is refused with ValueError.
 
@@ -61,6 +70,7 @@ class Format:
     bias: int = None  # type: ignore[assignment]  # filled in below
     special: str = "ieee"
     subnormals: bool = True
+    tininess: str = "after_rounding"
     signed: bool = True
     name: str | None = field(default=None, compare=False)
 
@@ -72,7 +82,7 @@ class Format:
 
     def __repr__(self) -> str:
         bias = _default_bias(self.exponent_bits, self.special)
-        defaults = {"bias": bias, "special": "ieee", "subnormals": True, "signed": True, "name": None}
+        defaults = {field.name: field.default for field in fields(self)[2:]} | {"bias": bias}
         options = [
             f", {key}={getattr(self, key)!r}" for key, default in defaults.items() if getattr(self, key) != default
         ]
@@ -124,6 +134,20 @@ class Format:
     def has_zero(self) -> bool:
         """Whether zero has a code; false for scale formats only."""
         return self.special != "scale"
+
+    @property
+    def flushes(self) -> bool:
+        """Whether tiny results become zero."""
+        return not self.subnormals and self.has_zero
+
+    @property
+    def last_exponent(self) -> int:
+        """Exponent below which numbers are not closer before results are flushed: `emin`, or one less.
+
+        Where tiny is what is tiny after rounding with an exponent without bounds, one binade more shows it: what lies
+        below that is rounded up to its lower end at most, and is tiny whatever it is rounded to.
+        """
+        return self.emin - (self.flushes and self.tininess == "after_rounding")
 
     @property
     def clamps(self) -> bool:
@@ -264,6 +288,8 @@ def _check_widths(format: Format) -> None:
         raise ValueError(f"special must be one of {', '.join(SPECIALS)}; got {format.special!r}.")
     if format.name is not None and not isinstance(format.name, str):
         raise ValueError(f"name must be text or None, got {format.name!r}.")
+    if not isinstance(format.tininess, str) or format.tininess not in TININESS:
+        raise ValueError(f"tininess must be one of {', '.join(TININESS)}; got {format.tininess!r}.")
     for key in ("subnormals", "signed"):
         if not isinstance(getattr(format, key), bool):
             raise ValueError(f"{key} must be True or False, got {getattr(format, key)!r}.")

@@ -30,7 +30,8 @@ def general(x, word, grid):
     low = magnitude < first
     power = first if low else min(binade(magnitude), grid.top * scale)
     anchor = grid.low_anchor * scale if low else power * grid.magic
-    return in_range(x, _rounded(magnitude, x < 0.0, low, power, anchor, word, grid) / scale, grid)
+    rounded = _rounded(magnitude, x < 0.0, low, power, anchor, word, grid) / scale
+    return in_range(x, 0.0 if abs(x) < grid.cut else rounded, grid)
 
 
 @scalar
@@ -54,15 +55,31 @@ def _decided(high, low, exponent, grid):
     lifted = max(exponent, np.int64(grid.emin) - DEEP)
     lifted += lifted % 2
     magnitude = abs(odd(high, low)) * power_of_two(max(exponent - lifted, -2 * DEEP))
-    first = power_of_two(max(np.int64(grid.emin) - lifted, -DEEP))
+    smallest = power_of_two(max(np.int64(grid.emin) - lifted, -DEEP))
+    if grid.cut != 0.0 and magnitude < smallest:
+        return 0.0
+    first = _first_binade(smallest, grid)
     power = max(binade(magnitude), first)
     word = np.uint32(0)
-    return scaled(_rounded(magnitude, high < 0.0, magnitude < first, power, power * grid.magic, word, grid), lifted)
+    rounded = _rounded(magnitude, high < 0.0, magnitude < first, power, power * grid.magic, word, grid)
+    return scaled(_flushed(rounded, smallest, grid), lifted)
+
+
+@scalar
+def _first_binade(smallest, grid):
+    """The binade below which the grid has one spacing: that of the smallest normal number, or the one before it."""
+    return 0.5 * smallest if grid.min_normal < grid.least else smallest
+
+
+@scalar
+def _flushed(rounded, smallest, grid):
+    """A rounded magnitude, zero where it is flushed: it may have bits below float64's last, which would round it up."""
+    return 0.0 if grid.least != 0.0 and rounded < smallest else rounded
 
 
 @scalar
 def _rounded(magnitude, negative, low, power, anchor, word, grid):
-    """The magnitude rounded to multiples of power * epsilon; `low` if it lies below the smallest normal number."""
+    """The magnitude rounded to multiples of power * epsilon; `low` if it lies below the first binade of the grid."""
     spacing = power * grid.epsilon
     single = grid.single_bit != 0.0
     odd_code = single and not low and _has_odd_code(magnitude, grid)
@@ -88,7 +105,10 @@ def _drawn(high, low, exponent, word, grid):
     """The magnitude of (high + low) * 2^exponent rounded at random."""
     magnitude, below = abs(high), low if high > 0.0 else -low
     # Far below it no draw reaches the smallest number.
-    first = power_of_two(min(max(np.int64(grid.emin) - exponent, -DEEP), DEEP))
+    smallest = power_of_two(min(max(np.int64(grid.emin) - exponent, -DEEP), DEEP))
+    first = _first_binade(smallest, grid)
+    if grid.cut != 0.0 and (magnitude < smallest or (magnitude == smallest and below < 0.0)):
+        return 0.0
     power = max(binade(magnitude), first)
     spacing, anchor = power * grid.epsilon, power * grid.magic
     near = (magnitude + anchor) - anchor
@@ -100,7 +120,8 @@ def _drawn(high, low, exponent, word, grid):
     draw = np.uint32(word) >> np.uint32(grid.random_shift)
     excess = (magnitude - lower) - (grid.random_start - draw * grid.random_step) * (spacing / grid.epsilon)
     meets = grid.random_strict == 0.0 or draw % np.uint32(2) == 0
-    return scaled(lower + spacing if excess > -below or (excess == -below and meets) else lower, exponent)
+    rounded = lower + spacing if excess > -below or (excess == -below and meets) else lower
+    return scaled(_flushed(rounded, smallest, grid), exponent)
 
 
 @scalar

@@ -19,7 +19,7 @@ from simfloat.kernels.jit import reader
 class Grid(NamedTuple):
     """The numbers of a format, as the spacing of a grid in each binade, and the rule that picks among them."""
 
-    min_normal: float  # 2^emin; below it the spacing stays the same
+    min_normal: float  # 2^last_exponent; below it the spacing stays the same
     top: float  # 2^emax; above it too, since results there overflow anyway
     epsilon: float  # spacing / binade
     magic: float  # anchor / binade: adding and subtracting the anchor rounds to the grid
@@ -32,6 +32,7 @@ class Grid(NamedTuple):
     at_zero: float  # magnitude that zero becomes: zero, or NaN in a scale format
     least: float  # magnitudes below it ...
     small: float  # ... become this: flushed to zero, or raised to the smallest scale
+    cut: float  # magnitudes that are tiny before they are rounded lie below it: they are flushed too
     lowest: float  # results below it become NaN: 0 in an unsigned format, else -inf
     single_bit: float  # 1 if the significand has one bit, so that a tie goes to the even code
     code_parity: float  # 1 if float64's exponent field and the format's differ in parity
@@ -44,7 +45,7 @@ class Grid(NamedTuple):
     random_start: float  # a spacing minus half a random step for variants B and C, a spacing for A
     random_shift: float  # 32 minus bits
     random_strict: float  # 1 if an odd draw that meets the distance exactly does not round up
-    emin: float  # log2(min_normal)
+    emin: float  # exponent of the smallest normal number
     mantissa_bits: float
 
 
@@ -79,23 +80,23 @@ def numbers(format: Format, rounding: Rounding = nearest_even) -> NDArray[np.flo
     # A random draw decides by its threshold, and nearest even has none.
     away = AWAY.get(rounding.mode, Away(NEVER, NEVER))
     step = 2.0**-rounding.bits * format.eps if rounding.bits else 0.0
-    scale = not format.has_zero
-    flushes = not format.subnormals and not scale
+    scale, last = not format.has_zero, format.last_exponent
     grid = Grid(
-        min_normal=format.smallest_normal,
+        min_normal=math.ldexp(1.0, last),
         top=math.ldexp(1.0, format.emax),
         epsilon=format.eps,
         # With 52 bits normal numbers are float64's own: an anchor of zero leaves them alone.
         magic=2.0 ** (52 - mantissa_bits) if mantissa_bits < 52 else 0.0,
-        low_anchor=math.ldexp(1.0, format.emin + 52 - mantissa_bits),
+        low_anchor=math.ldexp(1.0, last + 52 - mantissa_bits),
         max=format.max,
         overflow_positive=_beyond(format, rounding.stops(negative=False)),
         overflow_negative=_beyond(format, rounding.stops(negative=True)),
         infinite=_beyond(format, rounding.saturates),
         zero=-0.0 if format.has_negative_zero else 0.0,
         at_zero=math.nan if scale else 0.0,
-        least=format.smallest_normal if flushes or scale else 0.0,
+        least=format.smallest_normal if format.flushes or scale else 0.0,
         small=format.smallest_normal if scale else 0.0,
+        cut=format.smallest_normal if format.flushes and last == format.emin else 0.0,
         lowest=-math.inf if format.signed else 0.0,
         single_bit=float(format.precision == 1),
         code_parity=float((1023 - bias) % 2),

@@ -27,9 +27,11 @@ def adversarial(format: sf.Format, rng: np.random.Generator, count: int = 20) ->
     codes = rng.integers(0, format.max_code + 1, count)
     base = [format.magnitude(int(code)) for code in codes]
     base += [0.0, format.smallest_subnormal, format.smallest_normal, format.max]
+    if format.flushes:
+        base.append(format.smallest_normal * (1 - format.eps / 2))  # the last number that is tiny after rounding
     numbers: list[float] = []
     for v in base:
-        spacing = 2.0 ** (max(int(np.frexp(v)[1]) - 1 if v else -2000, format.emin) - format.mantissa_bits)
+        spacing = 2.0 ** (max(int(np.frexp(v)[1]) - 1 if v else -2000, format.last_exponent) - format.mantissa_bits)
         for part in (0, 0.25, 0.5, 0.75, 1.0, 1e-9, 1 - 1e-9, rng.random()):
             w = v + part * spacing
             numbers += [w, math.nextafter(w, math.inf), math.nextafter(w, 0.0)]

@@ -17,7 +17,8 @@ from simfloat.selftest.reference import draws
 FORMATS = (
     *sf.CATALOG.values(),
     *(sf.p3109(8, 3), sf.p3109(8, 1), sf.p3109(8, 4, signed=False), sf.p3109(8, 4, extended=False)),
-    *(sf.Format(5, 3, subnormals=False), sf.Format(6, 9, bias=-900), sf.Format(11, 49)),
+    *(sf.Format(5, 3, subnormals=False), sf.Format(5, 3, subnormals=False, tininess="before_rounding")),
+    *(sf.Format(6, 9, bias=-900), sf.Format(11, 49)),
 )
 SMALL = tuple(format for format in FORMATS if format.bits <= 16)
 MODES = [mode for plain in DETERMINISTIC for mode in (plain, plain.saturating())]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.formats.format import TININESS
 from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
 from simfloat.selftest.orders import dot, fused_dot, matrix
 from tests.bits import assert_bits
@@ -19,7 +20,8 @@ def random_format(rng):
     bias = int(rng.integers(-20, 60)) if rng.random() < 0.4 else None
     special = str(rng.choice(["ieee", "fn", "fnuz"]))
     widths = int(rng.integers(3, 10)), int(rng.integers(1, 16))
-    return sf.Format(*widths, bias=bias, special=special, subnormals=bool(rng.random() < 0.85))
+    subnormals, tininess = bool(rng.random() < 0.85), str(rng.choice(TININESS))
+    return sf.Format(*widths, bias=bias, special=special, subnormals=subnormals, tininess=tininess)
 
 
 def random_accumulator(rng, depth=0):

@@ -23,6 +23,8 @@ FORMATS = (
     sf.Format(6, 0, bias=1074, special="fn"),
     sf.Format(6, 2, bias=1073, signed=False),
     sf.Format(6, 2, bias=1073, subnormals=False),
+    sf.Format(6, 2, bias=1073, subnormals=False, tininess="before_rounding"),
+    sf.Format(6, 0, bias=1075, special="fn", subnormals=False),
     sf.Format(6, 2, bias=1070, special="fn"),
 )
 MODES = (*DETERMINISTIC, sf.stochastic(3), sf.stochastic(32, "A"))

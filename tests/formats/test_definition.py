@@ -8,6 +8,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import floor_log2, round_value
+from simfloat.formats.format import TININESS
 from simfloat.selftest.golden import ROUNDED
 from tests.bits import DETERMINISTIC
 
@@ -72,11 +73,22 @@ def test_probabilities_of_the_variants(variant, nu, ups):
     assert sum(round_value(x, sf.FP16, sf.stochastic(2, variant), r) > 1 for r in range(4)) == ups
 
 
-def test_flush_happens_after_rounding_on_the_gradual_grid():
-    format = sf.Format(5, 2, subnormals=False)
-    assert round_value(2.0**-14 * 0.99, format, NEAREST_EVEN) == 2.0**-14
-    assert round_value(2.0**-14 * 0.87, format, NEAREST_EVEN) == 0.0
-    assert math.copysign(1, round_value(-(2.0**-15), format, NEAREST_EVEN)) == -1
+@pytest.mark.parametrize("tininess", TININESS)
+def test_tiny_results_are_flushed_to_a_zero_of_their_sign(tininess):
+    format = sf.Format(5, 2, subnormals=False, tininess=tininess)
+    after = tininess == "after_rounding"
+    smallest = 2.0**-14
+    # Of two bits below the smallest normal number 7/8 of it is the last one; from 15/16 on numbers round up to it.
+    assert round_value(smallest * 0.95, format, NEAREST_EVEN) == (smallest if after else 0.0)
+    assert round_value(smallest * 0.93, format, NEAREST_EVEN) == 0.0
+    assert round_value(smallest * 0.88, format, UP) == (smallest if after else 0.0)
+    assert round_value(smallest * 0.86, format, UP) == 0.0
+    assert round_value(smallest * 1.01, format, TOWARD_ZERO) == smallest
+    assert math.copysign(1, round_value(-smallest / 2, format, NEAREST_EVEN)) == -1
+    single = sf.Format(8, 23, subnormals=False, tininess=tininess)
+    assert round_value((1 - Fraction(1, 2**24)) * Fraction(2) ** -126, single, NEAREST_EVEN) == 0.0
+    tie = (1 - Fraction(1, 2**25)) * Fraction(2) ** -126
+    assert round_value(tie, single, NEAREST_EVEN) == (2.0**-126 if after else 0.0)
 
 
 def test_unsigned_formats_have_no_negative_numbers():

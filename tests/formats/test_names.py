@@ -23,6 +23,7 @@ def test_what_a_format_prints_is_read_back_whatever_its_name(name):
             bias=format.bias,
             special=format.special,
             subnormals=format.subnormals,
+            tininess=format.tininess,
             signed=format.signed,
             name=name,
         )

@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.formats.format import TININESS
 from simfloat.formats.special import SPECIALS
 from simfloat.policy.kinds import UPDATES
 from simfloat.policy.operations import CLASSES, roles_of
@@ -38,6 +39,7 @@ custom = valid(
     bias=st.none() | st.integers(-3, 140),
     special=st.sampled_from([*SPECIALS]),
     subnormals=st.booleans(),
+    tininess=st.sampled_from(TININESS),
     signed=st.booleans(),
     name=names,
 )

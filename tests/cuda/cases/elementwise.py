@@ -4,6 +4,7 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.formats.format import TININESS
 from tests.bits import DETERMINISTIC, adversarial
 
 DRAWING = (sf.stochastic(), sf.stochastic(8, "A"), sf.stochastic(5, "B"))
@@ -18,7 +19,7 @@ FORMATS = (
     sf.E2M1,
     sf.E8M0,
     sf.p3109(8, 3),
-    sf.Format(5, 3, subnormals=False),
+    *(sf.Format(5, 3, subnormals=False, tininess=tininess) for tininess in TININESS),
 )
 
 

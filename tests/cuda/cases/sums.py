@@ -10,6 +10,7 @@ ACCUMULATORS = [
     *(sf.FP16, sf.FP32, sf.FP64, sf.sequential(sf.BF16), sf.sequential(sf.FP16, products=sf.FP16)),
     *(sf.sequential(sf.FP16, rounding=mode) for mode in (sf.toward_zero, sf.to_odd, *DRAWING)),
     *(sf.sequential(sf.E5M2, products=sf.E4M3, rounding=mode) for mode in (sf.nearest_even, *DRAWING[:2])),
+    sf.sequential(sf.Format(5, 3, subnormals=False, tininess="before_rounding")),
     *(sf.sequential(sf.p3109(8, 3)), sf.sequential(sf.Format(5, 3, subnormals=False), rounding=sf.stochastic(6))),
     *(sf.pairwise(sf.FP16), sf.pairwise(sf.BF16), sf.pairwise(sf.E8M0)),
     *(sf.pairwise(sf.FP16, rounding=mode) for mode in (sf.toward_negative, *DRAWING[:2])),
