@@ -20,6 +20,7 @@ from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.nan_causes import OfSum
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.stream import Draw, take_draw
@@ -125,6 +126,8 @@ def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) 
     if work.is_final:
         return sums.reshape(shape)
     target, result = options.target, options.accumulator.result
+    if target.observer is not None:
+        target = target._replace(observer=OfSum(target.observer, (work.a, work.b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
     if work.divisor != 1.0:

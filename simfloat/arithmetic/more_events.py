@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.exactness import MOST_PRECISION
 from simfloat.formats import Format
-from simfloat.kernels.events import EVENTS, no_events
+from simfloat.kernels.events import SIZE, no_events
 
 #: Behind the entries of an event vector. saturated: results that stopped at the largest number, though the exact ones
 #: lie beyond it; inexact: results that are numbers, or infinite, other than the exact ones.
@@ -26,7 +26,7 @@ def wants_more(observer: Any) -> bool:
 
 def events_for(observer: Any) -> NDArray[np.int64]:
     """An event vector of zeros, as long as the observer wants it."""
-    return np.zeros(EVENTS + len(MORE), np.int64) if wants_more(observer) else no_events()
+    return np.zeros(SIZE + len(MORE), np.int64) if wants_more(observer) else no_events()
 
 
 def check_inexact(format: Format, operation: str) -> None:
@@ -47,5 +47,5 @@ def count_more(exact: NDArray, out: NDArray, chosen: NDArray | None, largest: fl
     beyond = np.isinf(exact)
     if chosen is not None:
         beyond |= np.abs(chosen) > largest
-    events[EVENTS] += int(np.count_nonzero(beyond & (np.abs(out) == largest)))
-    events[EVENTS + 1] += int(np.count_nonzero((exact != out) & ~np.isnan(out)))
+    events[SIZE] += int(np.count_nonzero(beyond & (np.abs(out) == largest)))
+    events[SIZE + 1] += int(np.count_nonzero((exact != out) & ~np.isnan(out)))

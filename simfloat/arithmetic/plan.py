@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.more_events import count_more, events_for
+from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
-from simfloat.kernels.events import EVENTS, OVERFLOW, UNCHANGED
+from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
@@ -44,6 +45,8 @@ class Plan(NamedTuple):
     largest: float
     has_nan: bool
     is_copy: bool  # all the carrier's numbers are the format's
+    is_wide: bool  # the format has FP32's range
+    is_precise: bool  # the format has FP32's precision
     machine: Machine
 
 
@@ -69,7 +72,8 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     is_copy = loop is loops.rounding.copy
-    return Plan(loop, grid.numbers(format, rounding), unbounded, format.max, format.has_nan, is_copy, machine)
+    numbers, wide, precise = grid.numbers(format, rounding), is_wide(format), is_precise(format)
+    return Plan(loop, numbers, unbounded, format.max, format.has_nan, is_copy, wide, precise, machine)
 
 
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
@@ -131,8 +135,8 @@ def _round_and_count(
     """Round a block and add to its events; the exact results are computed once."""
     exact = source.exact(start, start + out.size)
     source.round_exact(plan, exact, start, words, out)
-    chosen, has_more = None, events.size > EVENTS
-    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events[:EVENTS] if has_more else events):
+    chosen = None
+    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events):
         # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
         chosen = scratch("chosen", out.size, np.float64, plan.machine)
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
@@ -141,7 +145,13 @@ def _round_and_count(
     unchanged = source.unchanged(start, start + out.size, out)
     if unchanged:
         events[UNCHANGED] += unchanged
-    if has_more:
+    if plan.is_wide:
+        events[WIDE] += out.size
+    if plan.is_precise:
+        events[PRECISE] += out.size
+    if events[NAN]:
+        events[FIRST_CAUSE:WIDE] += source.causes(start, exact, out)
+    if events.size > SIZE:
         count_more(exact, out, chosen, plan.largest, events)
 
 

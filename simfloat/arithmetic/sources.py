@@ -13,6 +13,7 @@ from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.threads import scratch
@@ -48,6 +49,9 @@ class Source(Protocol):
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
 
+    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        """Of the results `out` from `start` on, with these exact ones, that are NaN: how many have which cause."""
+
 
 class Elements(NamedTuple):
     """The elements of a vector, to be rounded as they are."""
@@ -73,6 +77,9 @@ class Elements(NamedTuple):
 
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         return 0
+
+    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        return causes_of_rounding(exact, out)
 
 
 class Computed:
@@ -122,6 +129,9 @@ class Computed:
         a, b, _ = self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
         return int(self.route.plan.machine.loops.counting.count_unchanged(a, b, out, sign, either))
+
+    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        return causes_of_operation(self.route.kernel, self.block(start, start + exact.size), exact, out)
 
 
 class _Apart(Computed):

@@ -7,12 +7,12 @@ import numpy as np
 from simfloat.cuda.elementwise import at
 from simfloat.cuda.loop import threads_over
 from simfloat.cuda.shared import add_at
-from simfloat.kernels.events import EVENTS, EXPONENTS, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.events import EXPONENTS, FIRST_CAUSE, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
 from simfloat.kernels.exact import split
 from simfloat.kernels.grid import unpack
 
 #: The counter of results whose rounding without a largest number is to be looked at, behind those of the events.
-UNDECIDED = EVENTS
+UNDECIDED = FIRST_CAUSE
 
 
 @threads_over("out")
@@ -24,6 +24,7 @@ def _count(i, exact, out, numbers, counters):
     if after != after:
         add_at(counters, NAN, 1)
     elif infinite:
+        add_at(counters, INFINITE, 1)
         add_at(counters, OVERFLOW, np.int64(finite))
     elif after == 0.0:
         add_at(counters, ZERO, 1)
@@ -35,10 +36,10 @@ def _count(i, exact, out, numbers, counters):
 
 def count_events(exact, out, numbers, events):
     """Add to the NumPy vector `events` what the rounding of the exact results to `out` did; returns the undecided."""
-    counters = np.zeros(EVENTS + 1, np.int64, like=out)
+    counters = np.zeros(UNDECIDED + 1, np.int64, like=out)
     _count(exact, out, numbers, counters)
     counts = counters.get()
-    events += counts[:EVENTS]
+    events[:UNDECIDED] += counts[:UNDECIDED]
     events[TOTAL] += out.size
     return counts[UNDECIDED]
 

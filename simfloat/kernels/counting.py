@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.events import EXPONENTS, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
+from simfloat.kernels.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
 from simfloat.kernels.exact import split
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
@@ -57,14 +57,16 @@ def _count_zeros(exact, out, events):
 
 @scalar
 def _count_beyond(exact, out, grid, events):
-    """Count results that became infinite or are NaN; returns how many are neither, though too large before."""
-    overflow, undecided, nan = np.int64(0), np.int64(0), np.int64(0)
+    """Count results that are infinite, or became so, or are NaN; returns how many are none, though too large before."""
+    overflow, undecided, infinite, nan = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
     for i in range(out.size):
         before, after = abs(np.float64(exact[i])), np.float64(abs(out[i]))
         overflow += (before < np.inf) & (after == np.inf)
         undecided += (before < np.inf) & (before > grid.max) & (after != np.inf)
+        infinite += after == np.inf
         nan += after != after
     events[OVERFLOW] += overflow
+    events[INFINITE] += infinite
     events[NAN] += nan
     return undecided
 

@@ -1,7 +1,8 @@
 """What is counted of roundings, as a vector of int64: its layout, for those who count and those who read.
 
-The first entries are the counts named in COUNTS; the rest is a histogram, how many finite nonzero results have which
-exponent floor(log2|result|), from LOWEST_EXPONENT on.
+The first entries are the counts named in COUNTS; then comes a histogram, how many finite nonzero results have which
+exponent floor(log2|result|), from LOWEST_EXPONENT on. Behind them stand the infinite results, the causes of NaN, named
+in CAUSES, and the results in formats that have FP32's range, and its precision.
 """
 
 from __future__ import annotations
@@ -22,10 +23,34 @@ HIGHEST_EXPONENT = 1023
 #: The place of exponent 0 in the vector.
 EXPONENTS = len(COUNTS) - LOWEST_EXPONENT
 
-#: Entries of the vector.
+#: Entries of counts and histogram.
 EVENTS = EXPONENTS + HIGHEST_EXPONENT + 1
+
+#: The place of results that are infinite.
+INFINITE = EVENTS
+
+#: Why a result is NaN, as people read it: an operand was, an operation of numbers has no result, the format has no
+#: infinity for what lies beyond its max, or a sum met infinities: those of its operands, or its own, which it made in
+#: a format narrower than FP32 or not. The last two count results too that are infinite for the same reason.
+CAUSES = (
+    "a NaN operand", "0 / 0", "inf / inf", "inf - inf", "0 * inf", "an operand outside the domain",
+    "beyond max in a format without infinities", "an infinite operand in a sum", "an overflow inside a sum",
+    "a sum beyond FP32's range",
+)  # fmt: skip
+
+GIVEN, ZERO_BY_ZERO, INF_BY_INF, INF_MINUS_INF, ZERO_TIMES_INF, DOMAIN, BEYOND, INF_IN_SUM, SUM_OVERFLOW, SUM_BEYOND = (
+    range(len(CAUSES))
+)
+
+#: The places of the causes, and of results in formats that have FP32's range, and FP32's precision.
+FIRST_CAUSE = INFINITE + 1
+WIDE = FIRST_CAUSE + len(CAUSES)
+PRECISE = WIDE + 1
+
+#: Entries of the vector.
+SIZE = PRECISE + 1
 
 
 def no_events() -> NDArray[np.int64]:
     """An event vector of zeros."""
-    return np.zeros(EVENTS, np.int64)
+    return np.zeros(SIZE, np.int64)

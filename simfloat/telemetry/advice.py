@@ -1,4 +1,4 @@
-"""What the counts of a recorder advise: a wider format, a scale, or FP32 sums."""
+"""What the counts of a recorder advise: a wider format, more precision, a scale, and how a first NaN is avoided."""
 
 from __future__ import annotations
 
@@ -7,21 +7,26 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.nan_causes import is_precise, is_wide
+from simfloat.formats import Format
 from simfloat.table import Table, table
-from simfloat.telemetry.entries import Key, counted, exponents, zeros
-from simfloat.telemetry.kept import Histogram, Span, kept
+from simfloat.telemetry.entries import Key, are_precise, are_wide, counted, exponents, overflowed_sums, zeros
+from simfloat.telemetry.first_nan import Entries, FirstNaN, finding
+from simfloat.telemetry.kept import Histogram, Span, kept, span
+from simfloat.telemetry.remedy import override
 
 #: Exponents between which a scale is a normal number of float64.
 LEAST_SCALE, GREATEST_SCALE = -1022, 1023
 
-WIDER, SCALE, SUMS = "a wider format", "a scale", "FP32 sums"
+WIDER, SCALE, PRECISION = "a wider format", "a scale", "more precision"
 
 
 class Advice(NamedTuple):
     """What results of an operation at a path need, the share of them that says so, and why in words.
 
     `scale` is the power of two by which they may be multiplied, or None where the advice is another or no format is
-    known.
+    known. `override` is the call, as text, that gives the role which rounds them FP32, or FP64 where that is what they
+    have; it is empty where no policy has a say.
     """
 
     path: str
@@ -31,19 +36,24 @@ class Advice(NamedTuple):
     share: float
     scale: float | None
     why: str
+    override: str = ""
 
 
 class Advices(tuple[Advice, ...]):
-    """All advice, the largest share first. Printed, it is a table."""
+    """All advice, the first NaN and then the largest share first. Printed, it is a table."""
 
     def table(self) -> Table:
         """A line for each advice."""
-        rows = [("path", "operation", "phase", "needs", "why")]
-        rows += [(each.path or "-", each.operation, each.phase, each.need, each.why) for each in self]
+        rows = [("path", "operation", "phase", "needs", "why", "override")]
+        rows += [(each.path or "-", each.operation, each.phase, each.need, each.why, each.override) for each in self]
         return table(rows)
 
     def __repr__(self) -> str:
-        return self.table() if self else "Nothing to advise: no share of lost results is above the limits."
+        return (
+            self.table()
+            if self
+            else "Nothing to advise: no NaN was made, and no share of lost results is above the limits."
+        )
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_() if self else f"<p>{self!r}</p>"
@@ -56,20 +66,44 @@ class Limits(NamedTuple):
     overflow: float
 
 
-def advices(entries: list[tuple[Key, NDArray[np.int64]]], binades: Span | None, limits: Limits) -> Advices:
-    """The advice for each entry, the largest share first; `binades` are those of its format, where that is known."""
-    found = []
+def advices(entries: Entries, format: Format | None, limits: Limits, first: FirstNaN | None = None) -> Advices:
+    """The advice for each entry, the largest share first, after that for the first NaN.
+
+    `format` is what results are or shall be rounded to, where that is known.
+    """
+    binades, keys, found = None if format is None else span(format), [key for key, _ in entries], []
     for key, events in entries:
-        found += [each for each in (_of_range(key, events, binades, limits), _of_sums(key, events, limits)) if each]
-    return Advices(sorted(found, key=lambda advice: -advice.share))
+        wide = are_wide(events) if format is None else is_wide(format)
+        precise = are_precise(events) if format is None else is_precise(format)
+        for advice, is_fp32, sums in (
+            (_of_range(key, events, binades, limits), wide, False),
+            (_of_lost_addends(key, events, limits), precise, False),
+            (_of_sums(key, events, limits), False, True),
+        ):
+            if advice is not None:
+                found.append(advice._replace(override=override(key, keys, is_fp32=is_fp32, sums=sums)))
+    at_first = [] if first is None else [_of_nan(first, entries)]
+    return Advices([*at_first, *sorted(found, key=lambda advice: -advice.share)])
+
+
+def _of_nan(first: FirstNaN, entries: Entries) -> Advice:
+    counts, (need, why, call) = counted(dict(entries)[first.key]), finding(first, entries)
+    return Advice(*first.key, need, counts["nan"] / counts["total"], None, why, call)
 
 
 def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
+    share = overflowed_sums(events) / max(counted(events)["total"], 1)
+    if share <= limits.overflow:
+        return None
+    return Advice(*key, WIDER, share, None, f"{_percent(share)} overflow inside their sums")
+
+
+def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:
     counts = counted(events)
     share = counts["unchanged"] / max(counts["total"], 1)
     if share <= limits.lost:
         return None
-    return Advice(*key, SUMS, share, None, f"{_percent(share)} of the sums lose their addend")
+    return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
 
 
 def _of_range(key: Key, events: NDArray[np.int64], binades: Span | None, limits: Limits) -> Advice | None:

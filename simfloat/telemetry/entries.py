@@ -8,7 +8,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.more_events import MORE
-from simfloat.kernels.events import COUNTS, EVENTS, LOWEST_EXPONENT
+from simfloat.kernels.events import (
+    CAUSES,
+    COUNTS,
+    EVENTS,
+    FIRST_CAUSE,
+    GIVEN,
+    LOWEST_EXPONENT,
+    PRECISE,
+    SIZE,
+    SUM_BEYOND,
+    SUM_OVERFLOW,
+    TOTAL,
+    WIDE,
+    ZERO,
+)  # fmt: skip
 
 #: What `counts` tells; how many results are zero stands in the histogram.
 COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
@@ -29,7 +43,7 @@ def counted(events: NDArray[np.int64]) -> dict[str, int]:
 
 def counted_more(events: NDArray[np.int64]) -> dict[str, int]:
     """The counts that stand behind the entries of an event vector, if there are any."""
-    return dict(zip(MORE, events[EVENTS:].tolist(), strict=False))
+    return dict(zip(MORE, events[SIZE:].tolist(), strict=False))
 
 
 def resized(events: NDArray[np.int64], size: int) -> NDArray[np.int64]:
@@ -47,4 +61,31 @@ def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
 
 def zeros(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are zero."""
-    return int(events[COUNTS.index("zero")])
+    return int(events[ZERO])
+
+
+def overflowed_sums(events: NDArray[np.int64]) -> int:
+    """How many results in an event vector are infinite, or NaN, for their sums overflowed in a narrow format."""
+    return int(events[FIRST_CAUSE + SUM_OVERFLOW])
+
+
+def sums_beyond(events: NDArray[np.int64]) -> int:
+    """How many results in an event vector are infinite, or NaN, for their sums were beyond FP32's range."""
+    return int(events[FIRST_CAUSE + SUM_BEYOND])
+
+
+def cause_of_nan(events: NDArray[np.int64]) -> str:
+    """Why results in an event vector are NaN: of several causes the one that made most of them from numbers."""
+    counts = events[FIRST_CAUSE:WIDE]
+    made = int(counts[GIVEN + 1 :].argmax()) + GIVEN + 1
+    return CAUSES[made if counts[made] else GIVEN]
+
+
+def are_wide(events: NDArray[np.int64]) -> bool:
+    """Whether the results in an event vector went to formats with FP32's range."""
+    return 0 < events[TOTAL] == events[WIDE]
+
+
+def are_precise(events: NDArray[np.int64]) -> bool:
+    """Whether the results in an event vector went to formats with FP32's precision."""
+    return 0 < events[TOTAL] == events[PRECISE]

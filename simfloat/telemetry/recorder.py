@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import MORE
 from simfloat.formats.names import FormatLike, as_format
-from simfloat.kernels.events import EVENTS
+from simfloat.kernels.events import NAN, OVERFLOW, SIZE
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
-from simfloat.telemetry.entries import COUNTED, Key, counted, counted_more, exponents, resized, zeros
-from simfloat.telemetry.kept import span
+from simfloat.telemetry.entries import COUNTED, Key, cause_of_nan, counted, counted_more, exponents, resized, zeros
+from simfloat.telemetry.first_nan import FirstNaN
 from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
 from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
@@ -26,7 +26,7 @@ from simfloat.telemetry.text import comma_separated, json_lines, table, write_wh
 from simfloat.train.aside import as_number
 
 #: What the state of a recorder holds: its options, and by key the events in those places where any were counted.
-STATE = ("counts", "keys", "places", "events", "series", "scalars")
+STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")
 
 
 class Recorder(Observer):
@@ -81,9 +81,10 @@ class Recorder(Observer):
         if not isinstance(more, bool):
             raise ValueError(f"more must be True or False, got {more!r}.")
         self._path, self._phase, self.more = path, phase, more
-        self._size = EVENTS + (len(MORE) if more else 0)
+        self._size = SIZE + (len(MORE) if more else 0)
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
         self._series, self._scalars = Series(), Scalars()
+        self._first_nan: FirstNaN | None = None
         self._lock = Lock()
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
@@ -91,6 +92,10 @@ class Recorder(Observer):
         if not (self._path is None is self._phase or self.wants(path, phase)):
             return
         with self._lock:
+            if events[NAN] and self._first_nan is None:
+                self._first_nan = FirstNaN(
+                    self._series.steps, path, operation, phase, cause_of_nan(resized(events, SIZE))
+                )
             known = self._events.get((path, operation, phase))
             if known is None:
                 self._events[path, operation, phase] = resized(events, self._size)
@@ -137,6 +142,9 @@ class Recorder(Observer):
         """
         numbers = {name: as_number(name, value) for name, value in values.items()}
         with self._lock:
+            first = self._first_nan
+            if first is not None and first.step == self._series.steps and numbers.get("skipped") == 1:
+                self._first_nan = None
             self._scalars.end_step(self._series.steps, numbers)
             self._series.end_step((Key(*key), events) for key, events in self._events.items())
 
@@ -170,6 +178,16 @@ class Recorder(Observer):
             return self._scalars.columns(self._series.steps)
 
     @property
+    def first_nan(self) -> FirstNaN | None:
+        """Where the first NaN was counted, and what it was made of; None if there was none.
+
+        A step that `step` says was skipped, as a dynamic loss scale does where gradients are not finite, takes its NaN
+        with it. The operands are told in words, such as ``"0 / 0"``; ``"a NaN operand"`` where NaN came from outside of
+        what is recorded: data, parameters, or results that nothing rounded.
+        """
+        return self._first_nan
+
+    @property
     def success_rate(self) -> float:
         """The share of steps that were not told to be skipped; 1 before the first."""
         skipped = self.scalars().get("skipped", np.zeros(0))
@@ -179,7 +197,7 @@ class Recorder(Observer):
         """Forget all counts, and all that is known of single steps."""
         with self._lock:
             self._events.clear()
-            self._series, self._scalars = Series(), Scalars()
+            self._series, self._scalars, self._first_nan = Series(), Scalars(), None
 
     def state_dict(self) -> dict[str, Any]:
         """What it counts, and all that it has counted: numbers, text and arrays, for files."""
@@ -187,9 +205,9 @@ class Recorder(Observer):
         events = np.array([events for _, events in entries]).reshape(-1, self._size)
         places = np.flatnonzero(events.any(axis=0))  # few: most exponents never occur
         with self._lock:
-            series, scalars = self._series.state, self._scalars.state
+            series, scalars, first = self._series.state, self._scalars.state, list(self._first_nan or ())
         keys = [list(key) for key, _ in entries]
-        values = self._options(), keys, places, events[:, places], series, scalars
+        values = self._options(), keys, places, events[:, places], series, scalars, first
         return dict(zip(STATE, values, strict=True))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -207,6 +225,7 @@ class Recorder(Observer):
         with self._lock:
             self._events = {tuple(key): row for key, row in zip(state_dict["keys"], events, strict=True)}
             self._series, self._scalars = series, scalars
+            self._first_nan = FirstNaN(*state_dict["first_nan"]) if state_dict["first_nan"] else None
 
     def _options(self) -> dict[str, Any]:
         """What it was told to count."""
@@ -222,12 +241,15 @@ class Recorder(Observer):
         return table(self.entries())
 
     def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> Advices:
-        """Which results need a wider format, a scale or FP32 sums, with the numbers that say so; a table when printed.
+        """Which results need a wider format, more precision or a scale, with the numbers that say so, and the override
+        of the policy that gives it; a table when printed.
 
-        Each path, operation and phase is judged by itself, by these rules:
+        The first line is that of `first_nan`, if there is one: in which step (0 is the first) it was made, where and of
+        which operands, and what had underflowed or overflowed before. Then each path, operation and phase is judged by
+        itself, by these rules:
 
-        * **FP32 sums**: of more than `lost` of the results it is true that the sum lost its addend (unchanged). For an
-          update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
+        * **more precision**: of more than `lost` of the results it is true that the sum lost its addend (unchanged).
+          For an update that is a master copy of the weights in FP32, or, in the same format, ``update="kahan"`` or
           ``"stochastic"``: under those nothing is lost for good, though it counts here too.
         * Of the results that are not exactly zero more than `lost` underflow, or more than `overflow` overflow:
           **a scale**, if it would help, else **a wider format**. In updates it is always the format.
@@ -238,15 +260,20 @@ class Recorder(Observer):
         * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
           than `lost` of the results are subnormal.
 
-        Overflows in steps that a dynamic loss scale skipped count too; `overflow` is the share of them to put up with.
+        Overflows in steps that a loss scale skipped, as `step` was told, do not count; `overflow` is the share of the
+        others to put up with.
 
         Raises ValueError for an unknown format, and for limits that are no shares.
         """
         for name, limit in (("lost", lost), ("overflow", overflow)):
             if isinstance(limit, bool) or not isinstance(limit, int | float) or not 0 <= limit <= 1:
                 raise ValueError(f"{name} must be a share from 0 to 1, such as 0.01, got {limit!r}.")
-        binades = None if format is None else span(as_format(format))
-        return advices(self.entries(), binades, Limits(lost, overflow))
+        chosen, entries = None if format is None else as_format(format), self.entries()
+        skipped = self.scalars().get("skipped", np.zeros(self._series.steps)) == 1
+        in_skipped = self._series.total_of("overflow", skipped) if skipped.any() else {}
+        for key, events in entries:
+            events[OVERFLOW] -= in_skipped.get(key, 0)
+        return advices(entries, chosen, Limits(lost, overflow), self._first_nan)
 
     def to_jsonl(self, path: str | Path) -> None:
         """Write one JSON object a line for each path, operation and phase: its counts and its histogram.

@@ -44,6 +44,10 @@ class Series:
             counts[self._first[key] :] = np.array(rows).reshape(-1, len(COUNTED))
             yield key, counts
 
+    def total_of(self, kind: str, steps: NDArray[np.bool_]) -> dict[Key, int]:
+        """The count of a kind in the steps that are chosen, by key."""
+        return {key: int(counts[steps, COUNTED.index(kind)].sum()) for key, counts in self}
+
     def copy(self) -> Series:
         """The same series, to go on by itself."""
         return deepcopy(self)

@@ -23,7 +23,8 @@ MANY, TINY, HUGE = [1.0] * 50, [2.0**-30] * 5, [1e6] * 5
 
 def test_results_within_the_range_need_nothing():
     assert advised(MANY) == advised(MANY, told=sf.FP16) == []
-    assert advised([0.0, np.inf, np.nan], told="fp16") == [], "what was no number before is not lost"
+    assert advised([0.0, np.inf], told="fp16") == [], "what was infinite before is not lost"
+    assert advised([np.nan], told="fp16") == [("data without NaN", None)], "nor what was NaN, which is named"
 
 
 def test_results_lost_below_need_a_scale():
@@ -74,12 +75,13 @@ def test_overflows_that_are_put_up_with_do_not_stand_against_a_scale(told, scale
     assert advised(x, told=told, overflow=0.02) == [("a scale", scale)]
 
 
-def test_sums_that_lose_their_addends_need_fp32():
+def test_sums_that_lose_their_addends_need_more_precision():
     recorder = sf.Recorder()
     sf.add(np.ones(4), [2.0**-20, 2.0**-20, 0.0, 1.0], sf.FP16, observer=recorder)
     (advice,) = recorder.advise()
-    assert advice == ("", "add", "forward", "FP32 sums", 0.5, None, "50% of the sums lose their addend")
-    assert repr(recorder.advise()).splitlines()[1].startswith("-     add        forward  FP32 sums  50% of the sums")
+    why, call = "50% of the sums lose their addend", "policy.override(operation='add', activations=sf.FP32)"
+    assert advice == ("", "add", "forward", "more precision", 0.5, None, why, call)
+    assert repr(recorder.advise()).splitlines()[1] == f"-     add        forward  more precision  {why}  {call}"
     assert "<td" in recorder.advise()._repr_html_()
 
 
@@ -117,7 +119,8 @@ def test_updates_known_to_be_lost_are_named_first():
     with sf.simulate("bf16-standard", observer=recorder):
         sf.optim.SGD([w], lr=1.0).step()
     first = recorder.advise()[0]
-    assert (first.path, first.operation, first.need, first.share) == ("w", "update", "FP32 sums", 1.0)
+    assert (first.path, first.operation, first.need, first.share) == ("w", "update", "more precision", 1.0)
+    assert first.override == "policy.override('w', weights=sf.FP32)"
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.events import EVENTS
+from simfloat.kernels.events import SIZE
 
 COUNTS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 
@@ -90,7 +90,7 @@ def test_what_was_counted_besides_is_written_too(tmp_path):
 def test_vectors_of_either_length_are_taken():
     full, plain = sf.Recorder(more=True), sf.Recorder()
     for recorder in (full, plain):
-        for size in (EVENTS, EVENTS + 2, EVENTS):
+        for size in (SIZE, SIZE + 2, SIZE):
             recorder.observe(np.ones(size, np.int64), "add")
     assert full.counts(more=True) == {**plain.counts(), "saturated": 1, "inexact": 1}
     assert plain.counts() == dict.fromkeys(COUNTS, 3) and full.histogram() == plain.histogram()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels.events import EVENTS
+from simfloat.kernels.events import SIZE
 
 COUNTS = ["total", "overflow", "underflow", "subnormal", "nan", "unchanged"]
 
@@ -167,10 +167,10 @@ def test_a_parameter_used_twice_counts_its_gradient_once():
 
 def test_events_are_copied_not_kept():
     recorder = sf.Recorder()
-    events = np.arange(EVENTS)
+    events = np.arange(SIZE)
     for _ in range(2):
         recorder.observe(events, "add")
-    assert (events == np.arange(EVENTS)).all()
+    assert (events == np.arange(SIZE)).all()
     events[:] = 0
     assert recorder.counts()["overflow"] == 2
 
@@ -226,7 +226,7 @@ def test_a_copy_counts_on_its_own(again):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     recorder = sf.Recorder()
-    recorder.observe(np.zeros(EVENTS, np.int64), "add", "größe")
+    recorder.observe(np.zeros(SIZE, np.int64), "add", "größe")
     file = tmp_path / "events.jsonl"
     recorder.to_jsonl(file)
     before = file.read_bytes()
