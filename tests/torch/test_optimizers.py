@@ -106,3 +106,14 @@ def test_the_last_addition_of_a_loop_of_ones_own_is_the_policys():
     moved = float((model.weight > 1).float().mean())
     assert 0.05 < moved < 0.25
     assert recorder.counts("weight", "update")["total"] == 1000
+
+
+def test_an_epsilon_that_is_zero_in_the_weights_format_is_named_as_the_first_nan():
+    recorder, model = sf.Recorder(), torch.nn.Linear(2, 1)
+    optimizer, x = torch.optim.AdamW(model.parameters(), foreach=False), torch.full((4, 2), 1e-4)
+    with sf.torch.simulate(model, "fp16-standard", observer=recorder):
+        model(x).sum().backward()
+        model.weight.grad *= 0.0
+        optimizer.step()
+    assert recorder.first_nan == (0, "weight.update", "divide", "update", "0 / 0")
+    assert recorder.advise()[0].override == "policy.override('weight', weights=sf.FP32)"
