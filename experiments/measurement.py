@@ -34,7 +34,8 @@ def metric_rows(result: Result) -> list[dict[str, Any]]:
 
 def over_seeds(results: Sequence[Result], key: str, **where: object) -> NDArray[np.float64]:
     """The measurement `key` of the row with these fields, one for each seed in the order of the seeds."""
-    rows = sorted((row for result in results for row in measured_rows(result)), key=lambda row: row["seed"])
+    jobs = [job for job in results if all(job.get(name, value) == value for name, value in where.items())]
+    rows = sorted((row for job in jobs for row in measured_rows(job)), key=lambda row: row["seed"])
     return np.array([row[key] for row in select(rows, **where)], np.float64)
 
 
