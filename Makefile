@@ -5,7 +5,7 @@ BIN := .venv/bin
 .PHONY: demo test lint bench docs release-check clean
 
 demo: .venv/demo.stamp
-	$(BIN)/python -m experiments run update-cancellation
+	$(BIN)/python -m experiments run update-cancellation --seeds 5
 
 test: .venv/test.stamp lint
 	$(BIN)/python -m pytest -n 2 --dist worksteal
