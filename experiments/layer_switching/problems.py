@@ -21,6 +21,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         partial(sf.optim.SGD, lr=0.1),
         batch=8 if tiny else 32,
         steps=10 if tiny else 400,
+        seed=seed,
     )
 
 
@@ -31,6 +32,7 @@ def camera(seed: int, tiny: bool) -> Problem:
         partial(sf.optim.Adam, lr=1e-3),
         batch=8 if tiny else 32,
         steps=10 if tiny else 400,
+        seed=seed,
     )
     x, y = problem.test or (problem.x, problem.y)
     return replace(problem, x=1023 * problem.x, test=(1023 * x, y))
