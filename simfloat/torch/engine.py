@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from simfloat.arithmetic.catalog import kind_of
+from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation, widest
 from simfloat.torch.call import Shown
@@ -49,6 +50,7 @@ class Engine:
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self._meeting: tuple[Any, str, str] = (None, "", "")
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
+        self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
         self._thread = get_ident()
 
@@ -160,7 +162,7 @@ class Engine:
         tags = [tag_of(x) for x in operands]
         in_backward = current_node() is not None
         if not tags:
-            return Tag(is_gradient=in_backward)
+            return Tag(self.made, in_backward)
         first = tags[0]
         if all(tag.format == first.format for tag in tags):
             format = first.format

@@ -7,7 +7,9 @@ from threading import Lock
 from typing import Any
 
 import torch
+from torch import _VF
 
+from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
 from simfloat.torch.running import running
 from simfloat.torch.scaling import scaling
 from simfloat.torch.tags import put_tag, tag_of
@@ -66,33 +68,23 @@ def _mark(gradient: torch.Tensor) -> None:
         ) from None
 
 
-def _method(name: str) -> Setting:
-    """A method of GradScaler, which computes with its scale as PyTorch does."""
-    return Setting(
-        lambda: getattr(torch.amp.GradScaler, name),
-        lambda method: setattr(torch.amp.GradScaler, name, method),
-        scaling,
-    )
+def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
+    """A function that its owner has by this name."""
+    return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
 
-
-def _replace_engine(engine: Callable[..., Any]) -> None:
-    setattr(torch.autograd, _ENGINE, engine)
-
-
-#: What torch.autograd calls the start of a backward pass.
-_ENGINE = "_engine_run_backward"
 
 #: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
-#: start of backward passes, and what scales losses.
+#: start of backward passes, what scales losses, and functions that autocast gives operands of one type.
 SETTINGS = (
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, off),
     Setting(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, off),
     Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, off),
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
-    Setting(lambda: getattr(torch.autograd, _ENGINE), _replace_engine, marking),
-    _method("scale"),
-    _method("unscale_"),
+    wrapped(torch.autograd, "_engine_run_backward", marking),
+    *(wrapped(torch.amp.GradScaler, name, scaling) for name in ("scale", "unscale_")),
+    *(wrapped(_VF, name, narrowing) for name in RECURRENT),
+    *(wrapped(_VF, name, alike) for name in DROPPING),
 )
 
 # The settings are those of the process, and several threads may have blocks open.

@@ -195,6 +195,9 @@ class Overwritten(Handler):
 
     how = "movement"
 
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.keeps = keeps  # the format, as zeros and ones do
+
     def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The first operand, of which then is known what is known of what was written to it."""
         target = args[0]
@@ -203,7 +206,8 @@ class Overwritten(Handler):
         into, (_, *sources) = run.known_of(target), operands_of(run, func, args, {})
         run.note(func, [target, *sources])
         result = func(*args, **options)
-        run.overwritten(target, into, run.moved(sources))
+        moved = run.moved(sources)
+        run.overwritten(target, into, moved._replace(format=into.format) if self.keeps else moved)
         return result
 
 

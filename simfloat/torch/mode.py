@@ -17,11 +17,11 @@ class Mode(TorchDispatchMode):
 
     def __init__(self, engine: Engine) -> None:
         super().__init__()
-        self._engine = engine
+        self.engine = engine
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
-        handler, engine, options = handler_of(func), self._engine, kwargs or {}
+        handler, engine, options = handler_of(func), self.engine, kwargs or {}
         deferred = engine.deferred()
         if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
             return deferred.result(func, args, options)

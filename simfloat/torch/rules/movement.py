@@ -36,3 +36,10 @@ OVERWRITING = frozenset(
     requires_grad_ as_strided_
     """.split()
 )
+
+#: Those among them that write no numbers but zeros and ones, which every format has.
+KEEPING = frozenset(
+    """
+    zero_ bernoulli_ eye_ tril_ triu_ squeeze_ unsqueeze_ transpose_ t_ detach_ requires_grad_ as_strided_
+    """.split()
+)

@@ -41,7 +41,7 @@ from simfloat.torch.rules import (
     resampling,
     scattering,
 )
-from simfloat.torch.rules.movement import CHOOSING, MAKING, MOVEMENT, OVERWRITING
+from simfloat.torch.rules.movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
 from simfloat.torch.rules.users import USERS, name_operation
 from simfloat.torch.scaling import Unscale
 
@@ -135,7 +135,7 @@ def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
         if key in MOVEMENT:
             return Movement(chooses=key in CHOOSING)
         if key in OVERWRITING:
-            return Overwritten()
+            return Overwritten(keeps=key in KEEPING)
     return None
 
 

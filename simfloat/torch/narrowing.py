@@ -1,0 +1,90 @@
+"""Functions whose operands autocast brings to one type, so that data of PyTorch's own type do not make them wide.
+
+These are for policies under which results take the format of their operands.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode
+
+from simfloat.simulation import Arithmetic
+from simfloat.torch.mode import Mode
+from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.tags import Tag, put_tag, tag_of
+
+#: The functions of recurrent layers and of their cells.
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
+
+
+#: The functions that drop whole channels; others make their factors like their operand.
+DROPPING = (
+    "feature_dropout", "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_",
+)  # fmt: skip
+
+
+class Narrowed(torch.autograd.Function):
+    """Numbers rounded by an arithmetic; gradients pass as they are."""
+
+    @staticmethod
+    def forward(context: Any, x: torch.Tensor, arithmetic: Arithmetic) -> torch.Tensor:
+        """The numbers, rounded."""
+        made = tensor_of(arithmetic.round(numbers_of(x)), x.dtype)
+        put_tag(made, Tag(arithmetic.format))
+        return made
+
+    @staticmethod
+    def backward(context: Any, g: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """The gradient."""
+        return g, None
+
+
+def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of a recurrent layer, whose initial states are first rounded as results of its products will be."""
+
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        mode = _get_current_dispatch_mode()
+        if not isinstance(mode, Mode):
+            return function(*args, **options)
+        # Sequences of several lengths have the sizes of their batches, integers, before the states.
+        at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
+        states = args[at]
+        if isinstance(states, tuple):
+            narrow: Any = tuple(narrowed(mode, x) for x in states)
+        else:
+            narrow = narrowed(mode, states)
+        return function(*args[:at], narrow, *args[at + 1 :], **options)
+
+    return run
+
+
+def narrowed(mode: Mode, x: torch.Tensor) -> torch.Tensor:
+    """A state as a recurrent layer takes it."""
+    engine = mode.engine
+    others, products = (engine.simulation.place(name, engine.path) for name in ("multiply", "linear"))
+    if not others.is_widest or products.is_widest or tag_of(x).format == products.forward.format:
+        return x
+    return Narrowed.apply(x, products.forward.named("cast_input"))
+
+
+def alike(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that multiplies an operand by chance, whose factors it makes as numbers of the operand's format."""
+
+    @wraps(function)
+    def run(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+        mode = _get_current_dispatch_mode()
+        if not isinstance(mode, Mode):
+            return function(x, *args, **options)
+        engine, before = mode.engine, mode.engine.made
+        engine.made = tag_of(x).format
+        try:
+            return function(x, *args, **options)
+        finally:
+            engine.made = before
+
+    return run

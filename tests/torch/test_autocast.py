@@ -1,0 +1,94 @@
+"""Under amp-bf16 and amp-fp16 results have the formats that torch.autocast gives them on CUDA."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import simfloat as sf
+
+FORMATS = {"amp-bf16": torch.bfloat16, "amp-fp16": torch.float16}
+
+
+def is_narrow(x, policy):
+    return torch.equal(x, x.to(FORMATS[policy]).to(x.dtype))
+
+
+LAYERS = {
+    "LSTM": lambda: nn.LSTM(5, 4, 2, dropout=0.3, bidirectional=True),
+    "LSTM projected": lambda: nn.LSTM(5, 4, proj_size=2),
+    "GRU": lambda: nn.GRU(5, 4),
+    "RNN": lambda: nn.RNN(5, 4, nonlinearity="relu"),
+    "LSTMCell": lambda: nn.LSTMCell(5, 4),
+    "GRUCell": lambda: nn.GRUCell(5, 4),
+    "RNNCell": lambda: nn.RNNCell(5, 4),
+}
+
+
+def wide(states):
+    """States like these, which neither narrow type has, and whose gradients are wanted."""
+    if isinstance(states, tuple):
+        return tuple(map(wide, states))
+    return (states.detach() + 2**-20 / 3).requires_grad_()
+
+
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("policy", FORMATS)
+def test_recurrent_layers_are_narrow_whatever_states_they_begin_with(name, policy):
+    torch.manual_seed(0)
+    layer, x = LAYERS[name](), torch.randn(3, 5) if "Cell" in name else torch.randn(3, 2, 5)
+    with sf.torch.simulate(layer, policy):
+        found = layer(x)
+        begun = wide(found if "Cell" in name else found[1])
+        again = layer(x, begun)
+        leaves = torch.utils._pytree.tree_leaves((found, again))
+        sum(y.sum() for y in leaves).backward()
+    assert all(is_narrow(y, policy) for y in leaves)
+    assert all(state.grad.abs().max() > 0 for state in torch.utils._pytree.tree_leaves(begun))
+
+
+def test_states_enter_a_recurrent_layer_rounded_as_autocast_casts_them():
+    cell, x, h, c = nn.LSTMCell(3, 2), torch.zeros(1, 3), torch.zeros(1, 2), torch.tensor([[1 / 3, 0.7]])
+    with torch.no_grad():
+        for p in cell.parameters():
+            p.zero_()
+    with sf.torch.simulate(cell, "amp-bf16"):
+        found = cell(x, (h, c))[1]
+    assert torch.equal(found, c.bfloat16().float() / 2)
+
+
+def test_states_stay_as_they_are_where_results_do_not_follow_their_operands():
+    cell, c = nn.LSTMCell(3, 2), torch.tensor([[1 / 3, 0.7]])
+    with torch.no_grad():
+        for p in cell.parameters():
+            p.zero_()
+    with sf.torch.simulate(cell, sf.Policy(compute=sf.BF16, activations=sf.FP32)):
+        assert torch.equal(cell(torch.zeros(1, 3), (torch.zeros(1, 2), c))[1], c / 2)
+
+
+DROPOUTS = {
+    name: getattr(F, name)
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+}
+
+
+@pytest.mark.parametrize("name", DROPOUTS)
+@pytest.mark.parametrize("is_in_place", [False, True])
+def test_dropout_is_narrow_forward_and_backward(name, is_in_place):
+    torch.manual_seed(0)
+    axes = {"dropout2d": 2, "dropout3d": 3}.get(name, 1)
+    layer = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[axes - 1](2, 3, 1)
+    x = torch.randn(2, 2, *[3] * axes)
+    with sf.torch.simulate(layer, "amp-bf16"):
+        hidden = layer(x)
+        hidden.retain_grad()
+        found = DROPOUTS[name](hidden * 1, 0.3, True, is_in_place)
+        found.sum().backward()
+    assert is_narrow(found, "amp-bf16") and is_narrow(hidden.grad, "amp-bf16")
+
+
+def test_views_in_place_leave_what_is_known_of_numbers():
+    layer = nn.Linear(3, 3)
+    with sf.torch.simulate(layer, "amp-bf16"):
+        found = layer(torch.randn(2, 3)).detach().unsqueeze_(0).transpose_(0, 1).tril_() * 1.5
+    assert is_narrow(found, "amp-bf16")
