@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.kernels.events import BEYOND, CAUSES, DOMAIN, GIVEN, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
 from simfloat.telemetry.entries import Key, are_wide, counted, overflowed_sums, sums_beyond
-from simfloat.telemetry.remedy import override
+from simfloat.telemetry.remedy import override, updated_parameter
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
@@ -86,6 +86,6 @@ def _override(source: Key, entries: Entries) -> str:
     """The override at the source; for all parameters, where updates of several have NaN."""
     keys, events = [key for key, _ in entries], dict(entries)[source]
     sums = not counted(events)["overflow"] and overflowed_sums(events) > 0
-    updated = {key.path for key, events in entries if key.phase == "update" and counted(events)["nan"]}
+    updated = {updated_parameter(key) for key, events in entries if key.phase == "update" and counted(events)["nan"]}
     at = source._replace(path="*") if source.phase == "update" and len(updated) > 1 else source
     return override(at, keys, is_fp32=False, sums=sums)

@@ -31,7 +31,7 @@ def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
     """Which path an override names, none for an operation alone, and the role; None if no override reaches it."""
     if key.phase == "update":
-        return _of_update(key)
+        return updated_parameter(key) or "*", "optimizer_state" if key.operation == "moment" else "weights"
     kind = kind_of(key.operation)
     if not key.path and kind is None:
         return "", None
@@ -45,12 +45,10 @@ def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str
     return key.path, "weight_gradients" if is_parameter(key.path, keys) else "activation_gradients"
 
 
-def _of_update(key: Key) -> tuple[str, str | None]:
-    """The parameter that is updated, and whether its moment or the parameter is too narrow."""
+def updated_parameter(key: Key) -> str:
+    """The path of the parameter that an update counted by `key` is of; empty where it is of all."""
     path, _, name = key.path.rpartition(".")
-    if key.operation == "moment":
-        return path or "*", "optimizer_state"
-    return (path or "*" if name in BELOW_PARAMETERS else key.path), "weights"
+    return path if key.operation == "moment" or name in BELOW_PARAMETERS else key.path
 
 
 def is_parameter(path: str, keys: frozenset[Key]) -> bool:
