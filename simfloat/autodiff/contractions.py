@@ -40,7 +40,7 @@ def matmul(a: Operand, b: Operand) -> Made:
         return summed_to(u, gradient, y.shape).reshape(b_shape)
 
     rows, columns = (full[-2:-1] if a.ndim > 1 else ()), (full[-1:] if b.ndim > 1 else ())
-    return finish(started, product.reshape(full[:-2] + rows + columns), arithmetic.format, by_a, by_b)
+    return finish(started, product.reshape(full[:-2] + rows + columns), arithmetic.format, by_a, by_b, reads="other")
 
 
 def linear(x: Operand, weight: Operand, part: slice | None = None) -> Made:
@@ -65,4 +65,6 @@ def linear(x: Operand, weight: Operand, part: slice | None = None) -> Made:
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
         return among(u.matmul(g.reshape(product.shape).T, rows, g_input, x_input), weight.shape, part)
 
-    return finish(started, product.reshape(*shape[:-1], w.shape[0]), arithmetic.format, by_input, by_weight)
+    return finish(
+        started, product.reshape(*shape[:-1], w.shape[0]), arithmetic.format, by_input, by_weight, reads="other"
+    )

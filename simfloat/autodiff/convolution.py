@@ -50,7 +50,7 @@ def conv2d(
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
         return u.correlate(g, images, geometry, g_input, x_input)
 
-    return finish(started, result, arithmetic.format, by_input, by_weight)
+    return finish(started, result, arithmetic.format, by_input, by_weight, reads="other")
 
 
 def conv_transpose2d(
@@ -83,7 +83,7 @@ def conv_transpose2d(
     def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
         return u.correlate(images, g, geometry, x_input, g_input)
 
-    return finish(started, result, arithmetic.format, by_input, by_weight)
+    return finish(started, result, arithmetic.format, by_input, by_weight, reads="other")
 
 
 def _geometry_of_result(

@@ -10,7 +10,7 @@ from typing import Any, Generic, Self, TypeVar, overload
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff.record import Made, Operand, begin, finish, passed_to, summed_to
+from simfloat.autodiff.record import Made, Operand, Reads, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import Derivative, as_variable
 
 T = TypeVar("T")
@@ -24,7 +24,8 @@ class Differentiable:
 
     slopes: for each operand the gradient with respect to it, computed with the arithmetic that comes first.
     passes: they hand the gradient on as it is or with its sign changed, to be rounded where it arrives.
-    reads: which arrays they need, the "operands", the "result" or "both"; of others they are given None.
+    reads: which arrays they need, the "operands", each the "other", the "result" or "both"; where they need no
+        operand, or not the result, they are given None.
     forward: how the result is computed, by default by the operation of the row's name.
     operation: as what it is recorded, where it is a case of another operation.
     """
@@ -33,14 +34,13 @@ class Differentiable:
         self,
         *slopes: Slope,
         passes: bool = False,
-        reads: str = "operands",
+        reads: Reads = "operands",
         forward: Callable[..., NDArray] | None = None,
         operation: str = "",
         meaning: str = "",
     ) -> None:
         self.slopes, self.passes, self.forward, self.operation = slopes, passes, forward, operation
-        self._reads_operands = not passes and reads in ("operands", "both")
-        self._reads_result = not passes and reads in ("result", "both")
+        self._reads: Reads = "" if passes else reads
         self.__doc__ = meaning
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -54,10 +54,10 @@ class Differentiable:
         arrays, arithmetic = [x.numbers for x in started.operands], started.forward
         result = self.forward(arithmetic, *arrays) if self.forward else arithmetic.apply(self.__name__, *arrays)
         # What no derivative reads is not kept for it.
-        y = result if self._reads_result else None
-        read = arrays if self._reads_operands else [None] * len(arrays)
+        y = result if self._reads in ("result", "both") else None
+        read = arrays if self._reads not in ("", "result") else [None] * len(arrays)
         derivatives = [self._derivative(slope, x.shape, y, read) for slope, x in zip(self.slopes, arrays, strict=True)]
-        return finish(started, result, arithmetic.format, *derivatives)
+        return finish(started, result, arithmetic.format, *derivatives, reads=self._reads)
 
     def _derivative(
         self, slope: Slope, shape: tuple[int, ...], y: NDArray | None, read: Sequence[NDArray | None]

@@ -16,7 +16,7 @@ def enter(name: str, x: Variable) -> Made:
     """An operand as the inside of the composite sees it: the same numbers."""
     started = begin(name, x)
     used = started.operands[0]
-    return finish(started, seen(used), used.format, lambda u, g: u.round(g))
+    return finish(started, seen(used), used.format, lambda u, g: u.round(g), is_view=True)
 
 
 def leave(name: str, result: Variable, operands: Sequence[Variable]) -> Made:

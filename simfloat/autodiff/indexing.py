@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff.movement import seen
-from simfloat.autodiff.record import Made, begin, finish
+from simfloat.autodiff.record import Made, begin, finish, own
 from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import is_integer
 from simfloat.simulation import Arithmetic, added_rows
@@ -28,6 +28,7 @@ def index(a: Variable, key: Any) -> Made:
     parts = tuple(_part(part, key, a.numbers) for part in (key if isinstance(key, tuple) else (key,)))
     started, before = begin("index", a), a.shape
     a = started.operands[0]
+    parts = tuple(own(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts)
     try:
         numbers = as_array(seen(a)[parts])
     except IndexError as error:
@@ -51,7 +52,7 @@ def index(a: Variable, key: Any) -> Made:
     arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
     if len(parts) == 1 and arrays and arrays[0].dtype != bool:
         return finish(started, numbers, a.format, derivative_of_rows)
-    return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative)
+    return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative, is_view=not arrays)
 
 
 def _part(part: Any, key: Any, numbers: NDArray) -> Any:
@@ -71,8 +72,8 @@ def _part(part: Any, key: Any, numbers: NDArray) -> Any:
 
 def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
     """For every row of `a` (..., classes) the element that `labels` (...) names."""
-    started, places, before = begin("index", a), labels[..., np.newaxis], a.shape
-    a = started.operands[0]
+    started, before = begin("index", a), a.shape
+    a, places = started.operands[0], own(started, labels)[..., np.newaxis]
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         full = np.zeros(before, g.dtype, like=g)
@@ -85,7 +86,7 @@ def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
 def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None = None) -> Made:
     """The rows of a table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
     started, (count, width) = begin("embedding", weight), weight.shape
-    table = started.operands[0]
+    table, places = started.operands[0], own(started, places)
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
         rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
-from simfloat.autodiff.record import Made, Operand, Started, begin, finish, passed_to
+from simfloat.autodiff.record import Made, Operand, Started, begin, finish, own, passed_to
 from simfloat.autodiff.variable import Derivative, Part, Variable, as_variable
 from simfloat.formats import FP32, Format
 from simfloat.formats.integers import is_integer
@@ -66,7 +66,7 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
     a, b = started.operands
     format = common_format([a, b])
     machine = machine_of(a.numbers, b.numbers)
-    chosen, x, y = machine.take(chosen), machine.take(_light(a, format)), machine.take(_light(b, format))
+    chosen, x, y = machine.take(own(started, chosen)), machine.take(_light(a, format)), machine.take(_light(b, format))
     a_shape, b_shape = a.shape, b.shape
     return finish(
         started,
@@ -103,7 +103,7 @@ def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
     a = started.operands[0]
     numbers = seen(a)
     placed = _whole if a.is_weight else _part  # an observer hears of each element of a parameter's gradient
-    return [finish(started, as_array(numbers[key]), a.format, placed(started, key)) for key in keys]
+    return [finish(started, as_array(numbers[key]), a.format, placed(started, key), is_view=True) for key in keys]
 
 
 def _part(by: Started, key: tuple[Any, ...]) -> Derivative:

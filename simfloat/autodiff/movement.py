@@ -45,7 +45,7 @@ def reshape(a: Variable, *shape: Any) -> Made:
             f"reshape needs integers whose product is {a.size}, the size of shape {before}, one of them may be -1; "
             f"got {', '.join(map(repr, sizes))}."
         ) from None
-    return finish(started, numbers, a.format, lambda u, g: u.round(g.reshape(before)))
+    return finish(started, numbers, a.format, lambda u, g: u.round(g.reshape(before)), is_view=True)
 
 
 def flatten(a: Variable, start_dim: int = 0, end_dim: int = -1) -> Made:
@@ -105,7 +105,7 @@ def transpose(a: Variable, *axes: Any) -> Made:
     inverse = tuple(int(i) for i in np.argsort(order))
     started = begin("transpose", a)
     a = started.operands[0]
-    return finish(started, seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)))
+    return finish(started, seen(a).transpose(order), a.format, lambda u, g: u.round(g.transpose(inverse)), is_view=True)
 
 
 def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
@@ -159,4 +159,4 @@ def broadcast_to(a: Variable, shape: Sequence[int]) -> Made:
         numbers = np.broadcast_to(a.numbers, tuple(shape))
     except (TypeError, ValueError):
         raise ValueError(f"Shape {before} does not broadcast to {shape!r}.") from None
-    return finish(started, numbers, a.format, lambda u, g: passed_to(u, g, before))
+    return finish(started, numbers, a.format, lambda u, g: passed_to(u, g, before), is_view=True)

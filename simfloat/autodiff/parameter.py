@@ -12,6 +12,7 @@ from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.autodiff.guards import Guard, Weights
 from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
@@ -103,6 +104,20 @@ class Parameter(Owned, Tensor):
             raise ValueError(f"The parameter {place.path!r} is used in {weights}, its role weights: {error}") from None
         return Used(self, numbers, weights)
 
+    @property
+    def origin(self) -> Guard:
+        """Itself, with the numbers that it has now."""
+        return Weights(self, self.numbers, self.format)
+
+    def has(self, numbers: NDArray, format: Format | None) -> bool:
+        """Whether these are, bit for bit, its numbers as they are used in a format."""
+        if numbers is self.numbers and not self._is_lent:
+            return True
+        try:
+            return same_bits(self.numbers if format is None else self._as_rounded(format), numbers)
+        except ValueError:  # for numbers that the format lacks
+            return False
+
     def _as_rounded(self, format: Format) -> NDArray:
         """Its numbers in `format`: the array itself where only we write to it and it holds such numbers, or a copy.
 
@@ -152,6 +167,11 @@ class Used(Variable):
     def held_format(self) -> Format | None:
         """What its numbers were rounded to."""
         return self.format
+
+    @property
+    def origin(self) -> Guard:
+        """The parameter, with the numbers that are used of it."""
+        return Weights(self._parameter, self.numbers, self.format)
 
 
 def same_bits(a: NDArray, b: NDArray) -> bool:

@@ -120,7 +120,7 @@ class Pointwise(Operations[T]):
 
     add = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g, passes=True)
     subtract = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g, passes=True)
-    multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a))
+    multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a), reads="other")
     divide = Binary(
         lambda u, g, y, a, b: u.divide(g, b), lambda u, g, y, a, b: u.divide(u.multiply(-g, y), b), reads="both"
     )

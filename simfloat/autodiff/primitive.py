@@ -48,7 +48,7 @@ class Primitive:
         derivatives = [
             partial(self._gradient, number, numbers, arrays, bound.kwargs, inputs) for number in range(len(arrays))
         ]
-        return tensor_of(finish(started, numbers, arithmetic.format, *derivatives))
+        return tensor_of(finish(started, numbers, arithmetic.format, *derivatives, reads="both"))
 
     def _carried_out(
         self, arithmetic: Arithmetic, inputs: Inputs, arrays: list[NDArray], options: dict[str, Any]

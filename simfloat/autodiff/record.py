@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.autodiff.guards import Guard, Loan
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
 from simfloat.simulation import Arithmetic, Input, Place, here, widest
 
 Operand = Variable | ArrayLike
+
+
+#: What derivatives read: each the operands, the other one of two, the result, or operands and result.
+Reads = Literal["", "operands", "other", "result", "both"]
 
 
 class Made(NamedTuple):
@@ -75,17 +80,56 @@ def taken_in(x: Variable, path: str | None, border: Place) -> Variable:
     if not x.requires_grad or (x.node is not None and x.node.place.operations[: len(around)] == around):
         return x
     formats = (x.stored_format,) if border.takes_formats else ()
-    return Variable(x.numbers, True, x.format, Node((x.trace,), (lambda u, g: u.round(g),), border, (path,), formats))
+    node = Node((x.trace,), (lambda u, g: u.round(g),), border, (path,), formats, x.origin)
+    return Variable(x.numbers, True, x.format, node)
 
 
-def finish(started: Started, numbers: NDArray, format: Format | None, *derivatives: Derivative) -> Made:
-    """The result, recorded if one of the operands requires a gradient."""
+def finish(
+    started: Started,
+    numbers: NDArray,
+    format: Format | None,
+    *derivatives: Derivative,
+    reads: Reads = "",
+    is_view: bool = False,
+) -> Made:
+    """The result, recorded if one of the operands requires a gradient.
+
+    The numbers that derivatives read are guarded until then. A view may share the array of the first operand.
+    """
     if not started.is_recorded:
         return Made(numbers, format, None)
     place, operands, paths, _ = started
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
-    return Made(numbers, format, Node(tuple([x.trace for x in operands]), derivatives, place, paths, formats, read))
+    origin = operands[0].origin if is_view and _shares(numbers, operands[0].numbers) else Loan()
+    guards = _guards(operands, reads) if reads else []
+    if reads in ("result", "both"):
+        guards.append(origin)
+    parents = tuple([x.trace for x in operands])
+    return Made(numbers, format, Node(parents, derivatives, place, paths, formats, origin, guards, read))
+
+
+def _shares(a: NDArray, b: NDArray) -> bool:
+    """Whether two arrays are one, or views of one."""
+    return (a if a.base is None else a.base) is (b if b.base is None else b.base)
+
+
+def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
+    """Guards of the operands that derivatives will read, but for plain numbers, to which nobody writes."""
+    if reads == "other":
+        operands = tuple([x for x, other in zip(operands, operands[::-1], strict=True) if other.requires_grad])
+    guards: list[Guard] = []
+    for x in operands if reads != "result" else ():
+        if x.node is not None:
+            guards.append(x.node.origin.guard())
+        elif x.is_weight or x.ndim or type(x) is not Variable:
+            guards.append(x.origin)
+    return guards
+
+
+def own(started: Started, array: NDArray) -> NDArray:
+    """Indices or a mask that derivatives read: a copy, if they will."""
+    return array.copy() if started.is_recorded else array
 
 
 def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:

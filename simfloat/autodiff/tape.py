@@ -12,6 +12,7 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
+from simfloat.autodiff.guards import check
 from simfloat.autodiff.parts import Gathered
 from simfloat.autodiff.variable import Node, Part, Variable
 from simfloat.simulation import Arithmetic, Place, current
@@ -32,6 +33,8 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
             # A gradient that was spread is a view of few numbers, and read-only.
             variable.receive(incoming.copy() if is_sealed(incoming) or is_on_gpu(incoming) else incoming)
             continue
+        if node.guards:
+            check(node.guards, node.place)
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:
                 uses[id(parent)] -= 1
@@ -53,7 +56,7 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
         return
     simulation = current()
     path, place = simulation.path_of(root) if root.is_weight else None, simulation.place("add")
-    node = Node((root,), (), place, (path,), (root.used_in(simulation).stored_format,))
+    node = Node((root,), (), place, (path,), (root.used_in(simulation).stored_format,), root.origin)
     root.grad = node.arithmetic(0).add(root.grad, gradient)
 
 

@@ -48,7 +48,9 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch):
 
     @property
     def data(self) -> NDArray[np.floating]:
-        """The numbers."""
+        """The numbers. Between the forward pass and a backward pass that reads them nothing may be written to them."""
+        if self.node is not None:
+            self.node.origin.lend(self.numbers)
         return self.numbers
 
     @data.setter

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
+from simfloat.autodiff.guards import Guard, Loan
 from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation import Arithmetic, Place, Simulation
 
@@ -34,7 +35,9 @@ class Node(NamedTuple):
     place: Place
     paths: tuple[str | None, ...]  # of the parents that are parameters
     formats: tuple[Format, ...]  # of the parents, where gradients take them
-    read: tuple[NDArray, ...] = ()  # the operands of a contraction as they were used, which derivatives read
+    origin: Guard  # of the result's numbers
+    guards: Sequence[Guard] = ()  # of what derivatives read
+    read: tuple[NDArray, ...] = ()  # the operands of a contraction as they were used
 
     def arithmetic(self, number: int) -> Arithmetic:
         """The arithmetic of the backward pass to the parent of this number."""
@@ -112,6 +115,11 @@ class Variable:
         if self._trace is None:
             self._trace = Trace(self)
         return self._trace
+
+    @property
+    def origin(self) -> Guard:
+        """Whose array its numbers are: that of an operation, of a parameter, or of others."""
+        return Loan(self.numbers) if self.node is None else self.node.origin
 
     @property
     def stored_format(self) -> Format:

@@ -59,6 +59,11 @@ class Place:
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
         self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
 
+    @property
+    def where(self) -> str:
+        """The operation and the layer, for messages."""
+        return f"{self.operation} in layer {self.path!r}" if self.path else self.operation
+
     @cached_property
     def fused_by(self) -> tuple[str, ...]:
         """The outermost fused composite around the operation, behind those around it; empty if there is none."""
@@ -210,11 +215,10 @@ class Place:
         stream = streams.at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
-        where = f"{self.operation} in layer {self.path!r}" if self.path else self.operation
-        refusal = _refusal(target_format, rounding, role, where)
+        refusal = _refusal(target_format, rounding, role, self.where)
         histories = self._in_force.histories.at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
-        return Arithmetic(target, accumulate, recipe.reduce, where, refusal, histories, rotation)
+        return Arithmetic(target, accumulate, recipe.reduce, self.where, refusal, histories, rotation)
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""

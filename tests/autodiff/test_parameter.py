@@ -284,15 +284,3 @@ def test_a_tensor_with_a_history_is_not_copied(duplicate):
     with pytest.raises(ValueError, match=r"neither copied nor pickled with its history; use tensor.detach\(\)"):
         duplicate(y)
     assert duplicate(y.detach()) is not None
-
-
-def test_a_step_between_forward_and_backward_leaves_the_gradients_of_the_forward():
-    w = sf.Parameter(np.float32([3.0]))
-    handed_out = w.data
-    w.grad = np.ones(1)
-    with sf.simulate("fp32"):
-        y = w * w
-        sf.optim.SGD([w], 1.0).step()
-        w.grad = None
-        y.backward()
-    assert w.grad.tolist() == [6.0] and w.data.tolist() == [2.0] and handed_out.tolist() == [3.0]

@@ -125,7 +125,7 @@ def test_a_stochastic_update_draws_from_the_stream_of_its_parameter():
     optimizer = sf.optim.SGD(model.parameters(), lr=1e-3)
     with sf.simulate("bf16-stochastic", seed=5) as simulation:
         sf.nn.mse_loss(model(x), y).backward()
-        before, gradient = model.weight.data.copy(), model.weight.grad
+        before, gradient = sf.round(model.weight.data, sf.BF16), model.weight.grad
         optimizer.step()
     [entry] = simulation.state["streams"]
     assert entry == {"path": "weight", "phase": "update", "operation": "update", "operand": None, "calls": 1}

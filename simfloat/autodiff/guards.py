@@ -1,0 +1,104 @@
+"""Guards of what a backward pass will read: a write between the forward pass and it is an error.
+
+A derivative reads arrays that the forward pass left it, and their numbers must still be those of then. Guarded are
+
+* parameters: they must have the bits, as they are used, that the forward pass read, whoever wrote to them since;
+* data, arrays that came from outside: by a digest (CRC-32), of at most `SAMPLE` numbers, spread evenly in larger ones;
+* results of operations, which the record alone holds until `data` hands them out: from then on by a digest too.
+
+Indices, labels and masks are copied. Arrays on a GPU have no digest: there parameters alone are guarded, and arrays
+among the options of a user's operation nowhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formats import Format
+from simfloat.simulation import Place
+
+if TYPE_CHECKING:
+    from simfloat.autodiff.parameter import Parameter
+
+#: Of how many numbers a digest is taken: 0.1 ms.
+SAMPLE = 1 << 16
+
+
+class Loan:
+    """The array of a tensor, as far as others have it and may write to it; views of an array share its loan."""
+
+    __slots__ = ("_digest", "_lent")
+
+    def __init__(self, lent: NDArray | None = None) -> None:
+        self._lent, self._digest = lent, 0 if lent is None else digest_of(lent)
+
+    def lend(self, numbers: NDArray) -> None:
+        """Note that others are given the array, or a view of it, for the first time."""
+        if self._lent is None:
+            while isinstance(numbers.base, np.ndarray):
+                numbers = numbers.base
+            self._lent, self._digest = numbers, digest_of(numbers)
+
+    def guard(self) -> Guard:
+        """A guard of the numbers as they are now; itself, as long as nobody else has them."""
+        return self if self._lent is None else Loan(self._lent)
+
+    def is_intact(self) -> bool:
+        """Whether the numbers are what they were when they were lent, if they were."""
+        return self._lent is None or digest_of(self._lent) == self._digest
+
+    def __str__(self) -> str:
+        return "an array that it read was written to"
+
+
+class Weights(NamedTuple):
+    """A guard of a parameter: its numbers as the forward pass used them."""
+
+    parameter: Parameter
+    numbers: NDArray
+    format: Format | None
+
+    def guard(self) -> Guard:
+        """Itself."""
+        return self
+
+    def lend(self, numbers: NDArray) -> None:
+        """Views of a parameter are read-only."""
+
+    def is_intact(self) -> bool:
+        """Whether the parameter is used with these numbers still."""
+        return self.parameter.has(self.numbers, self.format)
+
+    def __str__(self) -> str:
+        return (
+            f"the parameter {self.parameter.path!r} was changed" if self.parameter.path else "a parameter was changed"
+        )
+
+
+#: Whose array a tensor's numbers are, or are a view of; and a guard of it.
+Guard = Loan | Weights
+
+
+def digest_of(numbers: NDArray) -> int:
+    """A number that is another one, almost certainly, once something else was written to the array."""
+    if type(numbers) is not np.ndarray:
+        return 0
+    if numbers.size > SAMPLE:
+        numbers = numbers.ravel("K")[:: -(-numbers.size // SAMPLE)]
+    return crc32(np.ascontiguousarray(numbers).data)
+
+
+def check(guards: Sequence[Guard], place: Place) -> None:
+    """Raise ValueError if something was written to that the backward pass of an operation reads."""
+    for guard in guards:
+        if not guard.is_intact():
+            raise ValueError(
+                f"{place.where}: {guard} between the forward pass and backward, which needs its numbers of then. Call "
+                "backward before an optimizer's step and before writing, or give the forward pass what nobody writes "
+                "to, such as array.copy()."
+            )
