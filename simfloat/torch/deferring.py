@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from simfloat.torch.arguments import replaced, written_by
+from simfloat.torch.memory import memory_of, seen_as
 from simfloat.torch.paths import tensors_in
 from simfloat.torch.tags import put_tag, tag_of
 
@@ -37,7 +38,7 @@ class Deferred:
 
     def has(self, x: Tensor) -> bool:
         """Whether the tensor's numbers wait to be computed."""
-        return _memory(x) in self._waiting
+        return memory_of(x) in self._waiting
 
     def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
         """Whether an operation is to wait; rules that give several results know whose gradient each of them is."""
@@ -50,10 +51,10 @@ class Deferred:
 
     def result(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """What PyTorch makes of an operation that waits; ValueError where the program would see a number of it."""
-        written = list(_written_by(function, arguments, options))
+        written = list(written_by(function, arguments, options))
         for x in written:
             if not self.has(x):
-                self._before[_memory(x)] = _copy_of(x)
+                self._before[memory_of(x)] = _copy_of(x)
         result = function(*arguments, **options)
         results = written or list(tensors_in(result))
         if not results:
@@ -64,7 +65,7 @@ class Deferred:
             )
         if written or not all(map(self.has, results)):  # else it is a view
             self._steps.append(Step(function, arguments, options, results))
-            self._waiting.update((_memory(x), x) for x in results)
+            self._waiting.update((memory_of(x), x) for x in results)
         return result
 
     def carried_out(self, result: Tensor) -> Tensor:
@@ -75,34 +76,23 @@ class Deferred:
                 made.update((memory, (x, _copy_of(x))) for memory, x in self._before.items())
 
         def real(x: Tensor) -> Tensor:
-            known = made.get(_memory(x))
-            return x if known is None else _seen_as(x, *known)
+            known = made.get(memory_of(x))
+            return x if known is None else seen_as(x, *known)
 
         for step in self._leading_to(result):
-            found = step.function(*_replaced(step.arguments, real), **_replaced(step.options, real))
+            found = step.function(*replaced(step.arguments, real), **replaced(step.options, real))
             for plain, x in zip(step.results, tensors_in(found), strict=False):
-                if _memory(plain) not in made:
-                    made[_memory(plain)] = plain, _laid_out_as(x, plain)
+                if memory_of(plain) not in made:
+                    made[memory_of(plain)] = plain, _laid_out_as(x, plain)
         return real(result)
 
     def _leading_to(self, result: Tensor) -> list[Step]:
-        wanted, found = {_memory(result)}, []
+        wanted, found = {memory_of(result)}, []
         for step in reversed(self._steps):
-            if any(_memory(x) in wanted for x in step.results):
+            if any(memory_of(x) in wanted for x in step.results):
                 found.append(step)
-                wanted.update(map(_memory, tensors_in((step.arguments, step.options))))
+                wanted.update(map(memory_of, tensors_in((step.arguments, step.options))))
         return found[::-1]
-
-
-def _memory(x: Tensor) -> int:
-    return x.untyped_storage()._cdata
-
-
-def _written_by(function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Iterator[Tensor]:
-    """The tensors that an operation writes to."""
-    for number, argument in enumerate(function._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            yield from tensors_in(arguments[number] if number < len(arguments) else options.get(argument.name))
 
 
 def _copy_of(x: Tensor) -> Tensor:
@@ -112,14 +102,6 @@ def _copy_of(x: Tensor) -> Tensor:
     return copy
 
 
-def _seen_as(x: Tensor, plain: Tensor, real: Tensor) -> Tensor:
-    """The view of `real` that x is of `plain`, whose memory is laid out alike."""
-    if x is plain:
-        return real
-    with _disable_current_modes():
-        return real.as_strided(x.shape, x.stride(), real.storage_offset() + x.storage_offset() - plain.storage_offset())
-
-
 def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
     if real.stride() == plain.stride():
         return real
@@ -127,12 +109,3 @@ def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
         copy = torch.empty_strided(plain.shape, plain.stride(), dtype=real.dtype).copy_(real)
     put_tag(copy, tag_of(real))
     return copy
-
-
-def _replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
-    """An argument, or several, with other tensors."""
-    if isinstance(value, Tensor):
-        return real(value)
-    if isinstance(value, dict):
-        return {key: _replaced(x, real) for key, x in value.items()}
-    return type(value)(_replaced(x, real) for x in value) if type(value) in (list, tuple) else value

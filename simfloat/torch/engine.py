@@ -20,7 +20,7 @@ from simfloat.torch.gradients import Gradients, current_node, is_recomputing
 from simfloat.torch.mode import Mode
 from simfloat.torch.notes import ACCUMULATING, Note, Notes, Operand
 from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.parameters import Parameters
+from simfloat.torch.parameters import Parameters, stored
 from simfloat.torch.paths import Paths
 from simfloat.torch.reaching import reached_number
 from simfloat.torch.scaling import is_scaling
@@ -96,7 +96,7 @@ class Engine:
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
             return None if owner is None else self._update(owner, into)
         gradients = [x for x in operands if tag_of(x).is_gradient]
-        if gradients and not self.paths.running and not any(x.requires_grad for x in operands):
+        if gradients and not self.paths.running and not any(stored(x).requires_grad for x in operands):
             return Clipping(self.simulation.place("update", tag_of(gradients[0]).owner or ""), self.simulation)
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
@@ -191,18 +191,19 @@ class Engine:
         is_own = own is not None and own.untyped_storage().data_ptr() == target.untyped_storage().data_ptr()
         return tag if is_own else Tag(tag.format)
 
-    def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor) -> None:
+    def write(self, target: torch.Tensor, into: Tag, result: torch.Tensor, is_rounded: bool) -> None:
         """Write a result to the target that the tag tells of."""
         target.copy_(result)
-        self.overwritten(target, into, tag_of(result))
+        self.overwritten(target, into, tag_of(result), is_rounded)
 
-    def overwritten(self, target: torch.Tensor, into: Tag, tag: Tag) -> None:
-        """Know what was written to the target; a parameter's numbers are brought into their format."""
+    def overwritten(self, target: torch.Tensor, into: Tag, tag: Tag, is_rounded: bool = False) -> None:
+        """Know what was written to the target; what is no result of a rounding is rounded where it is a parameter's."""
         if into.is_weight:
             path = str(into.owner)
-            if tag.format != self.simulation.place("update", path).recipe.weights:
+            if is_rounded and tag.format == self.simulation.place("update", path).recipe.weights:
+                self.parameters.written(path)
+            else:
                 self.parameters.conform(path, target)
-                put_tag(target, into)
             return
         is_whole = target.numel() * target.element_size() == target.untyped_storage().nbytes()
         format = tag.format

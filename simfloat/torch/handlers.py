@@ -166,13 +166,13 @@ class InPlace(Handler):
         into = run.optimizing.moment_of(target, run.known_of(target))
         run.notes.in_place = True
         try:
-            result = self.handler(run, self.functional, args, options, into)
+            result = self.handler(run, self.functional, (run.parameters.read(target), *args[1:]), options, into)
         finally:
             run.notes.in_place = False
         if result.shape != target.shape:
             shapes = f"{tuple(result.shape)} to a tensor of shape {tuple(target.shape)}"
             raise refusal(run, func, f"it writes a result of shape {shapes}; compute the result by itself.")
-        run.write(target, into, result)
+        run.write(target, into, result, self.is_rule)
         return target
 
 
@@ -186,7 +186,7 @@ class Written(Handler):
         """`out`, written to."""
         out = options.pop("out")
         into = run.optimizing.moment_of(out, run.known_of(out))
-        run.write(out, into, self.handler(run, self.functional, args, options, into))
+        run.write(out, into, self.handler(run, self.functional, args, options, into), self.is_rule)
         return out
 
 

@@ -22,6 +22,7 @@ class Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation's result."""
         handler, engine, options = handler_of(func), self.engine, kwargs or {}
+        args, options = engine.parameters.of(func, args, options)
         deferred = engine.deferred()
         if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
             return deferred.result(func, args, options)

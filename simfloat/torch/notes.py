@@ -9,6 +9,7 @@ import torch
 
 from simfloat.formats import Format
 from simfloat.simulation import Place
+from simfloat.torch.parameters import stored
 from simfloat.torch.paths import sequence_number
 from simfloat.torch.tags import FORMAT_OF, tag_of
 
@@ -37,6 +38,7 @@ class Operand(NamedTuple):
 
 def origin_of(x: torch.Tensor) -> Origin:
     """The edge of autograd that leads to x."""
+    x = stored(x)
     node = x.grad_fn
     return Origin(ACCUMULATING, id(x)) if node is None else Origin(node._sequence_nr(), x.output_nr)
 

@@ -66,7 +66,7 @@ class Optimizing:
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
         """Tag the parameter's gradient and moments with its path."""
-        path = weight_path(parameter)
+        path = weight_path(parameter) or next((name for name, x in self._parameters.items() if x is parameter), None)
         if path is None:
             raise ValueError(
                 f"{type(optimizer).__name__} updates a parameter of shape {tuple(parameter.shape)} that the simulated "

@@ -1,6 +1,8 @@
-"""The parameters of a model: their paths, and the format that they are stored in."""
+"""The parameters of a model: their paths, and the format that they are used and updated in."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import torch
@@ -8,39 +10,106 @@ from torch.nn.parameter import is_lazy
 
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.formats import nearest_even
+from simfloat.formats import Format, nearest_even
 from simfloat.simulation import Simulation
+from simfloat.torch.arguments import is_view, read_by, replaced
+from simfloat.torch.memory import memory_of, seen_as
 from simfloat.torch.numbers import NARROW, numbers_of, tensor_of
-from simfloat.torch.tags import Tag, forget_tag, put_tag
+from simfloat.torch.tags import Tag, forget_tag, put_tag, weight_path
+
+Options = dict[str, Any]
+
+#: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
+STORED = "_simfloat_stored"
+
+
+def stored(x: torch.Tensor) -> torch.Tensor:
+    """The tensor that the program gave: a parameter's own where x is its rounded copy."""
+    return getattr(x, STORED, x)
 
 
 class Parameters:
-    """The parameters of a run's model, by path; one that occurs twice has the path that is listed first."""
+    """The parameters of a run's model, by path; one that occurs twice has the path that is listed first.
+
+    A parameter is used as rounded to `weights`. Where what is stored is no number of that format, there is a rounded
+    copy, from which operations read: only an optimizer's step, and the program itself, write what is stored.
+    """
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
         self.by_path: dict[str, torch.nn.Parameter] = {}
+        self._paths: dict[int, str] = {}  # by identity
+        self.copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by memory: what is stored, and as rounded
 
     def begin(self, model: torch.nn.Module) -> None:
-        """Bring every parameter into its format, and know its memory by its path."""
+        """Know every parameter's memory by its path."""
         for path, parameter in model.named_parameters():
             if is_lazy(parameter):
                 raise ValueError(
                     f"The parameter {path!r} has no shape yet; call the model once on a sample before it is simulated."
                 )
-            self.by_path[path] = parameter
+            self.by_path[path], self._paths[id(parameter)] = parameter, path
             self._simulation.note_path(path)
-            self.conform(path, parameter)
+            self._know(path, parameter.detach())
 
     def end(self) -> None:
         """Know the memory no more."""
         for parameter in self.by_path.values():
             forget_tag(parameter)
         self.by_path.clear()
+        self._paths.clear()
+        self.copies.clear()
+
+    def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
+        """The arguments of an operation as it reads them; views are taken of what is stored."""
+        for x in arguments:
+            for each in x if isinstance(x, list) else (x,):
+                if id(each) in self._paths and weight_path(each) is None:
+                    self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
+        if not self.copies or is_view(function):
+            return arguments, options
+        others = {name: x if name == "out" else replaced(x, self.read) for name, x in options.items()}
+        return read_by(function, arguments, self.read), others
+
+    def read(self, x: torch.Tensor) -> torch.Tensor:
+        """What an operation reads: of a parameter the rounded copy, if there is one."""
+        known = self.copies.get(memory_of(x))
+        if known is None:
+            return x
+        copy = seen_as(x, *known)
+        setattr(copy, STORED, x)
+        return copy
 
     def conform(self, path: str, tensor: torch.Tensor) -> None:
-        """Round a parameter's numbers to `weights`; ValueError where its type does not hold that format."""
-        format = self._simulation.place("update", path).recipe.weights
+        """Round what was written to a parameter, or to a part of it, to `weights`."""
+        rounded = self._rounded(path, tensor)
+        if rounded is not None:
+            with torch.no_grad():
+                tensor.detach().copy_(rounded)
+        self._know(path, self.by_path[path].detach())
+
+    def written(self, path: str) -> None:
+        """Numbers of `weights` were written to a parameter, or to a part of it."""
+        if self.copies:
+            self._know(path, self.by_path[path].detach())
+
+    def _know(self, path: str, tensor: torch.Tensor) -> None:
+        """Know a parameter's memory by its path, and what is read where that is not what is stored."""
+        rounded = self._rounded(path, tensor)
+        tag = Tag(self._format(path), owner=path, is_weight=True)
+        put_tag(tensor, tag)
+        self.copies.pop(memory_of(tensor), None)
+        if rounded is not None:
+            copy = torch.empty_like(tensor).copy_(rounded)
+            put_tag(copy, tag)
+            self.copies[memory_of(tensor)] = tensor, copy
+
+    def _format(self, path: str) -> Format:
+        return self._simulation.place("update", path).recipe.weights
+
+    def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
+        """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
+        format = self._format(path)
         if tensor.is_complex() or tensor.dtype in NARROW or tensor.device.type != "cpu":
             raise ValueError(
                 f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
@@ -53,8 +122,6 @@ class Parameters:
             )
         numbers = numbers_of(tensor)
         rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
-        # Writing to a parameter ends the use of what was recorded with it, as between two blocks of one step.
-        if not (np.array_equal(rounded, numbers) and np.array_equal(np.signbit(rounded), np.signbit(numbers))):
-            with torch.no_grad():
-                tensor.detach().copy_(tensor_of(rounded, tensor.dtype))
-        put_tag(tensor, Tag(format, owner=path, is_weight=True))
+        if np.array_equal(rounded, numbers) and np.array_equal(np.signbit(rounded), np.signbit(numbers)):
+            return None
+        return tensor_of(rounded, tensor.dtype)

@@ -115,10 +115,11 @@ class Run:
 def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observer: Observer | None = None) -> Run:
     """A ``with`` block in which a PyTorch model is carried out under `policy`: forward, backward and optimizer.
 
-    Inside, any code may use the model: losses, ``backward()``, torch.optim's optimizers. Parameters are rounded to
-    `weights` on entry, and keep what the block makes of them. policy is a Policy or the name of one in
-    `simfloat.policies`; `seed` is that of the random streams, one for each place; `observer`, for example a
-    `simfloat.Recorder`, receives the events of every rounding, at the paths of the model's own modules and parameters.
+    Inside, any code may use the model: losses, ``backward()``, torch.optim's optimizers. Parameters are used as rounded
+    to `weights`; what is stored changes by an optimizer's step, or where the program writes it. policy is a Policy or
+    the name of one in `simfloat.policies`; `seed` is that of the random streams, one for each place; `observer`, for
+    example a `simfloat.Recorder`, receives the events of every rounding, at the paths of the model's own modules and
+    parameters.
 
     Raises ValueError for an unknown policy, for parameters that cannot hold it, inside the block for any operation on
     floating numbers that has no rule, and at its end if an override matched nothing.

@@ -41,13 +41,6 @@ def test_settings_of_torch_come_back_after_the_block_and_after_an_error():
     assert settings() == before
 
 
-def test_parameters_are_rounded_to_weights_on_entry():
-    model = model_of()
-    with sf.torch.simulate(model, "bf16-standard"):
-        pass
-    assert all(torch.equal(p, p.bfloat16().float()) for p in model.parameters())
-
-
 def test_a_block_that_is_entered_again_goes_on_with_its_random_streams_and_so_does_a_loaded_state():
     x = torch.ones(5, 3)
 

@@ -138,7 +138,7 @@ def test_a_copy_of_weights_may_be_written_to_in_the_block_of_another_model():
     with sf.torch.simulate(other, "bf16-standard", observer=(recorder := sf.Recorder())), torch.no_grad():
         copy.mul_(0.3)
     assert recorder.counts(phase="update")["total"] == 0
-    assert torch.equal(copy, (model[0].weight * 0.3).bfloat16().float())
+    assert torch.equal(copy, (model[0].weight.bfloat16().float() * 0.3).bfloat16().float())
 
 
 def test_blocks_of_two_models_may_take_turns():

@@ -109,6 +109,8 @@ def handler_of(func: Any) -> Handler:
     if space == "profiler" or name in PLAIN:
         return Plain()
     found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
+    if isinstance(found, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
+        found = _derived(func, name, overload) or found
     return found or _derived(func, name, overload) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
 
 
