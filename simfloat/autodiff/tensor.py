@@ -12,6 +12,7 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import composites, contractions, indexing, joining, movement, reductions
 from simfloat.autodiff.beside_torch import BesideTorch
 from simfloat.autodiff.fusing import enter, leave
+from simfloat.autodiff.numpy_functions import NumpyFunctions
 from simfloat.autodiff.pointwise import Pointwise
 from simfloat.autodiff.record import Made, Operand
 from simfloat.autodiff.reductions import Axes
@@ -22,7 +23,7 @@ from simfloat.formats.integers import is_integer
 from simfloat.simulation import composite, current
 
 
-class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch):
+class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFunctions):
     """An array of numbers, and the operation that made it.
 
     `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it
@@ -132,9 +133,6 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch):
 
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
-
-    #: NumPy arrays on the left leave an operation to the tensor.
-    __array_ufunc__ = None
 
     # --- reductions, movement, composites -----------------------------------------------------
 
