@@ -80,6 +80,19 @@ def test_every_claim_verdict_configuration_and_version_is_there(results):
     assert "axes size: 1; seed: 1, 2" in text and "policy none" in text and "tiny yes" in text
 
 
+def test_the_false_discovery_rate_over_all_claims_is_named_and_verdicts_over_fewer_seeds_are_shown(results):
+    assert "No claim was tested by statistics." in report(results).text
+    path = results / "full" / "summary.json"
+    summary = json.loads(path.read_text())
+    (finding,) = summary["findings"]
+    open_ = {**finding, "verdict": "inconclusive", "p": 1.0}
+    summary["findings"] = [{**finding, "verdict": "equal", "p": 0.01, "earlier": [[5, "worse"], [10, None]]}, open_]
+    path.write_text(json.dumps(summary))
+    text = report(results).text
+    assert "1 of 2 tested claims are decided, at a false discovery rate of 2 % (Benjamini-Hochberg)." in text
+    assert "equal worse with 5 seeds, no verdict with 10 seeds" in text and "1 equal , 1 inconclusive" in text
+
+
 def test_every_figure_is_inside_the_page(results):
     (results / "full" / "second.svg").write_text('<svg xmlns="http://www.w3.org/2000/svg"/>')
     pictures = [image["src"].partition(",") for image in report(results).all("img")]
