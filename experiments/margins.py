@@ -1,4 +1,4 @@
-"""The one rule for margins, which stood before the claims were tested by it.
+"""The one rule for margins, which stands before a claim is tested by it.
 
 A claim whose source names a number is held to that number. What a source says in words is held to these numbers, the
 same in every experiment: who finds a loss 3 % higher no match has one place to say so.
