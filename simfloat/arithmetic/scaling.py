@@ -138,6 +138,12 @@ class History:
         self.amaxes: list[float | None] = []
         self.greatest: float | None = None
 
+    def copy(self) -> History:
+        """Another history of the same magnitudes."""
+        other = History()
+        other.amaxes, other.greatest = list(self.amaxes), self.greatest
+        return other
+
     def note(self, amax: np.float32, length: int) -> None:
         """Take the newest magnitude; the last `length` of them count."""
         self.amaxes.append(float(amax) if np.isfinite(amax) else None)

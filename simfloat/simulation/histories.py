@@ -30,6 +30,11 @@ class Histories:
         return self._histories.setdefault(key, History()) if history is None else history
 
     @property
+    def held(self) -> dict[Key, History]:
+        """A copy of each history that holds any magnitude, for `load_state`."""
+        return {key: history.copy() for key, history in list(self._histories.items()) if history.amaxes}
+
+    @property
     def state(self) -> list[dict[str, Any]]:
         """The magnitudes that each history holds, of those that hold any; JSON-able."""
         return [

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
+from simfloat.arithmetic.scaling import History
 from simfloat.formats.integers import is_integer
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
@@ -18,6 +20,13 @@ from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
 
 _numbers = count()
+
+
+class Moment(NamedTuple):
+    """Where the random streams and the delayed scalings of a simulation are at some time."""
+
+    calls: dict[Any, int]
+    histories: dict[Any, History]
 
 
 class Part(Protocol):
@@ -178,6 +187,24 @@ class Simulation:
         self._parameters[id(parameter)] = (ref(parameter), path)
         self.note_path(path)
         return path
+
+    def moment(self) -> Moment:
+        """Where random streams and delayed scalings are now, for `again_from`."""
+        return Moment(self.streams.calls, self.histories.held)
+
+    @contextmanager
+    def again_from(self, moment: Moment) -> Iterator[None]:
+        """A block that sees the random draws and the scales that followed on this moment, and moves nothing on."""
+        now = self.moment()
+        self._rewind(moment)
+        try:
+            yield
+        finally:
+            self._rewind(now)
+
+    def _rewind(self, moment: Moment) -> None:
+        self.streams.rewind(moment.calls)
+        self.histories.load_state(moment.histories)
 
     @property
     def state(self) -> dict[str, Any]:

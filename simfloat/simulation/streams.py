@@ -44,6 +44,16 @@ class Streams:
         return stream
 
     @property
+    def calls(self) -> dict[Key, int]:
+        """How many calls each stream has made."""
+        return {key: stream.calls for key, stream in list(self._streams.items())}
+
+    def rewind(self, calls: dict[Key, int]) -> None:
+        """Go back to when the streams had made these calls, or ahead to it."""
+        for key, stream in list(self._streams.items()):
+            stream.calls = calls.get(key, 0)
+
+    @property
     def state(self) -> dict[str, Any]:
         """The seed, and how many calls each stream that was drawn from has made; JSON-able."""
         drawn = [(key, stream.calls) for key, stream in list(self._streams.items()) if stream.calls]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from threading import Lock
 from typing import Any
 
 import torch
 from torch import _VF
+from torch.utils import checkpoint
 
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
+from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.running import running
 from simfloat.torch.scaling import scaling
 from simfloat.torch.tags import put_tag, tag_of
@@ -74,13 +77,16 @@ def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
 
 
 #: oneDNN, the fused kernels of attention, and the fast path of nn.MultiheadAttention and nn.TransformerEncoder; and the
-#: start of backward passes, what scales losses, and functions that autocast gives operands of one type.
+#: start of backward passes, what runs again in them, what scales losses, and functions whose operands autocast makes
+#: alike.
 SETTINGS = (
     Setting(torch._C._get_mkldnn_enabled, torch._C._set_mkldnn_enabled, off),
     Setting(torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash, off),
     Setting(torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient, off),
     Setting(torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn, off),
     Setting(torch.backends.mha.get_fastpath_enabled, torch.backends.mha.set_fastpath_enabled, off),
+    wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
+    Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     wrapped(torch.autograd, "_engine_run_backward", marking),
     *(wrapped(torch.amp.GradScaler, name, scaling) for name in ("scale", "unscale_")),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
