@@ -200,7 +200,7 @@ def begin_update(parameter: Parameter) -> Place:
     """
     simulation = current()
     place = simulation.place("update", simulation.path_of(parameter))
-    if place.recipe.update == "stochastic":
+    if place.to_parameter.target.rounding.is_stochastic:
         _note_draws(parameter, simulation)
     return place
 

@@ -45,10 +45,10 @@ def _as_rounding(value: Any) -> Rounding:
     return value
 
 
-def _as_update(value: Any) -> str:
-    if isinstance(value, str) and value in UPDATES:
+def _as_update(value: Any) -> str | Rounding:
+    if isinstance(value, str) and value in UPDATES or isinstance(value, Rounding) and value.is_stochastic:
         return value
-    raise ValueError(f"update must be one of {', '.join(UPDATES)}; got {value!r}.")
+    raise ValueError(f"update must be one of {', '.join(UPDATES)}, or simfloat.stochastic(bits=4); got {value!r}.")
 
 
 def _as_flag(value: Any) -> bool:
@@ -69,7 +69,7 @@ FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDE
 STORAGE = Kind("storage format", "Format | str", as_format)
 SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
 MODE = Kind("rounding", "Rounding", _as_rounding)
-ADDITION = Kind("update", "str", _as_update, UPDATES)
+ADDITION = Kind("update", "Rounding | str", _as_update, UPDATES)
 FLAG = Kind("flag", "bool", _as_flag)
 ROTATION = Kind("rotation", "Hadamard", _as_rotation)
 

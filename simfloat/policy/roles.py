@@ -201,8 +201,10 @@ class Roles:
         MODE, "the mode of every rounding but that of operands and stored weights",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), nearest_even,
     )  # fmt: skip
-    update: Role[str, str] = Role(
-        ADDITION, 'the last addition of an optimizer, w + u: "nearest", "stochastic" or "kahan"',
+    update: Role[Rounding | str, Rounding | str] = Role(
+        ADDITION,
+        'the last addition of an optimizer, w + u: "nearest", "kahan", "stochastic", as `rounding` is if that is '
+        "stochastic, else of 32 bits, or `stochastic(bits=4)` itself",
         (PARAMETER,), "nearest",
     )  # fmt: skip
     optimizer_state: Following[Format | str, Format] = Following(

@@ -136,8 +136,7 @@ class Place:
     @cached_property
     def to_parameter(self) -> Arithmetic:
         """The arithmetic of the last addition, w + u."""
-        rounding = stochastic() if self.recipe.update == "stochastic" else nearest_even
-        return self._arithmetic("weights", self.recipe, "update", rounding=rounding)
+        return self._arithmetic("weights", self.recipe, "update", rounding=_mode_of_update(self.recipe))
 
     def recipe_of(self, parameter: str) -> Recipe:
         """The recipe of the operation for the parameter at this path, which overrides may name too.
@@ -232,6 +231,15 @@ class Place:
 def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
     """The policy's recipe; simulations of one policy share them."""
     return policy.recipe(path, *operations)
+
+
+def _mode_of_update(recipe: Recipe) -> Rounding:
+    """How the last addition of an optimizer is rounded."""
+    if isinstance(recipe.update, Rounding):
+        return recipe.update
+    if recipe.update != "stochastic":
+        return nearest_even
+    return recipe.rounding if recipe.rounding.is_stochastic else stochastic()
 
 
 def draws(policy: Policy) -> bool:

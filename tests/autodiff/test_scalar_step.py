@@ -133,3 +133,27 @@ def test_a_stochastic_update_draws_from_the_stream_of_its_parameter():
     stream = sf.BitStream(int.from_bytes(digest, "little"))
     u = sf.multiply(-1e-3, gradient, sf.BF16)
     assert_bits(model.weight.data, sf.add(before, u, sf.BF16, sf.stochastic(), stream=stream))
+
+
+@pytest.mark.parametrize(
+    "policy, mode",
+    [
+        (sf.Policy(compute=sf.BF16, update=sf.stochastic(bits=4)), sf.stochastic(bits=4)),
+        (sf.Policy(compute=sf.BF16, update=sf.stochastic(3, "A")), sf.stochastic(3, "A")),
+        (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.stochastic(bits=2)), sf.stochastic(bits=2)),
+        (sf.Policy(compute=sf.BF16, update="stochastic", rounding=sf.toward_zero), sf.stochastic()),
+        (sf.Policy(compute=sf.BF16).override("w", update=sf.stochastic(bits=6)), sf.stochastic(bits=6)),
+    ],
+    ids=str,
+)
+def test_a_stochastic_update_draws_as_many_bits_as_the_policy_says(policy, mode):
+    w = sf.Parameter(sf.round(np.random.default_rng(0).standard_normal(500).astype(np.float32), sf.BF16))
+    w.name, w.grad = "w", sf.round(np.random.default_rng(1).standard_normal(500).astype(np.float32), sf.BF16)
+    before = w.data.copy()
+    with sf.simulate(policy, seed=5):
+        sf.optim.SGD([w], lr=2.0**-10).step()  # the product is exact, and draws nothing that matters
+    stream = sf.BitStream(
+        int.from_bytes(blake2b(b'[5, "w", "update", "update", null]', digest_size=8).digest(), "little")
+    )
+    assert_bits(w.data, sf.add(before, w.grad * np.float32(-(2.0**-10)), sf.BF16, mode, stream=stream))
+    assert sf.Policy.from_dict(policy.to_dict()) == policy and eval(repr(policy), vars(sf)) == policy

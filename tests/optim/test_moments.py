@@ -91,3 +91,14 @@ def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_heard():
     assert plain.entries() == []
     assert w.data.tolist() == heard.params[0].data.tolist()
     assert all((optimizer.state[0][k] == heard.state[0][k]).all() for k in optimizer.state[0])
+
+
+@pytest.mark.parametrize("policy", ["bf16-standard", "fp16-standard", "bf16-stochastic", "bf16-kahan"])
+@pytest.mark.parametrize("kind, options", [
+    ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
+    ("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {}), ("Adam", {"amsgrad": True}), ("Lion", {}),
+])  # fmt: skip
+def test_what_no_gradient_moves_is_not_unchanged(kind, options, policy):
+    recorder, _ = steps(kind, [[0.0, -0.0, 0.0]] * 3, policy, **options)
+    moved = [key.path for key, _ in recorder.entries() if key.path != "w.update"]  # where eps may be lost
+    assert len(moved) > 1 and not any(recorder.counts(path)["unchanged"] for path in moved)

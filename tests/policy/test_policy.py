@@ -249,6 +249,10 @@ def test_a_policy_file_is_pleasant_to_write():
         (lambda: sf.Policy(compute=None), "needs compute="),
         (lambda: sf.Policy(compute="bf17"), "Unknown format 'bf17'"),
         (lambda: sf.Policy(compute=sf.BF16, update="kahn"), "update must be one of nearest, stochastic, kahan"),
+        (
+            lambda: sf.Policy(compute=sf.BF16, update=sf.toward_zero),
+            r"or simfloat.stochastic\(bits=4\); got toward_zero",
+        ),
         (lambda: sf.Policy(compute=sf.BF16, rounding="nearest"), "rounding must be a simfloat.Rounding"),
         (lambda: sf.Policy(compute=sf.BF16, accumulate=16), "accumulate must be a simfloat accumulator or a format"),
         (

@@ -48,7 +48,6 @@ def test_fp8_contractions_are_e4m3_forward_and_take_gradients_in_e5m2(name, forw
     assert_bits(y, scaled_product(x, w.T, sf.E4M3, sf.E4M3, forward))
     assert_bits(x_grad, scaled_product(G, w, sf.E5M2, sf.E4M3, backward))
     assert_bits(weight.grad, scaled_product(G.T, x, sf.E5M2, sf.E4M3, backward))
-    assert weight.format == sf.FP32
 
 
 def test_delayed_scaling_takes_its_scale_from_the_steps_before():
