@@ -10,18 +10,25 @@ from simfloat.policy.kinds import WIDEST
 from simfloat.policy.policy import Policy
 
 #: The guide's deny list names losses, as both libraries do.
-LOSSES = ("mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss")
-
-#: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul, and
-#: the cells of recurrent layers, which are linear layers here.
-AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
-
-#: The same page, "CUDA Ops that can autocast to float32": __pow__, exp, layer_norm, log, log2, log_softmax, reciprocal,
-#: rsqrt, softmax, sum and the losses. Batch norm is on no list: cuDNN computes it in FP32 from operands of any format.
-AUTOCAST_WIDE = (
-    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "sum", "softmax", "log_softmax", "layer_norm", "batch_norm",
-    *LOSSES,
+LOSSES = (
+    "mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss", "huber_loss",
+    "soft_margin_loss", "multi_margin_loss",
 )  # fmt: skip
+
+#: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul,
+#: prelu, and the cells of recurrent layers, which are linear layers here.
+AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d", "prelu")
+
+#: The same page, "CUDA Ops that can autocast to float32": __pow__, exp, group_norm, layer_norm, log, log2, log_softmax,
+#: prod, reciprocal, rsqrt, softmax, softplus, sum, tan and the losses; and logsumexp, which its source has besides
+#: (aten/src/ATen/autocast_mode.h). Batch norm is on no list: cuDNN computes it in FP32 from operands of any format.
+AUTOCAST_WIDE = (
+    "exp", "log", "log2", "power", "reciprocal", "rsqrt", "tan", "sum", "prod", "softmax", "log_softmax", "logsumexp",
+    "softplus", "layer_norm", "group_norm", "batch_norm", *LOSSES,
+)  # fmt: skip
+
+#: Functions on no list, whose formulas have operations that are: as kernels they follow their operands.
+UNLISTED = ("elu", "mish", "log_sigmoid", "logit", "xlogy", "entropy", "logaddexp")
 
 #: NVIDIA Apex, apex/amp/lists, FP16_FUNCS of torch_overrides.py and functional_overrides.py.
 APEX_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d")
@@ -33,4 +40,4 @@ APEX_WIDE = (*AUTOCAST_WIDE, "var")
 def listed(format: Format, narrow: tuple[str, ...], wide: tuple[str, ...]) -> Policy:
     """Parameters in FP32; `narrow` operations in `format`, `wide` ones in FP32, others in their operands'."""
     policy = Policy(compute=format, weights=FP32, activations=WIDEST)
-    return policy.allow(*narrow).deny(*wide)
+    return policy.allow(*narrow).deny(*wide).infer(*UNLISTED)

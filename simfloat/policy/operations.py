@@ -16,9 +16,18 @@ CLASSES = (CONTRACTION, REDUCTION, POINTWISE, MOVEMENT)
 INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 
 
+#: Operations that only PyTorch models have, and that the lists of mixed precision name.
+OF_PYTORCH = {
+    "prelu": COMPOSITE, "elu": COMPOSITE, "mish": COMPOSITE, "softplus": COMPOSITE, "log_sigmoid": COMPOSITE,
+    "group_norm": COMPOSITE, "logit": COMPOSITE, "xlogy": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
+    "tan": COMPOSITE, "huber_loss": COMPOSITE, "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
+    "prod": POINTWISE, "exp2": POINTWISE,
+}  # fmt: skip
+
+
 def check_operation(name: str) -> None:
     """Raise ValueError unless `name` is an operation, a composite or a class of operations."""
-    known = [*names(), *CLASSES]
+    known = list(dict.fromkeys([*names(), *OF_PYTORCH, *CLASSES]))
     if name not in known:
         raise ValueError(
             f"Unknown operation {name!r}. Operations: {', '.join(sorted(known))}.{did_you_mean(name, known)}"
@@ -33,7 +42,8 @@ def with_classes(operations: Iterable[str]) -> tuple[str, ...]:
 
 def roles_of(operation: str) -> tuple[str, ...]:
     """The roles that matter to an operation, or to those of a class or inside a composite."""
-    return _roles_of_kind(UPDATE if operation == UPDATE else kind_of(operation) or operation)
+    kind = UPDATE if operation == UPDATE else kind_of(operation) or OF_PYTORCH.get(operation)
+    return _roles_of_kind(kind or operation)
 
 
 @cache

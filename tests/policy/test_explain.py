@@ -84,7 +84,8 @@ def test_operations_of_lists_share_a_row_for_the_whole_model():
     ]  # fmt: skip
     assert sum(row["layer"] == "everywhere" for row in table) <= 4 and len(text.rows) <= 12 + 5
     shown = " ".join(row["kind"] for row in table[12:]).split()
-    listed = [name for override in sf.policies["amp-fp16"].overrides for name in override.operations]
+    # Those that follow their operands, as the layers do, have no row.
+    listed = [name for override in sf.policies["amp-fp16"].overrides[:2] for name in override.operations]
     assert sorted(shown) == sorted(listed), "each name once, on as many lines as they need"
     assert max(len(row["kind"]) for row in table) <= 40
     assert "exp log log2 power<br>" in text._repr_html_()

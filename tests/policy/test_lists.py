@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.amp import LOSSES
-from simfloat.policy.operations import roles_of
+from simfloat.policy.operations import OF_PYTORCH, roles_of
 from tests.bits import assert_bits
 from tests.policy import strategies
 
@@ -35,7 +35,7 @@ HERE = {"pow": "power", "__pow__": "power"}
 
 
 def in_catalog(names):
-    return {HERE.get(name, name) for name in names} & OPERATIONS.keys()
+    return {HERE.get(name, name) for name in names} & {*OPERATIONS, *OF_PYTORCH}
 
 
 def formats_of(policy, operation, path="layer"):
@@ -156,7 +156,7 @@ def test_amp_follows_the_lists_of_torch_autocast(name, format):
 
 
 def test_every_loss_of_the_catalog_runs_in_fp32_under_mixed_precision():
-    losses = {name for name in OPERATIONS if name.endswith("_loss") or "cross_entropy" in name}
+    losses = {name for name in (*OPERATIONS, *OF_PYTORCH) if name.endswith("_loss") or "cross_entropy" in name}
     assert losses == {*LOSSES}
     for name, loss in itertools.product(("amp-fp16", "amp-bf16", "apex-o1", "apex-o2"), losses):
         assert formats_of(sf.policies[name], loss) == {sf.FP32}

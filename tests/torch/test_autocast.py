@@ -87,6 +87,53 @@ def test_dropout_is_narrow_forward_and_backward(name, is_in_place):
     assert is_narrow(found, "amp-bf16") and is_narrow(hidden.grad, "amp-bf16")
 
 
+TARGETS = torch.tensor([0, 2, 1, 1])
+SIGNS = torch.ones(4, 6)
+
+#: By the lists of torch.autocast on CUDA: docs/source/amp.md and aten/src/ATen/autocast_mode.h.
+WIDE = {
+    **{name: getattr(torch, name) for name in ("log1p", "expm1", "cosh", "tan", "reciprocal")},
+    "softplus": F.softplus,
+    "group_norm": lambda x: F.group_norm(x, 2),
+    "layer_norm": lambda x: F.layer_norm(x, (6,)),
+    "prod": lambda x: x.prod(1),
+    "cumprod": lambda x: x.cumprod(1),
+    "cumsum": lambda x: x.cumsum(1),
+    "logsumexp": lambda x: x.logsumexp(1),
+    "norm": lambda x: x.norm(dim=1),
+    "cdist": lambda x: torch.cdist(x, x + 1),
+    "power": lambda x: x**3,
+    "softmax": lambda x: x.softmax(1),
+    "huber": lambda x: F.huber_loss(x, SIGNS, reduction="none"),
+    "soft margin": lambda x: F.soft_margin_loss(x, SIGNS, reduction="none"),
+    "multi margin": lambda x: F.multi_margin_loss(x, TARGETS, reduction="none"),
+}
+NARROW = {
+    **{
+        name: getattr(F, name)
+        for name in ("elu", "selu", "celu", "mish", "logsigmoid", "gelu", "silu", "glu", "hardswish", "leaky_relu")
+    },
+    **{name: getattr(torch, name) for name in ("sigmoid", "tanh", "sin", "exp2", "erf")},
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
+    "logit": lambda x: x.sigmoid().logit(),
+    "logaddexp": lambda x: torch.logaddexp(x, x.flip(0)),
+    "mean": lambda x: x.mean(1),
+}
+
+
+@pytest.mark.parametrize("name", [*WIDE, *NARROW])
+def test_functions_of_narrow_numbers_follow_the_lists(name):
+    torch.manual_seed(0)
+    layer = nn.Linear(5, 6)
+    with sf.torch.simulate(layer, "amp-bf16"):
+        hidden = layer(torch.randn(4, 5))
+        hidden.retain_grad()
+        found = (WIDE | NARROW)[name](hidden)
+        found.sum().backward()
+    assert is_narrow(found, "amp-bf16") == (name in NARROW)
+    assert is_narrow(hidden.grad, "amp-bf16") or name in WIDE
+
+
 def test_views_in_place_leave_what_is_known_of_numbers():
     layer = nn.Linear(3, 3)
     with sf.torch.simulate(layer, "amp-bf16"):

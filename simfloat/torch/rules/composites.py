@@ -161,9 +161,9 @@ def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int
 TABLE: dict[str, Composed] = {
     "_safe_softmax": Composed("softmax", safe_softmax),
     "logsumexp": Composed("logsumexp", logsumexp),
-    "logaddexp": Composed("logsumexp", logaddexp),
-    "logit": Composed("log", logit),
-    "logit_backward": Composed("log", logit_backward),
+    "logaddexp": Composed("logaddexp", logaddexp),
+    "logit": Composed("logit", logit),
+    "logit_backward": Composed("logit", logit_backward),
     "hypot": Composed("sqrt", hypot),
     "dist": Composed("sum", distance),
     "linalg_cross": Composed("multiply", cross),

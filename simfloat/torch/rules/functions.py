@@ -71,12 +71,12 @@ def entropy(x: Tensor) -> Tensor:
 TABLE: dict[str, Composed] = {
     "log1p": Composed("log", log1p),
     "log10": Composed("log", log10),
-    "special_xlog1py": Composed("log", xlog1py),
-    "special_entr": Composed("log", entropy),
+    "special_xlog1py": Composed("xlogy", xlog1py),
+    "special_entr": Composed("entropy", entropy),
     "expm1": Composed("exp", expm1),
     "sinh": Composed("exp", sinh),
     "cosh": Composed("exp", cosh),
-    "tan": Composed("sin", tan),
+    "tan": Composed("tan", tan),
     "sinc": Composed("sin", sinc),
     "erfc": Composed("erf", erfc),
 }

@@ -120,7 +120,7 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "fmod": ("clip", lambda u, a, b: u.round(remainders(a, b))),
     "remainder": ("clip", modulo),
     "pow": ("power", power),
-    "exp2": ("power", lambda u, a: u.apply("power", np.array(2.0), a)),
+    "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("multiply", lambda u, a: u.multiply(a, a)),
     **{
         name: (name, lambda u, a, name=name: u.apply(name, a))

@@ -149,8 +149,8 @@ _aten = torch.ops.aten
 TABLE: dict[str, Handler] = {
     "sum": Ruled("sum", summed),
     "cumsum": Ruled("sum", cumulated),
-    "prod": Ruled("multiply", multiplied),
-    "cumprod": Ruled("multiply", multiplied_so_far),
+    "prod": Ruled("prod", multiplied),
+    "cumprod": Ruled("prod", multiplied_so_far),
     "nansum": Composed("sum", summed_but_nan),
     "trace": Composed("sum", trace),
     "mean": Ruled("mean", averaged),
