@@ -144,9 +144,9 @@ def every_test(exceptions: int, cases: int) -> Outcome:
     """
     low, high, _ = share_interval(exceptions, cases)
     if exceptions:
-        text = f"{exceptions} exceptions among {cases} cases: in {100 * low:.2g} to {100 * high:.2g} % of all"
+        text = f"{exceptions} exceptions among {cases} cases: in {_percent(low)} to {_percent(high)} % of all"
         return Outcome(NOT_REPRODUCED, f"{text}, Clopper-Pearson, 95 %")
-    text = f"in all {cases} cases tried: exceptions in fewer than {100 * high:.2g} %, Clopper-Pearson, 95 %"
+    text = f"in all {cases} cases tried: exceptions in fewer than {_percent(high)} %, Clopper-Pearson, 95 %"
     if high < RARE:
         return Outcome(REPRODUCED, text, share_level(0, cases, RARE))
     return Outcome(INCONCLUSIVE, text, 1.0)
@@ -201,6 +201,11 @@ def _ratio_text(interval: Interval) -> str:
 
 def _difference_text(interval: Interval) -> str:
     return f"difference in [{interval.low:.3g}, {interval.high:.3g}]: paired t, 95 %, n = {interval.cases}"
+
+
+def _percent(share: float) -> str:
+    """Two digits, and three of what is near all."""
+    return f"{100 * share:.3g}" if share > 0.99 else f"{100 * share:.2g}"
 
 
 def _log(x: float) -> float:

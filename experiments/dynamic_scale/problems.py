@@ -18,6 +18,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         batch=16,
         steps=40 if tiny else 4400,
         judged=20 if tiny else None,
+        seed=seed,
     )
 
 
