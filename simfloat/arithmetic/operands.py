@@ -108,7 +108,7 @@ def _is_real(dtype: np.dtype) -> bool:
 def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
     """The float64 numbers of Python integers and floats, which NumPy keeps as objects where they are too large."""
     for element in array.reshape(-1):
-        if not isinstance(element, int | float | np.integer | np.floating):
+        if not isinstance(_plain(element), int | float):
             raise ValueError(f"{name} must hold real numbers that float64 can hold, got {type(element).__name__}.")
     try:
         wide = array.astype(np.float64)
@@ -120,13 +120,18 @@ def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
 
 def _check_integers(elements: NDArray, wide: NDArray[np.float64], name: str) -> None:
     """Raise ValueError if an integer among `elements` is not the float64 number that it became."""
-    for element, number in zip(elements.reshape(-1), wide.reshape(-1).tolist(), strict=True):
+    for element, number in zip(map(_plain, elements.reshape(-1)), wide.reshape(-1).tolist(), strict=True):
         # Python compares integers with floats exactly.
-        if isinstance(element, int | np.integer) and int(element) != number:
+        if isinstance(element, int) and element != number:
             raise ValueError(
                 f"{name} holds integers that float64 cannot hold exactly, such as {element}; round them to float64 "
                 "first."
             )
+
+
+def _plain(element: Any) -> Any:
+    """Python's number for NumPy's, and for the only one of an array without axes; anything else as it is."""
+    return element.item() if hasattr(element, "item") and not getattr(element, "ndim", 0) else element
 
 
 def are_float32(arrays: Sequence[NDArray]) -> bool:

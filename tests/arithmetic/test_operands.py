@@ -52,11 +52,29 @@ def test_integers_that_float64_has_are_read_exactly(integers):
 
 @pytest.mark.parametrize(
     "integers",
-    [[2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1],
+    [
+        *([2**53 + 1, 0.5], [2**63 + 1, -1], (1.0, -(2**53) - 1), [2**70 + 1], [[0.5, 1], [2, 2**54 + 1]], 2**53 + 1),
+        *(np.int64(2**53 + 1), np.array(2**53 + 1), np.array(2**63 + 1, np.uint64), np.array(2**53 + 1, object)),
+        *([np.int64(2**53 + 1), 0.5], [np.array(2**53 + 1), 0.5], [[np.array(2**53 + 1)], [0.5]]),
+        *([np.array(2**63 + 1, np.uint64), -1], np.array([np.array(2**53 + 1), 0.5], object)),
+    ],
+    ids=repr,
 )
 def test_integers_that_float64_lacks_are_refused_wherever_they_stand(integers):
-    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as"):
-        as_operand(integers)
+    refused = "integers that float64 cannot hold exactly, such as"
+    for read in (as_operand, lambda x: sf.round(x, sf.FP32), lambda x: sf.fma(0.5, [1.0, 2.0], x, sf.FP32)):
+        with pytest.raises(ValueError, match=refused):
+            read(integers)
+
+
+def test_numbers_in_sequences_are_read_as_such_alone():
+    torch = pytest.importorskip("torch", reason="needs PyTorch as a source of tensors")
+    with pytest.raises(ValueError, match="integers that float64 cannot hold exactly, such as 9007199254740993"):
+        as_operand([torch.tensor(2**53 + 1), 0.5])
+    with pytest.raises(ValueError, match="must hold real numbers that float64 can hold, got longdouble"):
+        as_operand(np.array([np.longdouble(1) + np.longdouble(2) ** -60, 1.0], object))
+    numbers = [np.array(0.5), np.float32(0.25), torch.tensor(2.0), np.array(3), True, 2**53]
+    assert as_operand(numbers).tolist() == [0.5, 0.25, 2.0, 3.0, 1.0, 2.0**53]
 
 
 @pytest.mark.parametrize(
