@@ -11,10 +11,11 @@ from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
-from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import FormatLike, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
-def kahan(format: FormatLike, rounding: Rounding = nearest_even) -> Kahan:
+def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
     """Kahan's sum: beside the sum s a correction c carries what the last addition lost; all rounded to `format`.
 
     For ascending k: p = a * b, y = p - c, t = s + y, c = (t - s) - y, s = t, five roundings; the result is s. Its
@@ -31,7 +32,7 @@ def kahan(format: FormatLike, rounding: Rounding = nearest_even) -> Kahan:
         >>> sf.sum(tenths, inputs=sf.FP16, accumulate=sf.kahan(sf.FP16))
         array(100.)
     """
-    return Kahan(as_format(format), rounding=rounding)
+    return Kahan(as_format(format), rounding=as_rounding(rounding))
 
 
 @dataclass(frozen=True, repr=False)

@@ -11,10 +11,11 @@ from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.stepwise import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
-from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import FormatLike, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
-def pairwise(format: FormatLike, rounding: Rounding = nearest_even) -> Pairwise:
+def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairwise:
     """Products rounded to `format`, then neighbours added level by level, each sum rounded to it.
 
     An odd last one is carried up unchanged, so the error grows with log2 of the length (Higham, Accuracy and
@@ -28,7 +29,7 @@ def pairwise(format: FormatLike, rounding: Rounding = nearest_even) -> Pairwise:
         >>> sf.sum(ones, accumulate=sf.FP16), sf.sum(ones, accumulate=sf.pairwise(sf.FP16))
         (array(2048.), array(8192.))
     """
-    return Pairwise(as_format(format), rounding=rounding)
+    return Pairwise(as_format(format), rounding=as_rounding(rounding))
 
 
 @dataclass(frozen=True, repr=False)

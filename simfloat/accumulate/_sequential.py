@@ -20,12 +20,13 @@ from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
-from simfloat.arithmetic.target import Target, check_rounding
+from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even, to_odd
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 def sequential(
-    format: FormatLike, rounding: Rounding = nearest_even, *, products: FormatLike | None = None
+    format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
 ) -> Sequential:
     """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
 
@@ -41,7 +42,8 @@ def sequential(
         >>> sf.dot([0.1, 0.2], [0.3, 0.4], inputs=sf.FP16, accumulate=sf.sequential(sf.FP32, products=sf.FP16))
         array(0.10995483)
     """
-    return Sequential(as_format(format), rounding=rounding, products=None if products is None else as_format(products))
+    products = None if products is None else as_format(products)
+    return Sequential(as_format(format), rounding=as_rounding(rounding), products=products)
 
 
 def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
@@ -75,7 +77,6 @@ class Sequential(Accumulator):
     chunk: ClassVar[int] = 1
 
     def __post_init__(self) -> None:
-        check_rounding(self.rounding)
         for format in self._formats:
             check_precision(format, self.rounding)
 

@@ -20,7 +20,8 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
-from simfloat.formats import FormatLike, Rounding
+from simfloat.formats import FormatLike
+from simfloat.formats.rounding import RoundingLike
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.
 GATHERED = 1 << 18
@@ -40,7 +41,7 @@ def conv2d(
     inputs: Inputs = None,
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None = None,
-    rounding: Rounding | None = None,
+    rounding: RoundingLike | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,

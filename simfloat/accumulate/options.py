@@ -20,6 +20,7 @@ from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.stream import Stream
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: As users give the formats of operands, or how they are taken to them.
 OneInput = Cast | FormatLike
@@ -64,7 +65,7 @@ def options_of(
     inputs: Inputs,
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None,
-    rounding: Rounding | None,
+    rounding: RoundingLike | None,
     stream: Stream | None,
     observer: Observer | None,
     operation: str,
@@ -78,7 +79,8 @@ def options_of(
     if rounding is None and stream is None and observer is None:
         return options
     format, accumulator = options.target.format, options.accumulator
-    target = as_target(operands, format, nearest_even if rounding is None else rounding, stream, observer, operation)
+    rounding = None if rounding is None else as_rounding(rounding)
+    target = as_target(operands, format, rounding or nearest_even, stream, observer, operation)
     if rounding is not None and format == accumulator.result and not options.divides_sums:
         _refuse_rounding(accumulator, rounding)
     return options._replace(target=target, short=short_for(accumulator, options.inputs, target))

@@ -16,7 +16,8 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike, Rounding
+from simfloat.formats import FormatLike
+from simfloat.formats.rounding import RoundingLike
 
 
 def partial_sums(
@@ -26,7 +27,7 @@ def partial_sums(
     inputs: Inputs = None,
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None = None,
-    rounding: Rounding | None = None,
+    rounding: RoundingLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:

@@ -17,8 +17,9 @@ from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike, Rounding
+from simfloat.formats import FormatLike
 from simfloat.formats.integers import is_integer
+from simfloat.formats.rounding import RoundingLike
 
 
 def matmul(
@@ -28,7 +29,7 @@ def matmul(
     inputs: Inputs = None,
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None = None,
-    rounding: Rounding | None = None,
+    rounding: RoundingLike | None = None,
     scales: tuple[ArrayLike, ArrayLike] | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
@@ -93,7 +94,7 @@ def dot(
     inputs: Inputs = None,
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None = None,
-    rounding: Rounding | None = None,
+    rounding: RoundingLike | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
@@ -131,7 +132,7 @@ def sum(
     accumulate: Accumulator | FormatLike,
     inputs: OneInput | None = None,
     output: FormatLike | None = None,
-    rounding: Rounding | None = None,
+    rounding: RoundingLike | None = None,
     initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,

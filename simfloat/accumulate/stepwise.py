@@ -22,7 +22,6 @@ from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step; others, the hardware's own, take 0.02.
@@ -45,7 +44,6 @@ class Stepwise(Accumulator):
     operations: ClassVar[int]
 
     def __post_init__(self) -> None:
-        check_rounding(self.rounding)
         check_precision(self.format, self.rounding)
 
     @staticmethod

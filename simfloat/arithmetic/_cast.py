@@ -19,14 +19,15 @@ from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import History, Scaling, Whole
 from simfloat.arithmetic.stream import Draw
-from simfloat.arithmetic.target import Target, carrier_of, check_rounding, result_dtype
+from simfloat.arithmetic.target import Target, carrier_of, result_dtype
 from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.formats.value import hashed_once
 
 Way = tuple[Target, Plan]
 
 
-def cast(format: FormatLike, rounding: Rounding = nearest_even, *, scale: Scaling | None = None) -> Cast:
+def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Scaling | None = None) -> Cast:
     """How operands are rounded before they are used: to `format`, in the mode `rounding`.
 
     Where a function or a policy asks for the format of operands, a bare Format means ``cast(format)``: to nearest
@@ -46,7 +47,7 @@ def cast(format: FormatLike, rounding: Rounding = nearest_even, *, scale: Scalin
         >>> sf.dot([1000.0, 1.0], [1.0, 1.0], inputs=clamped, accumulate=sf.FP32)
         array(449.)
     """
-    return Cast(as_format(format), rounding, scale=scale)
+    return Cast(as_format(format), as_rounding(rounding), scale=scale)
 
 
 def scaled(format: FormatLike, scale: Scaling) -> Cast:
@@ -71,7 +72,6 @@ class Cast:
     scale: Scaling | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
-        check_rounding(self.rounding)
         if self.scale is not None:
             if not isinstance(self.scale, Scaling):
                 raise ValueError(f"scale must be a scaling such as simfloat.per_tensor(), got {self.scale!r}.")

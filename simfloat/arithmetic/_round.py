@@ -15,14 +15,15 @@ from simfloat.arithmetic.operands import FloatType, as_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, carrier_of, check_rounding
-from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.formats import FormatLike, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 def round(
     x: ArrayLike,
     format: FormatLike,
-    rounding: Rounding = nearest_even,
+    rounding: RoundingLike = nearest_even,
     *,
     stream: Stream | None = None,
     observer: Observer | None = None,
@@ -35,6 +36,7 @@ def round(
     formats, saturating modes, and modes that point back inside). The sign of zero is kept where the format has -0.
     Underflow is gradual.
 
+    `rounding` is a mode or its text, as `format` is: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
     Stochastic modes take their bits from `stream`. `observer` receives the counted events.
 
     Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, and input that float64
@@ -53,15 +55,14 @@ def round(
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, plan = _prepared.__wrapped__(*given, CPU)
     target = target.of_call(format, stream, observer)
-    draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
+    draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     return round_vector(flat(x), plan, x.shape, target, draw)
 
 
 @lru_cache(maxsize=512)
 def _prepared(format: Any, rounding: Any, carrier: FloatType, machine: Machine) -> tuple[Target, Plan]:
     """What a call needs beside its numbers, which travel as `carrier`; checked."""
-    format = as_format(format)
-    check_rounding(rounding)
+    format, rounding = as_format(format), as_rounding(rounding)
     dtype = carrier_of(format) if carrier is np.float32 else np.float64
     return Target(format, rounding, dtype, operation="round"), plan_for(format, rounding, carrier, machine)
 

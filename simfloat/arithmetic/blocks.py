@@ -12,9 +12,10 @@ from simfloat.arithmetic.block_elements import RULES, Blocks, repeated, scaled_b
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import LARGEST
 from simfloat.arithmetic.stream import Stream, check_stream, take_draw
-from simfloat.arithmetic.target import Target, check_rounding, result_dtype
-from simfloat.formats import E4M3, E8M0, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.arithmetic.target import Target, result_dtype
+from simfloat.formats import E4M3, E8M0, Format, FormatLike, as_format, nearest_even
 from simfloat.formats.integers import is_integer
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ def block_quantize(
     scale: FormatLike = E8M0,
     rule: str = "floor",
     axis: int = -1,
-    rounding: Rounding = nearest_even,
+    rounding: RoundingLike = nearest_even,
     stream: Stream | None = None,
 ) -> BlockScaled:
     """The elements, numbers of `format`, and scales, numbers of `scale`, that hardware would store for `x`.
@@ -101,8 +102,7 @@ def block_quantize(
         >>> x * np.repeat(scales, 2, axis=1)
         array([[9.375e-02, 1.875e-01, 9.600e+01, 0.000e+00]])
     """
-    format, scale = as_format(format), as_format(scale)
-    check_rounding(rounding)
+    format, scale, rounding = as_format(format), as_format(scale), as_rounding(rounding)
     check_stream(stream)
     x = as_operand(x)
     block, axis = _checked(x, format, block, scale, rule, axis)

@@ -12,7 +12,8 @@ from simfloat.arithmetic.catalog import OPERATIONS, Operation
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike, Rounding, nearest_even
+from simfloat.formats import FormatLike, nearest_even
+from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
 Function = TypeVar("Function", bound=Callable[..., Result])
@@ -48,7 +49,7 @@ class Unary(Protocol):
         self,
         x: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
@@ -64,7 +65,7 @@ class Binary(Protocol):
         a: ArrayLike,
         b: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
@@ -81,7 +82,7 @@ class Ternary(Protocol):
         b: ArrayLike,
         c: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
@@ -105,7 +106,7 @@ def unary(name: str, example: str) -> Unary:
     def function(
         x: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
@@ -123,7 +124,7 @@ def binary(name: str, example: str) -> Binary:
         a: ArrayLike,
         b: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,
@@ -142,7 +143,7 @@ def ternary(name: str, example: str) -> Ternary:
         b: ArrayLike,
         c: ArrayLike,
         format: FormatLike,
-        rounding: Rounding = nearest_even,
+        rounding: RoundingLike = nearest_even,
         *,
         stream: Stream | None = None,
         observer: Observer | None = None,

@@ -18,15 +18,16 @@ from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, carrier_of, check_rounding
-from simfloat.formats import FP64, Rounding, as_format, nearest_even
+from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.formats import FP64, as_format, nearest_even
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 def operate(
     operation: Operation,
     operands: tuple[ArrayLike, ...],
     format: Any,
-    rounding: Rounding,
+    rounding: RoundingLike,
     stream: Stream | None,
     observer: Observer | None,
 ) -> NDArray[np.floating]:
@@ -37,7 +38,7 @@ def operate(
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
     target = target.of_call(format, stream, observer)
-    draw = take_draw(stream, rounding) if rounding.mode == "stochastic" else None
+    draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     return _computed(route, arrays, target, draw)
 
 
@@ -86,8 +87,7 @@ def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | 
 @lru_cache(maxsize=512)
 def _prepared(operation: str, format: Any, rounding: Any, single: bool, machine: Machine) -> tuple[Target, Route]:
     """What a call needs beside its operands, checked; `single` if they are all float32."""
-    format = as_format(format)
-    check_rounding(rounding)
+    format, rounding = as_format(format), as_rounding(rounding)
     check_precision(format, rounding)
     dtype = carrier_of(format) if single else np.float64
     target = Target(format, rounding, dtype, operation=operation)

@@ -11,7 +11,7 @@ from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.arithmetic.stream import Stream, check_stream
 from simfloat.formats import Format, FormatLike, Rounding, as_format
-from simfloat.formats.rounding import MODES
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
 class Target(NamedTuple):
@@ -44,28 +44,17 @@ class Target(NamedTuple):
 def as_target(
     operands: list[NDArray],
     format: FormatLike,
-    rounding: Rounding,
+    rounding: RoundingLike,
     stream: Stream | None,
     observer: Observer | None,
     operation: str,
 ) -> Target:
     """The target that users ask for; ValueError for what is no format, rounding mode, stream or observer."""
     format = as_format(format)
-    check_rounding(rounding)
+    rounding = as_rounding(rounding)
     check_stream(stream)
     check_observer(observer)
     return Target(format, rounding, result_dtype(operands, format), stream, observer, operation)
-
-
-def check_rounding(rounding: Any) -> None:
-    """Raise ValueError unless `rounding` is a Rounding."""
-    if not isinstance(rounding, Rounding):
-        name = rounding if isinstance(rounding, str) else getattr(rounding, "__name__", None)
-        meant = f"simfloat.{name}" if name in MODES else "simfloat.stochastic()" if name == "stochastic" else ""
-        raise ValueError(
-            f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, got {rounding!r}."
-            + (f" Did you mean {meant}?" if meant else "")
-        )
 
 
 def carrier_of(format: Format) -> FloatType:

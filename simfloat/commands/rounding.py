@@ -13,6 +13,7 @@ from simfloat.commands.arguments import reading
 from simfloat.commands.exact import read_number, short_hex
 from simfloat.formats.definition import floor_log2, round_value
 from simfloat.formats.description import binary_of, hex_of
+from simfloat.formats.rounding import as_rounding
 from simfloat.table import table
 
 HELP = "what a number becomes in a format: the result, its code, its error and its neighbours"
@@ -30,11 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def read_rounding(text: str) -> sf.Rounding:
     """The deterministic rounding mode of a text. Raises ValueError for anything else."""
-    mode = text.removesuffix(".saturating()")
-    if mode.startswith("stochastic"):
+    rounding = as_rounding(text)
+    if rounding.is_stochastic:
         raise ValueError(f"{text} draws random bits; the numbers on both sides of X are its results.")
-    rounding = sf.Rounding(mode)
-    return rounding if mode == text else rounding.saturating()
+    return rounding
 
 
 def run(options: argparse.Namespace) -> int:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from simfloat.formats.value import hashed_once
 
@@ -122,3 +123,56 @@ def stochastic(bits: int = 32, variant: str = "C") -> Rounding:
         0.12345
     """
     return Rounding("stochastic", bits, variant)
+
+
+#: What `as_rounding` reads.
+RoundingLike: TypeAlias = Rounding | str
+
+
+def as_rounding(x: Any) -> Rounding:
+    """The rounding that `x` is, or is printed as: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
+
+    Raises ValueError for anything else, with what may have been meant.
+    """
+    if isinstance(x, Rounding):
+        return x
+    rounding = None
+    if isinstance(x, str):
+        try:
+            rounding = rounding_of(ast.parse(x.strip(), mode="eval").body)
+        except (SyntaxError, TypeError, RecursionError, MemoryError):
+            pass  # no expression, or arguments that stochastic does not take
+    return rounding or _refuse(x)
+
+
+def rounding_of(expression: ast.expr) -> Rounding | None:
+    """The rounding that an expression of Python stands for, None if it is no rounding; nothing is run."""
+    match expression:
+        case ast.Name(id=mode) if mode in MODES:
+            return Rounding(mode)
+        case ast.Call(func=ast.Name(id="stochastic"), args=arguments, keywords=keywords):
+            options = {keyword.arg or "**": _constant(keyword.value) for keyword in keywords}
+            return stochastic(*map(_constant, arguments), **options)
+        case ast.Call(func=ast.Attribute(value=inner, attr="saturating"), args=[], keywords=[]):
+            rounding = rounding_of(inner)
+            return rounding and rounding.saturating()
+    return None
+
+
+def _constant(expression: ast.expr) -> Any:
+    if isinstance(expression, ast.Constant):
+        return expression.value
+    raise TypeError(f"a number or a text is expected, not {ast.unparse(expression)[:100]}")
+
+
+def _refuse(x: Any) -> Rounding:
+    """Raise ValueError for what is no rounding."""
+    from difflib import get_close_matches  # only a mistake needs it
+
+    known = [*MODES, "stochastic(bits=32)"]
+    name = x if isinstance(x, str) else getattr(x, "__name__", "")
+    near = get_close_matches(name, known, n=1, cutoff=0.5)
+    raise ValueError(
+        f"rounding must be a simfloat.Rounding such as simfloat.nearest_even, or its text, got {x!r}. Modes: "
+        f"{', '.join(known)}, each with .saturating() behind it or not." + (f" Did you mean {near[0]}?" if near else "")
+    )

@@ -10,8 +10,8 @@ import numpy as np
 from simfloat.accumulate import Accumulator, as_accumulator, sequential
 from simfloat.arithmetic import Cast, as_cast
 from simfloat.arithmetic.hadamard import Hadamard
-from simfloat.arithmetic.target import check_rounding
 from simfloat.formats import FP32, Format, Rounding, as_format
+from simfloat.formats.rounding import as_rounding
 
 #: As the format of a forward operation's result: the widest of its operands' formats.
 Widest = Literal["widest"]
@@ -40,14 +40,13 @@ def _as_forward_result(value: Any) -> Format | Widest:
     return WIDEST if isinstance(value, str) and value == WIDEST else as_format(value)
 
 
-def _as_rounding(value: Any) -> Rounding:
-    check_rounding(value)
-    return value
-
-
 def _as_update(value: Any) -> str | Rounding:
-    if isinstance(value, str) and value in UPDATES or isinstance(value, Rounding) and value.is_stochastic:
+    if isinstance(value, str) and value in UPDATES:
         return value
+    if isinstance(value, Rounding | str) and str(value).startswith("stochastic("):
+        rounding = as_rounding(value)
+        if rounding.is_stochastic:
+            return rounding
     raise ValueError(f"update must be one of {', '.join(UPDATES)}, or simfloat.stochastic(bits=4); got {value!r}.")
 
 
@@ -68,7 +67,7 @@ RESULT = Kind("result format", "Format | str", as_format)
 FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDEST,))
 STORAGE = Kind("storage format", "Format | str", as_format)
 SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
-MODE = Kind("rounding", "Rounding", _as_rounding)
+MODE = Kind("rounding", "Rounding | str", as_rounding)
 ADDITION = Kind("update", "Rounding | str", _as_update, UPDATES)
 FLAG = Kind("flag", "bool", _as_flag)
 ROTATION = Kind("rotation", "Hadamard", _as_rotation)

@@ -197,7 +197,7 @@ class Roles:
         "accumulate", SUM, "the accumulator of all other sums, FP32 where accumulate is a matrix unit",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), without_matrix_unit,
     )  # fmt: skip
-    rounding: Role[Rounding, Rounding] = Role(
+    rounding: Role[Rounding | str, Rounding] = Role(
         MODE, "the mode of every rounding but that of operands and stored weights",
         (*ROUNDED, MOVEMENT, UPDATE, PARAMETER), nearest_even,
     )  # fmt: skip

@@ -10,8 +10,8 @@ from typing import Any
 
 from simfloat import accumulate, arithmetic, formats
 from simfloat.accumulate import Accumulator
-from simfloat.formats import CATALOG, Rounding
-from simfloat.formats.rounding import MODES
+from simfloat.formats import CATALOG
+from simfloat.formats.rounding import MODES, rounding_of
 from simfloat.policy.kinds import FLAG
 from simfloat.policy.roles import ROLES
 
@@ -30,7 +30,6 @@ MAKERS = {kind.maker: getattr(accumulate, kind.maker) for kind in _kinds(Accumul
 CALLS: dict[str, Callable] = {
     "Format": formats.Format,
     "p3109": formats.p3109,
-    "stochastic": formats.stochastic,
     "block": arithmetic.block,
     "cast": arithmetic.cast,
     "delayed": arithmetic.delayed,
@@ -39,10 +38,7 @@ CALLS: dict[str, Callable] = {
     "scaled": arithmetic.scaled,
     **{name: make for name, make in MAKERS.items() if callable(make)},
 }
-NAMES: dict[str, Any] = {
-    **{mode: Rounding(mode) for mode in MODES},
-    **{name: value for name, value in MAKERS.items() if not callable(value)},
-}
+NAMES: dict[str, Any] = {name: value for name, value in MAKERS.items() if not callable(value)}
 
 #: A role of an override that goes back to the one that it follows.
 BACK = "default"
@@ -109,6 +105,8 @@ def parse(text: str) -> Any:
 
 
 def _value(node: ast.expr) -> Any:
+    if (rounding := rounding_of(node)) is not None:
+        return rounding
     match node:
         case ast.Constant(value=None | bool() | str() as value):
             return value
@@ -121,12 +119,9 @@ def _value(node: ast.expr) -> Any:
         case ast.Call(func=ast.Name(id=name), args=arguments, keywords=keywords) if name in CALLS:
             options = {keyword.arg or "**": _value(keyword.value) for keyword in keywords}
             return CALLS[name](*(_value(argument) for argument in arguments), **options)
-        case ast.Call(func=ast.Attribute(value=inner, attr="saturating"), args=[], keywords=[]):
-            if isinstance(rounding := _value(inner), Rounding):
-                return rounding.saturating()
         case ast.Tuple(elts=elements):
             return tuple(_value(element) for element in elements)
-    known = ", ".join(sorted([*CALLS, *NAMES, *CATALOG]))
+    known = ", ".join(sorted([*CALLS, *NAMES, *MODES, "stochastic", *CATALOG]))
     raise ValueError(f"Cannot read {_short(ast.unparse(node))!r}; known are {known}.")
 
 

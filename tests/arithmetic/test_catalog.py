@@ -88,7 +88,7 @@ def test_calls_that_are_prepared_once_keep_formats_modes_and_operand_types_apart
         ([sf.FP16], sf.nearest_even, "A format is a simfloat.Format"),
         ({}, sf.nearest_even, "A format is a simfloat.Format"),
         (sf.FP16, [sf.nearest_even], "rounding must be a simfloat.Rounding"),
-        (sf.FP16, "nearest_even", "rounding must be a simfloat.Rounding"),
+        (sf.FP16, "nearest", "rounding must be a simfloat.Rounding"),
         (None, sf.nearest_even, "A format is a simfloat.Format"),
     ],
 )

@@ -2,10 +2,12 @@
 
 import pickle
 
+import numpy as np
 import pytest
 
 import simfloat as sf
-from tests.bits import DETERMINISTIC
+from simfloat.formats.rounding import as_rounding
+from tests.bits import DETERMINISTIC, assert_bits
 
 
 @pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.stochastic(), sf.stochastic(8, "A")], ids=repr)
@@ -39,3 +41,67 @@ def test_defaults_of_stochastic():
 def test_nonsense_is_refused(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+@pytest.mark.parametrize("rounding", [*DETERMINISTIC, sf.stochastic(), sf.stochastic(8, "A")], ids=repr)
+def test_what_a_mode_prints_is_read_back(rounding):
+    for mode in (rounding, rounding.saturating()):
+        assert as_rounding(mode) is mode
+        assert as_rounding(f" {mode!r} ") == mode
+
+
+def test_arguments_of_a_text_are_those_of_the_call():
+    assert as_rounding("stochastic()") == sf.stochastic()
+    assert as_rounding("stochastic(8)") == as_rounding("stochastic(bits=8)") == sf.stochastic(8)
+    assert as_rounding("stochastic(5, 'B').saturating()") == sf.stochastic(5, "B").saturating()
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("nearest", r"rounding must be .*, or its text, got 'nearest'\. Modes: .* Did you mean nearest_even\?"),
+        ("toward_zero.saturating", "got 'toward_zero.saturating'"),
+        ("stochastic", r"Did you mean stochastic\(bits=32\)\?"),
+        ("stochastic(bits=99)", "1 to 32 random bits, got bits=99"),
+        ("stochastic(bits='8')", "1 to 32 random bits, got bits='8'"),
+        ("stochastic(__import__('os'))", "rounding must be"),
+        ("stochastic(nonsense=1)", "rounding must be"),
+        ("up; down", "rounding must be"),
+        ("", "rounding must be"),
+        ("\0", "rounding must be"),
+        ("(" * 10_000, "rounding must be"),
+        (None, "rounding must be"),
+        (sf.stochastic, r"Did you mean stochastic\(bits=32\)\?"),
+    ],
+)
+def test_what_is_no_mode_is_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        as_rounding(text)
+
+
+def test_a_mode_may_be_given_as_text_wherever_a_format_may():
+    x, ones = np.array([[0.1, 1e6]]), np.ones((1, 2))
+    zero, drawn = sf.toward_zero.saturating(), sf.stochastic(8)
+    assert_bits(sf.round(x, "fp16", "toward_zero.saturating()"), sf.round(x, sf.FP16, zero))
+    assert_bits(
+        sf.round(x, "bf16", "stochastic(bits=8)", stream=sf.BitStream(1)),
+        sf.round(x, sf.BF16, drawn, stream=sf.BitStream(1)),
+    )
+    assert_bits(
+        sf.add(x, 0.1, "bf16", "stochastic(8)", stream=sf.BitStream(1)),
+        sf.add(x, 0.1, sf.BF16, drawn, stream=sf.BitStream(1)),
+    )
+    assert_bits(
+        sf.matmul(x, ones.T, accumulate="fp32", output="fp16", rounding="toward_zero.saturating()"),
+        sf.matmul(x, ones.T, accumulate=sf.FP32, output=sf.FP16, rounding=zero),
+    )
+    for make in (sf.sequential, sf.pairwise, sf.kahan, sf.cast):
+        assert make("fp16", rounding="toward_zero.saturating()") == make(sf.FP16, rounding=zero)
+    assert_bits(
+        sf.block_quantize(np.ones(32) / 3, "e2m1", rounding="toward_zero").values(),
+        sf.block_quantize(np.ones(32) / 3, sf.E2M1, rounding=sf.toward_zero).values(),
+    )
+    policy = sf.Policy(compute="bf16", rounding="toward_zero.saturating()")
+    assert policy == sf.Policy(compute=sf.BF16, rounding=zero) and sf.Policy.from_dict(policy.to_dict()) == policy
+    assert policy.override("head", rounding="stochastic(8)") == policy.override("head", rounding=drawn)
+    assert sf.Policy(compute="bf16", update="stochastic(bits=4)") == sf.Policy(compute="bf16", update=sf.stochastic(4))
