@@ -14,21 +14,25 @@ from simfloat.blackbox.operands import factors, with_exponents
 from simfloat.blackbox.probe import BlackBox
 from simfloat.formats import Format
 
-#: Sums for each place of a format's range: its ends, what lies beyond them, and its middle.
-ROWS = 20
+#: Sums for each binade of a format, and more for those at the ends of its range.
+ROWS, MORE_ROWS = 8, 40
 
-#: So many halves of a spacing are near a power of two.
-NEAR = 4
+#: So many operands are made at a time.
+TOGETHER = 1 << 18
+
+#: So many quarters of a spacing are near a power of two.
+NEAR = 8
 
 
 def breaking_operands(
     candidate: Candidate, box: BlackBox, rng: np.random.Generator
 ) -> Iterator[tuple[NDArray, NDArray]]:
     """Operands (rows, terms) whose sums, or sums of some of them, are numbers of the accumulator's formats or half-way
-    between two: in the binades at both ends of the range and beyond them, most of them next to a power of two."""
+    between two: in every binade, and next to the ends of the range and beyond them."""
     for format in dict.fromkeys(_formats(candidate)):
-        for exponent in _exponents(box, format, rng):
-            yield _aimed(candidate, box, rng, _targets(format, exponent, rng))
+        exponents = _exponents(box, format)
+        for some in np.array_split(exponents, 1 + len(exponents) * box.terms // TOGETHER):
+            yield _aimed(candidate, box, rng, _targets(format, some, rng))
 
 
 def _formats(candidate: Candidate) -> Iterator[Format]:
@@ -48,24 +52,25 @@ def _formats_of(accumulator: Accumulator) -> Iterator[Format]:
             yield part
 
 
-def _exponents(box: BlackBox, format: Format, rng: np.random.Generator) -> Iterator[int]:
-    """Binades at the ends of a format's range and beyond, and one inside, as far as the operands' products reach."""
+def _exponents(box: BlackBox, format: Format) -> NDArray[np.int64]:
+    """Binades of a format and the one above, as far as the operands' products reach."""
     first, second = box.inputs
     low, high = max(first.emin + second.emin, -1000), min(first.emax + second.emax, 1000)
-    middle = rng.integers(max(low, -20), min(high, 20) + 1)
-    subnormal = rng.integers(format.emin - format.mantissa_bits - 1, format.emin)
-    for exponent in (middle, format.emax, format.emax + 1, format.emin, format.emin - 1, subnormal):
-        if low <= exponent <= high:
-            yield int(exponent)
+    every = np.arange(format.emin - format.mantissa_bits - 1, format.emax + 2)
+    ends = [format.emin - 1, format.emin, format.emax, format.emax + 1]
+    exponents = np.concatenate([np.repeat(every, ROWS), np.repeat(ends, MORE_ROWS)])
+    return exponents[(low <= exponents) & (exponents <= high)]
 
 
-def _targets(format: Format, exponent: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Numbers of a binade, of either sign: whole multiples of half the format's spacing there."""
-    halves = 2 ** max(format.mantissa_bits + 1 - max(format.emin - exponent, 0), 0)
-    steps = rng.integers(0, halves, ROWS)
-    near = rng.integers(-NEAR, NEAR + 1, ROWS)
-    steps = np.where(rng.random(ROWS) < 0.5, steps, near)
-    return rng.choice([-1.0, 1.0], ROWS) * np.ldexp(1.0 + steps / halves, exponent)
+def _targets(format: Format, exponents: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.float64]:
+    """Numbers of binades, of either sign: whole multiples of half the format's spacing there, or a few quarters from
+    a power of two or the largest number."""
+    powers, rows = np.ldexp(1.0, exponents), len(exponents)
+    halves = np.ldexp(0.5, np.maximum(exponents, format.emin) - format.mantissa_bits)
+    anywhere = powers + halves * rng.integers(0, np.maximum(powers / halves, 1).astype(np.int64))
+    ends = np.where(exponents == format.emax, format.max, powers)
+    near = ends + halves / 2 * rng.integers(-NEAR, NEAR + 1, rows)
+    return rng.choice([-1.0, 1.0], rows) * np.where(rng.random(rows) < 0.5, anywhere, near)
 
 
 def _aimed(
@@ -76,12 +81,15 @@ def _aimed(
     binades = np.frexp(targets)[1][:, np.newaxis] - 1
     # Beside some targets all else is tiny: what is cut twice, or rounds as if it knew of no more bits, shows there.
     tiny = rng.integers(0, 60, (len(targets), 1)) * (rng.random((len(targets), 1)) < 0.4)
-    a, b = with_exponents(box, rng, binades - tiny + rng.integers(-14, 3, shape))
+    # Larger products cancel, but overflow where targets are large.
+    most = rng.choice([1, 7], (len(targets), 1))
+    a, b = with_exponents(box, rng, binades - tiny + rng.integers(-14, most, shape))
     a *= rng.random(shape) < rng.choice([0.3, 1.0], (len(targets), 1))
     last = np.where(rng.random(len(targets)) < 0.5, box.terms - 1, rng.integers(1, box.terms, len(targets)))
     ahead = np.where(np.arange(box.terms) <= last[:, np.newaxis], a, 0)
-    # Products by powers of two hit the targets, others come close.
-    significands = np.where(rng.random(len(targets)) < 0.7, 1.0, rng.uniform(1.0, 2.0, len(targets)))
+    # Products by powers of two hit the targets; by 1.5 many are half-way between a's numbers, others are near targets.
+    some = rng.choice([1.0, 1.0, 1.5, 0.0], len(targets))
+    significands = np.where(some > 0, some, rng.uniform(1.0, 2.0, len(targets)))
     for places in (rng.integers(0, last), last):
         ahead[rows, places] = 0
         sums = candidate.sums(box.inputs, ahead, b)

@@ -41,6 +41,12 @@ def random_operands(box: BlackBox, span: Span, rng: np.random.Generator) -> Iter
     steps = _exponents(rng, max(low, -24), min(high - bits, 24), shape)
     drifting = np.take_along_axis(steps, np.arange(box.terms) // lengths, 1)
     yield "drifting", *with_exponents(box, rng, drifting)
+    # Products of middling size, of operands at the lower ends of their formats.
+    for kind, (first, second) in {"tiny a": box.inputs, "tiny b": box.inputs[::-1]}.items():
+        exponents = _exponents(rng, first.emin - first.mantissa_bits, first.emin, shape)
+        tiny = np.ldexp(rng.uniform(-2.0, 2.0, shape), exponents)
+        rest = np.ldexp(rng.uniform(1.0, 2.0, shape), np.clip(-exponents, second.emin, second.emax))
+        yield kind, *(_rounded(box, tiny, rest) if kind == "tiny a" else _rounded(box, rest, tiny))
 
 
 def _cancelling(rng: np.random.Generator, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:

@@ -84,10 +84,10 @@ def reveal(
     mode of some additions are probed, and f is asked for random sums, which `seed` draws: wide exponents,
     cancellations, ties, subnormals, zeros and overflows among them. Every accumulator of that order, those bits and
     that mode, with results in its own format or rounded once more (toward zero, saturating, flushed to zero), is held
-    against all that f was asked for until then. If it fits, f is asked for sums that are built to break it, with
-    partial sums half-way between two numbers, subnormal, a few spacings from the ends of its formats' ranges and beyond
-    them. The first that gives all the bits is returned, at most 5000 are tried, and f is called at most `calls` times;
-    the result says if that was too few.
+    against all that f was asked for until then. If it fits, f is asked for sums that are built to break it: in every
+    binade of its formats and beyond them, partial sums and results are numbers, half-way between two or close to that,
+    next to the ends of the range most of all. The first that gives all the bits is returned. At most 5000 are tried,
+    and f is called at most `calls` times, some thousands as a rule; the result says if that was too few.
 
     Others may give the same bits, as several generations of tensor cores do; signs of zero results are not compared,
     nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
