@@ -14,6 +14,7 @@ from simfloat.arithmetic.scaling import History
 from simfloat.formats.integers import is_integer
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
+from simfloat.simulation.foreign import Foreign
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.streams import Streams
@@ -63,6 +64,7 @@ class Simulation:
         self.streams = Streams(seed)
         self.number = next(_numbers)  # tells it from other simulations of the same seed
         self.is_restored = False  # whether it goes on from a state
+        self._foreign: Foreign | None = None  # while a block is open
         self._has_warned = False
         self.histories = Histories()
         self._switches = Switches(policy)
@@ -129,10 +131,14 @@ class Simulation:
 
     def __enter__(self) -> Simulation:
         open_block(self, "simulation", self)
+        self._foreign = self._foreign or Foreign(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         is_outermost = close_block(self, kind)
+        if is_outermost and self._foreign is not None:
+            foreign, self._foreign = self._foreign, None
+            foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
 
@@ -256,6 +262,7 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
 
     Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
+    A block in which a PyTorch model was called, and no operation of ours was met, warns: it has no part in that model.
 
     Examples:
         >>> y = sf.Tensor(1.0)

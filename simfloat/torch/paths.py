@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from simfloat.simulation import Simulation
+from simfloat.torch.running import running
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 18
@@ -32,11 +33,13 @@ class Paths:
         self._simulation = simulation
         self._hooks: list[Any] = []
         self.running: list[str] = []
+        self._name = ""  # of the model's class
         self._numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
     def begin(self, model: torch.nn.Module) -> None:
         """Listen to the modules of a model; one that occurs twice has the path that is listed first."""
+        self._name = type(model).__name__
         self._log("")
         for path, module in model.named_modules():
             self._hooks += [
@@ -78,12 +81,27 @@ class Paths:
         if len(self._numbers) > REMEMBERED:
             del self._numbers[: REMEMBERED // 2], self._paths[: REMEMBERED // 2]
 
+    def _is_here(self) -> bool:
+        """Whether the module runs in a thread in which this run's block is open; ValueError where none is."""
+        engine = running()
+        if engine is None:
+            raise ValueError(
+                f"{self._name} is simulated in another thread's block, and nothing would be in this thread; call it in "
+                "the thread that opened the block."
+            )
+        return engine.paths is self
+
     def _enter(self, path: str) -> None:
+        if not self._is_here():
+            return
         self._simulation.note_path(path)
         self.running.append(path)
         self._log(path)
 
     def _leave(self, result: Any) -> None:
+        engine = running()
+        if engine is None or engine.paths is not self:
+            return
         if self.running:
             self.running.pop()
         if not self.running:

@@ -39,6 +39,8 @@ class Run:
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
+        if self._depth and running() is not self._engine:
+            raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
         if self._depth == 0:
             if running() is not None:
                 raise ValueError(
