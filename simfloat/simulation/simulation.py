@@ -142,6 +142,35 @@ class Simulation:
         if is_outermost and kind is None:
             self._check_matched()
 
+    @contextmanager
+    def aside(self) -> Iterator[Simulation]:
+        """A ``with`` block for an evaluation in the middle of a training, which changes no bit of that.
+
+        Inside, a copy of the simulation is in force, with its policy, which goes on from where this one is: random
+        streams and what delayed scalings met stay here as they are, and the observer is told nothing. The block has the
+        copy, of which it is not asked whether every override met something. That a model is evaluated it is told by
+        `model.eval()`: in training batch norm writes to its buffers. `no_grad` saves memory.
+
+        Examples:
+            >>> layer, sim = sf.nn.Dropout(), sf.simulate("fp32")
+            >>> with sim:
+            ...     with sim.aside():
+            ...         first = layer(np.ones(4))
+            ...     second = layer(np.ones(4))
+            >>> bool((first == second).all())
+            True
+        """
+        copy = Simulation(self.policy, self.seed)
+        copy.load_state(self.state)
+        open_block(copy, "simulation", copy)
+        try:
+            with running(path="", composites=(), names=None):
+                yield copy
+        except BaseException as error:
+            close_block(copy, type(error))
+            raise
+        close_block(copy, None)
+
     def _check_matched(self) -> None:
         """Raise ValueError if an override met nothing of all that was seen."""
         parameters = (path for place in list(self._places.values()) for path in place.recipes)

@@ -12,16 +12,14 @@ import numpy as np
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.nn import Module
 from simfloat.simulation import Simulation, no_grad
-from simfloat.simulation.context import close_block, open_block
 
 
 def evaluated(model: Module, evaluate: Callable[[Module], Any], simulation: Simulation) -> dict[str, float]:
     """What `evaluate(model)` gives by name, as numbers; of a model in evaluation, without recording for backward.
 
-    It runs under the same policy in a copy of the simulation that nobody observes: the training's random streams stay
-    where they are.
+    It runs aside, so that it changes no bit of the training.
     """
-    with _evaluating(model), _aside(simulation), no_grad():
+    with _evaluating(model), simulation.aside(), no_grad():
         values = evaluate(model)
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
@@ -50,17 +48,3 @@ def _evaluating(model: Module) -> Iterator[None]:
     finally:
         for module, mode in modes:
             module.training = mode
-
-
-@contextmanager
-def _aside(simulation: Simulation) -> Iterator[None]:
-    """A ``with`` block in a copy of the simulation, of which it is not asked whether it met every override."""
-    copy = Simulation(simulation.policy, simulation.seed)
-    copy.load_state(simulation.state)
-    open_block(copy, "simulation", copy)
-    try:
-        yield
-    except BaseException as error:
-        close_block(copy, type(error))
-        raise
-    close_block(copy, None)
