@@ -107,7 +107,31 @@ def test_a_scripted_layer_is_refused_by_its_path():
         sf.torch.simulate(model, "fp32")
 
 
+def test_operations_in_place_and_to_out_are_told_by_what_they_take():
+    x, exponent = torch.tensor([0.3, 1.7]), torch.tensor([2.0, 3.0])
+    due = sf.power(x.numpy(), exponent.numpy(), sf.BF16).tolist()
+    with sf.torch.simulate(nn.Identity(), "bf16-standard"):
+        assert x.clone().pow_(exponent).tolist() == due
+        assert torch.div(x, 0.3, rounding_mode="floor", out=torch.empty(2)).tolist() == [1, 5]
+        assert torch.xlogy(x, exponent, out=torch.empty(2)).tolist() == torch.xlogy(x, exponent).tolist()
+
+
+def test_sequences_of_several_lengths_are_packed_and_padded():
+    class Packed(nn.LSTM):
+        def forward(self, x):
+            packed = nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 3]))
+            return nn.utils.rnn.pad_packed_sequence(super().forward(packed)[0])[0]
+
+    compare_with_plain(lambda: Packed(3, 4), numbers(5, 2, 3))
+
+
+def test_numbers_that_are_scattered_by_a_mask():
+    mask = torch.tensor([[True, False, True], [False, True, True]])
+    compare_with_plain(Function.of(lambda x, source: x.masked_scatter(mask, source)), numbers(2, 3), numbers(5))
+
+
 MOVEMENTS = {
+    "heaviside": lambda x: torch.heaviside(x, x.flip(0)),
     "isposinf": torch.isposinf,
     "logical_xor": lambda x: torch.logical_xor(x, x.flip(0)),
     "index_copy": lambda x: x.index_copy(0, torch.tensor([1, 0]), x),

@@ -110,8 +110,8 @@ def handler_of(func: Any) -> Handler:
         return Plain()
     found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
     if isinstance(found, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
-        found = _derived(func, name, overload) or found
-    return found or _derived(func, name, overload) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
+        found = _derived(func, name) or found
+    return found or _derived(func, name) or _expanded(func) or Refused(remedy_for(f"{space}::{name}"))
 
 
 def forget() -> None:
@@ -164,7 +164,7 @@ def _on_lists(name: str) -> Handler | None:
     return ForEach(written, True)
 
 
-def _derived(func: Any, name: str, overload: str) -> Handler | None:
+def _derived(func: Any, name: str) -> Handler | None:
     """What follows from another operation: on lists, in place, written to `out`."""
     if func.namespace != "aten":
         return None
@@ -176,15 +176,25 @@ def _derived(func: Any, name: str, overload: str) -> Handler | None:
     base = getattr(_aten, name if names else name.removesuffix("_"), None)
     if base is None or (names and names != ["out"]) or not (names or name.endswith("_")):
         return None
-    overloads = base.overloads()
-    wanted = overload.removesuffix("out").removesuffix("_") if names else overload
-    wanted = wanted if wanted in overloads else "default"
-    if wanted not in overloads:
-        return None
-    functional = getattr(base, wanted)
-    if functional._schema.is_mutable:
-        return None
-    handler = handler_of(functional)
-    if isinstance(handler, Refused):
+    functional = _alike(base, func)
+    handler = None if functional is None else handler_of(functional)
+    if handler is None or isinstance(handler, Refused):
         return None
     return Written(functional, handler) if names else InPlace(functional, handler)
+
+
+def _alike(base: Any, func: Any) -> Any:
+    """The overload of `base` that takes what `func` does, apart from `out`, and writes to none of it; None without.
+
+    Functions that make tensors may take a type besides: of these it is the one of the same name, or else the default.
+    """
+    taken, name = _types(func), func._overloadname.removesuffix("out").removesuffix("_")
+    found = [each for each in (getattr(base, overload) for overload in base.overloads()) if not each._schema.is_mutable]
+    same = [each for each in found if _types(each) == taken]
+    named = [each for wanted in (name, "default") for each in found if each._overloadname == wanted]
+    return next(iter((*same, *named)), None)
+
+
+def _types(func: Any) -> list[str]:
+    """The types of the arguments of an operation, without what its result is written to."""
+    return [str(argument.type) for argument in func._schema.arguments if not argument.is_out]
