@@ -74,7 +74,7 @@ def _loss_leaves_weights(results: list[Result]) -> Finding:
 
 def _loss_decays(results: list[Result]) -> Finding:
     kept = {lam: decay_kept(results, lam, "loss") for lam in map(text_of, LAMBDAS)}
-    test = all_of([difference_test(share, 1 / MATCH, below=0) for share in kept.values()])
+    test = all_of([ratio_test(share, np.ones_like(share), below=1 / MATCH) for share in kept.values()])
     return judged(
         "in the loss the regulariser is too weak, even with an FP32 copy",
         f"decay of the norm / FP32's < 1 / {MATCH} for each lambda",
