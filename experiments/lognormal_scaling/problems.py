@@ -13,7 +13,7 @@ from experiments.training import Problems
 def digits(seed: int, tiny: bool) -> Problem:
     """Digits by an MLP in small batches: gradients scatter, and shrink as the model learns."""
     model, optimizer = partial(mlp, seed), partial(sf.optim.SGD, lr=0.05)
-    return digits_problem(model, optimizer, batch=8, steps=10 if tiny else 2000)
+    return digits_problem(model, optimizer, batch=8, steps=10 if tiny else 2000, seed=seed)
 
 
 def mlp(seed: int) -> sf.nn.Module:
