@@ -10,6 +10,7 @@ import simfloat as sf
 from experiments import datasets
 from experiments.accumulator_width.dots import accumulator
 from experiments.problem import Problem
+from experiments.splits import split_quarter
 from experiments.training import Problems
 from experiments.variants import Variant
 
@@ -21,8 +22,7 @@ def wide_digits(seed: int, tiny: bool) -> Problem:
     """Digits by an MLP 64-256-10 in batches of 256: contractions sum 64 and 256 products. A quarter is held out."""
     x, y = datasets.digits()
     x = x.astype(np.float32)
-    order = np.random.default_rng(0).permutation(len(x))
-    train, test = order[: 3 * len(x) // 4], order[3 * len(x) // 4 :]
+    train, test = split_quarter(len(x), seed)
     return Problem(
         x=x[train],
         y=y[train],
