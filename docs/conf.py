@@ -38,10 +38,16 @@ autodoc_typehints = "none"
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
+html_static_path = ["_static"]
+html_css_files = ["pages.css"]
+
 myst_heading_anchors = 3
+myst_enable_extensions = ["deflist", "dollarmath"]
+myst_dmath_allow_digits = False  # sums of money are no formulas
 nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
+nb_merge_streams = True  # lines that are printed one by one are one output
 
 #: What reStructuredText would read as markup in a plain sentence: |x|, a name_ and x*, but no item of a list.
 _MARKUP = re.compile(r"(\||(?<=\w)_(?!\w)|(?<!^)\*)")
@@ -55,10 +61,16 @@ def plain_sentences(app, what, name, obj, options, lines):
             lines[number] = "".join(part if part.startswith("`") else _MARKUP.sub(r"\\\1", part) for part in parts)
 
 
+#: Leads from the page of all experiments to each one's own.
+_EXPERIMENTS = "\n```{toctree}\n:hidden:\n:glob:\n\n*/README\n```\n"
+
+
 def figures_of_experiments(app, page, source):
     """Put every figure of every experiment on the page of the gallery, under its experiment's question."""
     from experiments.catalog import EXPERIMENTS
 
+    if page == "experiments/README":
+        source[0] += _EXPERIMENTS
     if page == "docs/gallery":
         for name, experiment in EXPERIMENTS.items():
             folder = f"experiments/{name.replace('-', '_')}"
