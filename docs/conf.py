@@ -4,6 +4,9 @@ import re
 import sys
 from pathlib import Path
 
+from docutils.nodes import SkipNode, math_block
+from docutils.utils.math.latex2mathml import tex2mathml
+
 import simfloat
 
 ROOT = Path(__file__).parents[1]
@@ -38,6 +41,7 @@ autodoc_typehints = "none"
 copybutton_prompt_text = r">>> |\.\.\. "
 copybutton_prompt_is_regexp = True
 
+html_math_renderer = "mathml"
 html_static_path = ["_static"]
 html_css_files = ["pages.css"]
 
@@ -47,6 +51,7 @@ myst_dmath_allow_digits = False  # sums of money are no formulas
 nb_execution_mode = "cache"
 nb_execution_timeout = 300
 nb_execution_raise_on_error = True
+nb_output_stderr = "remove"  # that kernels are compiled, where they were not before
 nb_merge_streams = True  # lines that are printed one by one are one output
 
 #: What reStructuredText would read as markup in a plain sentence: |x|, a name_ and x*, but no item of a list.
@@ -79,7 +84,14 @@ def figures_of_experiments(app, page, source):
                 source[0] += f"\n![{name}: {figure.stem}](../{folder}/{figure.name})\n"
 
 
+def formula(translator, node):
+    """Write a formula as MathML, which browsers draw by themselves, without a network too."""
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, math_block)))
+    raise SkipNode
+
+
 def setup(app):
     """Docstrings are read before napoleon takes examples out of their indentation."""
+    app.add_html_math_renderer("mathml", (formula, None), (formula, None))
     app.connect("autodoc-process-docstring", plain_sentences, priority=100)
     app.connect("source-read", figures_of_experiments)
