@@ -18,13 +18,17 @@ class Foreign:
         self._hook = None if module is None else module.register_module_forward_pre_hook(self._called)
 
     def _called(self, *_: Any) -> None:
-        self._was_called = self._was_called or under_way().simulation is self._simulation
+        if under_way().simulation is self._simulation:
+            self._was_called = True
+            self._listen_no_more()
+
+    def _listen_no_more(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
 
     def end(self, has_met: bool) -> None:
         """Listen no more; warn if a model was called, and the block met no operation of ours."""
-        if self._hook is None:
-            return
-        self._hook.remove()
+        self._listen_no_more()
         if self._was_called and not has_met:
             warn(
                 "A PyTorch model was called in a block of simfloat.simulate, which ended without having met an "

@@ -64,7 +64,8 @@ class Simulation:
         self.streams = Streams(seed)
         self.number = next(_numbers)  # tells it from other simulations of the same seed
         self.is_restored = False  # whether it goes on from a state
-        self._foreign: Foreign | None = None  # while a block is open
+        self.is_plain = False  # whether it is for tensors of our own alone
+        self._foreign: Foreign | None = None  # while such a block is open
         self._has_warned = False
         self.histories = Histories()
         self._switches = Switches(policy)
@@ -131,7 +132,8 @@ class Simulation:
 
     def __enter__(self) -> Simulation:
         open_block(self, "simulation", self)
-        self._foreign = self._foreign or Foreign(self)
+        if self.is_plain and self._foreign is None:
+            self._foreign = Foreign(self)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -301,7 +303,9 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
         >>> y  # Euler's method for y' = -y, in BF16
         Tensor(array(0.37109375, dtype=float32))
     """
-    return Simulation(as_policy(policy, "simulate"), seed, observer)
+    simulation = Simulation(as_policy(policy, "simulate"), seed, observer)
+    simulation.is_plain = True
+    return simulation
 
 
 def here() -> UnderWay:
