@@ -39,8 +39,9 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         codes, outside = np.where(np.isnan(x), format.nan_code, codes), outside & ~np.isnan(x)
     if outside.any():
         place = tuple(int(i) for i in np.argwhere(outside)[0])
-        where = f"index {place[0]}" if len(place) == 1 else f"index {place}"
-        raise ValueError(f"{float(x[place])!r} at {where} is not a number of {format}; round to the format first.")
+        where = f" at index {place[0] if len(place) == 1 else place}" if place else ""
+        mend = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
+        raise ValueError(f"{float(x[place])!r}{where} is not a number of {format}; {mend}.")
     return codes.astype(_code_dtype(format))
 
 

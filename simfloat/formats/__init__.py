@@ -21,7 +21,7 @@ from simfloat.formats.catalog import (
 )
 from simfloat.formats.format import Format
 from simfloat.formats.limits import FormatInfo, finfo
-from simfloat.formats.names import FormatLike, as_format, p3109
+from simfloat.formats.names import FormatLike, as_format, fixed, p3109
 from simfloat.formats.rounding import (
     Rounding,
     nearest_away,
@@ -57,6 +57,7 @@ __all__ = [
     "Rounding",
     "as_format",
     "finfo",
+    "fixed",
     "nearest_away",
     "nearest_even",
     "p3109",

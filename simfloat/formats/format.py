@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import KW_ONLY, dataclass, field, fields
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,6 +74,15 @@ class Format:
     tininess: str = "after_rounding"
     signed: bool = True
     name: str | None = field(default=None, compare=False)
+
+    def __new__(cls, *widths: Any, **options: Any) -> Format:
+        """A format of two widths and options by name; ValueError for more widths."""
+        if len(widths) > 2:
+            raise ValueError(
+                f"Format takes the widths of exponent and mantissa, and options by name, such as bias={widths[2]!r}; "
+                f"got {', '.join(map(repr, widths))}."
+            )
+        return super().__new__(cls)
 
     def __post_init__(self) -> None:
         _check_widths(self)

@@ -25,7 +25,8 @@ from simfloat.formats.catalog import (
     FP64,
 )
 from simfloat.formats.format import NAMED, Format, read
-from simfloat.formats.text import p3109_arguments
+from simfloat.formats.instead import instead_of
+from simfloat.formats.text import fixed_arguments, p3109_arguments
 
 #: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]
@@ -54,14 +55,37 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
         >>> sf.p3109(8, 3).max
         49152.0
     """
-    for key, value in (("bits", bits), ("precision", precision)):
-        if not isinstance(value, int) or isinstance(value, bool):
-            raise ValueError(f"{key} must be an integer, got {value!r}.")
+    _check_integers(bits=bits, precision=precision)
     for key, value in (("signed", signed), ("extended", extended)):
         if not isinstance(value, bool):
             raise ValueError(f"{key} must be True or False, got {value!r}.")
     arguments = p3109_arguments(bits, precision, signed, extended)
     return Format(*arguments.args, **arguments.kwargs)
+
+
+def fixed(bits: int, fraction_bits: int = 0) -> Format:
+    """The symmetric fixed-point numbers of so many bits: the integers from -(2^(bits-1) - 1) up, by 2^fraction_bits.
+
+    Overflow saturates, ties go to the even integer, and there is a -0, in place of two's complement's lowest number.
+    `sf.fixed(8)` is INT8 from -127 to 127, `sf.fixed(8, 6)` the elements of MXINT8, `sf.fixed(32)` an accumulator.
+
+    Raises ValueError for fewer than 2 bits, and for more than float64 holds.
+
+    Examples:
+        >>> sf.fixed(8)
+        Format(1, 6, bias=-5, special='finite', name='fixed(8)')
+        >>> sf.round([3.5, 4.5, 1000.0], sf.fixed(8))
+        array([  4.,   4., 127.])
+    """
+    _check_integers(bits=bits, fraction_bits=fraction_bits)
+    arguments = fixed_arguments(bits, fraction_bits)
+    return Format(*arguments.args, **arguments.kwargs)
+
+
+def _check_integers(**given: Any) -> None:
+    for key, value in given.items():
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise ValueError(f"{key} must be an integer, got {value!r}.")
 
 
 def as_format(x: Any) -> Format:
@@ -71,7 +95,8 @@ def as_format(x: Any) -> Format:
     ``bfloat16``, ``float8_e4m3fn`` or ``e4m3fn``); a name of P3109 (``Binary8p3se``); text like ``"e5m10"`` (ieee); or
     what a Format prints: ``as_format(str(f)) == f``.
 
-    Raises ValueError with the nearest names if there is no such format.
+    Raises ValueError if there is no such format, with the nearest names, or with what there is instead (of posits,
+    integers, MXFP4).
 
     Examples:
         >>> sf.as_format("bf16"), sf.as_format("e5m2"), sf.as_format("e3m4")
@@ -84,7 +109,8 @@ def as_format(x: Any) -> Format:
         raise ValueError(f"A format is a simfloat.Format, its name or a dtype, got {x!r} of type {type(x).__name__}.")
     format = read(name)
     if format is None:
-        raise ValueError(f"Unknown format {name!r}. {_nearest(name)}; or write e5m10 for 5 and 10 bits.")
+        answer = instead_of(name) or f"{_nearest(name)}; or write e5m10 for 5 and 10 bits"
+        raise ValueError(f"Unknown format {name!r}. {answer}.")
     return format
 
 
@@ -102,5 +128,7 @@ def _nearest(name: str) -> str:
     from difflib import get_close_matches  # only a mistake needs it
 
     known = {known.upper(): known for known in [*DTYPES, *CATALOG]}
-    near = get_close_matches(name.upper(), known, n=3, cutoff=0.0)
+    near = get_close_matches(name.upper(), known, n=3, cutoff=0.6)
+    if not near:
+        return f"There are {', '.join(CATALOG)}"
     return f"Nearest names: {', '.join(known[match] for match in near)}"

@@ -160,9 +160,10 @@ def rounding_of(expression: ast.expr) -> Rounding | None:
 
 
 def _constant(expression: ast.expr) -> Any:
-    if isinstance(expression, ast.Constant):
-        return expression.value
-    raise TypeError(f"a number or a text is expected, not {ast.unparse(expression)[:100]}")
+    try:
+        return ast.literal_eval(expression)
+    except ValueError:
+        raise TypeError(f"a number or a text is expected, not {ast.unparse(expression)[:100]}") from None
 
 
 def _refuse(x: Any) -> Rounding:

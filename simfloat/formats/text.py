@@ -18,13 +18,15 @@ class Arguments(NamedTuple):
 def arguments_of(text: str) -> Arguments | None:
     """The arguments of the format that a text describes, None if it describes none.
 
-    A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``), or a call (``Format(4, 3, special='fn')``).
-    Raises ValueError for a name of P3109 without an exponent bit.
+    A text is like ``e5m10`` (ieee), a name of P3109 (``Binary8p3se``), or a call (``Format(4, 3, special='fn')``,
+    ``fixed(8, 6)``). Raises ValueError for a name of P3109 without an exponent bit, and for too few bits.
     """
     if widths := re.fullmatch(r"e([0-9]{1,4})m([0-9]{1,4})", text.lower()):
         return Arguments((int(widths[1]), int(widths[2])), {})
     if parts := re.fullmatch(r"binary([0-9]{1,4})p([0-9]{1,4})([su])([ef])", text.lower()):
         return p3109_arguments(int(parts[1]), int(parts[2]), signed=parts[3] == "s", extended=parts[4] == "e")
+    if parts := re.fullmatch(r"fixed\(([0-9]{1,4})(?:, *(-?[0-9]{1,4}))?\)", text.lower()):
+        return fixed_arguments(int(parts[1]), int(parts[2] or 0))
     return _of_call(text) if text.startswith("Format(") else None
 
 
@@ -37,6 +39,18 @@ def p3109_arguments(bits: int, precision: int, signed: bool, extended: bool) -> 
     name = f"Binary{bits}p{precision}{'s' if signed else 'u'}{'e' if extended else 'f'}"
     special = "p3109" if extended else "p3109_finite"
     return Arguments((exponent_bits, precision - 1), {"special": special, "signed": signed, "name": name})
+
+
+def fixed_arguments(bits: int, fraction_bits: int) -> Arguments:
+    """The arguments of the fixed-point numbers of so many bits; ValueError where there is none but for a sign.
+
+    One exponent bit tells the lower half of the magnitudes from the upper one, and both have the same spacing.
+    """
+    if bits < 2:
+        raise ValueError(f"Fixed-point numbers have a sign and one more bit at least: bits from 2, got {bits}.")
+    mantissa_bits = bits - 2
+    name = f"fixed({bits}, {fraction_bits})" if fraction_bits else f"fixed({bits})"
+    return Arguments((1, mantissa_bits), {"bias": 1 - mantissa_bits + fraction_bits, "special": "finite", "name": name})
 
 
 def _of_call(text: str) -> Arguments | None:

@@ -32,6 +32,17 @@ class Layered(Protocol):
         """Pairs of path and parameter."""
 
 
+def check_model(model: Any) -> None:
+    """Raise ValueError for what is no model of simfloat's."""
+    if isinstance(model, type) or not hasattr(model, "named_modules"):
+        raise ValueError(f"explain takes a model, a simfloat.nn.Module, got {model!r}.")
+    if type(model).__module__.partition(".")[0] == "torch" or not hasattr(type(model), "is_layer"):
+        raise ValueError(
+            "explain takes a model of simfloat.nn; for one of PyTorch write simfloat.torch.explain(model, sample, "
+            f"policy). Got a {type(model).__name__}."
+        )
+
+
 def table(model: Layered, recipes: Recipes, single: Iterable[str], listed: Iterable[str]) -> Table:
     """A row for each layer, and one for what runs in none of them; what differs there for parameters and operations.
 

@@ -13,7 +13,7 @@ from simfloat.formats import FP32, Format
 from simfloat.hints import did_you_mean
 from simfloat.policy import lists, text
 from simfloat.policy.difference import difference
-from simfloat.policy.explain import Layered, table
+from simfloat.policy.explain import Layered, check_model, table
 from simfloat.policy.operations import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text, shown
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
@@ -144,6 +144,7 @@ class Policy(Roles):
 
         Raises ValueError if an override's path matches no layer and no parameter.
         """
+        check_model(model)
         paths = [path for path, _ in (*model.named_modules(), *model.named_parameters())]
         self.check_matched(paths)
         single = [name for entry in self.overrides if not entry.is_list for name in entry.operations]

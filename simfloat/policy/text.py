@@ -29,6 +29,7 @@ MAKERS = {kind.maker: getattr(accumulate, kind.maker) for kind in _kinds(Accumul
 #: What may be called or named in a policy file.
 CALLS: dict[str, Callable] = {
     "Format": formats.Format,
+    "fixed": formats.fixed,
     "p3109": formats.p3109,
     "block": arithmetic.block,
     "cast": arithmetic.cast,

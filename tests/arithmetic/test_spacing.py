@@ -81,3 +81,17 @@ def test_what_is_no_number_of_the_format_has_no_neighbour():
         sf.nextafter([1.0, 0.1], 2.0, sf.FP16)
     with pytest.raises(ValueError, match=r"Shapes \(2,\) and \(3,\) do not broadcast"):
         sf.nextafter([1.0, 2.0], [1.0, 2.0, 3.0], sf.FP16)
+
+
+@pytest.mark.parametrize(
+    "x, format, message",
+    [
+        ([np.nan, 0.3], sf.FP16, "0.3 at index 1 is not a number of FP16; round to the format first"),
+        ([1.0, np.nan], sf.E2M1, "nan at index 1 is not a number of E2M1; it has no NaN"),
+        (0.3, sf.FP16, "^0.3 is not a number of FP16; round"),
+    ],
+)
+def test_nan_beside_numbers_hides_none_that_the_format_lacks(x, format, message):
+    for y in (1.0, np.nan):
+        with pytest.raises(ValueError, match=message):
+            sf.nextafter(x, y, format)

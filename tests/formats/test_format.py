@@ -168,6 +168,11 @@ def test_nonsense_is_refused_naming_the_value(arguments, message):
         sf.Format(arguments.pop("exponent_bits"), arguments.pop("mantissa_bits"), **arguments)
 
 
+def test_options_are_named():
+    with pytest.raises(ValueError, match="options by name, such as bias=9; got 1, 6, 9"):
+        sf.Format(1, 6, 9)
+
+
 def test_p3109_refuses_precisions_that_leave_no_exponent():
     with pytest.raises(ValueError, match="8 bits has a precision from 1 to 7, got 8"):
         sf.p3109(8, 8)

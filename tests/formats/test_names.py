@@ -73,6 +73,50 @@ def test_what_names_no_format_is_refused(x):
         sf.as_format(x)
 
 
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("posit16", r"precision of posits tapers .* FP16, BF16"),
+        ("int8", r"sf\.fixed\(8\) is -127 to 127"),
+        (np.dtype(np.int16), r"sf\.fixed\(16\) is -32767 to 32767"),
+        ("uint8", r"sf\.fixed\(9\) -255 to 255"),
+        ("MXFP4", r"sf\.cast\(sf\.E2M1, scale=sf\.block\(32, sf\.E8M0\)\)"),
+        ("nvfp4", r"scale=sf\.block\(16, sf\.E4M3\)"),
+        ("MXINT8", r"sf\.fixed\(8, 6\) in blocks of 32"),
+        ("fp8", "E4M3 .* or E5M2 .*; say which"),
+        ("lns8", "powers of two: E8M0"),
+        ("float128", "FP64 is the widest format that there is"),
+        ("banana", "There are FP64, FP32, .*; or write e5m10"),
+        ("bf17", "Nearest names: BF16; or write e5m10"),
+    ],
+)
+def test_an_unknown_format_is_answered_with_what_there_is_and_no_wrong_name(name, words):
+    with pytest.raises(ValueError, match=words) as error:
+        sf.as_format(name)
+    assert "single" not in str(error.value) and ("Nearest" in str(error.value)) == (name == "bf17")
+
+
+@pytest.mark.parametrize("bits, fraction_bits", [(2, 0), (4, 0), (8, 0), (8, 6), (16, -3), (16, 8)])
+def test_fixed_point_numbers_are_integers_of_a_unit(bits, fraction_bits, rng):
+    format = sf.fixed(bits, fraction_bits)
+    most, unit = 2 ** (bits - 1) - 1, 2.0**-fraction_bits
+    assert format.bits == bits and format.values().tolist() == (np.arange(-most, most + 1) * unit).tolist()
+    x = rng.uniform(-1.5, 1.5, 2000) * most * unit
+    x[:100] = (rng.integers(-most - 2, most + 2, 100) + 0.5) * unit
+    want = np.clip(np.rint(x / unit), -most, most) * unit  # rint takes ties to the even integer
+    assert np.array_equal(sf.round(x, format), want)
+    assert sf.as_format(str(format)) == sf.as_format(repr(format)) == format
+    assert sf.as_format(str(format)).name == format.name and sf.Policy.from_dict({"compute": str(format)})
+
+
+def test_a_sum_of_integers_is_theirs_up_to_float64s_bits():
+    x = np.arange(-127.0, 128.0)
+    assert sf.dot(x, x, inputs=sf.fixed(8), accumulate=sf.fixed(32)) == float(np.sum(x * x))
+    for wrong in ((1,), (0,), (8.0,), (True,), (8, 0.5), (60,)):
+        with pytest.raises(ValueError, match="bits|float64"):
+            sf.fixed(*wrong)
+
+
 @pytest.mark.parametrize("format", FORMATS, ids=repr)
 def test_pickles_hold_fields_and_no_hash(format):
     hash(format), format.max

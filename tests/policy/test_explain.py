@@ -98,3 +98,15 @@ def test_operations_of_lists_have_a_row_below_a_layer_that_differs():
     assert ("hidden.1", "relu") not in places(table), "as the layer"
     assert [row["layer"] for row in table if row["kind"] == "linear"] == ["hidden.1", "head", "elsewhere"]
     assert [row["activations"] for row in table if row["kind"] == "linear"] == ["BF16", "FP16", "FP16"]
+
+
+@pytest.mark.parametrize("model", [5, None, "mlp", sf.nn.MLP, lambda x: x])
+def test_what_is_no_model_is_refused(model):
+    with pytest.raises(ValueError, match="explain takes a model, a simfloat.nn.Module, got"):
+        sf.policies["fp32"].explain(model)
+
+
+def test_a_model_of_pytorch_is_sent_to_its_own_explain():
+    torch = pytest.importorskip("torch", reason="needs PyTorch for a model of its own")
+    with pytest.raises(ValueError, match=r"write simfloat.torch.explain\(model, sample, policy\). Got a Linear"):
+        sf.policies["fp32"].explain(torch.nn.Linear(2, 2))

@@ -72,7 +72,7 @@ def test_an_accumulator_nested_too_deeply_for_a_text_is_not_written():
         ("1" * 5000, "Cannot read"),
         ("1" * 30_000, "30000 characters, more than 20000"),
         ("blocked(10000000000000000000, FP16, FP32)", "Cannot read '10000000000000000000'"),
-        ("stochastic(-10000000000000000000)", "Cannot read '-10000000000000000000'"),
+        ("stochastic(-10000000000000000000)", "1 to 32 random bits, got bits=-10000000000000000000"),
         ("Format(1000000000, 2)", "compute: .* got 1000000000"),
         ("e1000000000m2", "compute: Unknown format"),
         ("FP16.saturating()", "Cannot read 'FP16.saturating"),

@@ -1,0 +1,38 @@
+"""Formats that people ask for and that no Format is, with what there is instead."""
+
+from __future__ import annotations
+
+import re
+
+#: Patterns of names in lower case, each with what to write; `bits` of an integer make its largest number, `most`.
+INSTEAD = {
+    r"posit.*": "The precision of posits tapers with the exponent, which no Format's does; of their widths there are "
+    "FP16, BF16, E4M3, E5M2 and sf.p3109(bits, precision)",
+    r"mxfp4|mx4": "MXFP4 is E2M1 in blocks with scales: sf.cast(sf.E2M1, scale=sf.block(32, sf.E8M0)), or the policy "
+    "'mxfp4'",
+    r"nvfp4": "NVFP4 is E2M1 in blocks with scales: sf.cast(sf.E2M1, scale=sf.block(16, sf.E4M3)), or the policy "
+    "'nvfp4'",
+    r"mxfp6|mx6": "MXFP6 is E3M2 or E2M3 in blocks with scales: sf.cast(sf.E2M3, scale=sf.block(32, sf.E8M0))",
+    r"mxfp8|mx8|mx9": "MXFP8 is E4M3 or E5M2 in blocks with scales: sf.cast(sf.E4M3, scale=sf.block(32, sf.E8M0)), or "
+    "the policy 'mxfp8'",
+    r"mxint8": "MXINT8 is sf.fixed(8, 6) in blocks of 32 with scales in E8M0",
+    r"(?:fp|float)8": "FP8 is E4M3 (to 448, for weights and activations) or E5M2 (to 57344, for gradients); say which",
+    r"(?:fp|float)6": "FP6 is E3M2 (to 28) or E2M3 (to 7.5); say which",
+    r"(?:fp|float)4": "FP4 is E2M1",
+    r"(?:lns|log).*": "Logarithmic numbers there are with whole exponents only, the powers of two: E8M0, or "
+    "sf.Format(5, 0, special='fn') with signs and zero",
+    r"(?:int|i|s)(?P<bits>[1-9]\d?)": "Integers are fixed-point numbers: sf.fixed({bits}) is -{most} to {most}",
+    r"(?:uint|u)\d{1,2}|int|uint|integer": "Integers are fixed-point numbers: sf.fixed(8) is -127 to 127, sf.fixed(9) "
+    "-255 to 255",
+    r"(?:fp|float|binary)(?:80|96|128|256)|longdouble|quad.*": "FP64 is the widest format that there is",
+    r"(?:fixed|q)[\d.]+.*": "Fixed-point numbers are sf.fixed(bits, fraction_bits)",
+}
+
+
+def instead_of(name: str) -> str | None:
+    """What there is instead of what a name asks for; None if it is not known what it asks for."""
+    for pattern, answer in INSTEAD.items():
+        if found := re.fullmatch(pattern, name.lower()):
+            bits = found.groupdict().get("bits") or "1"
+            return answer.format(bits=bits, most=2 ** (int(bits) - 1) - 1)
+    return None
