@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.description import html
+from simfloat.formats.integers import as_pythons
 from simfloat.formats.special import SPECIALS
 from simfloat.formats.text import arguments_of
 from simfloat.formats.value import hashed_once
@@ -85,6 +86,8 @@ class Format:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
+        for key, value in vars(self).copy().items():
+            object.__setattr__(self, key, as_pythons(value))
         _check_widths(self)
         if self.bias is None:
             object.__setattr__(self, "bias", _default_bias(self.exponent_bits, self.special))

@@ -1,4 +1,4 @@
-"""What passes for an integer: Python's and NumPy's, and no truth value."""
+"""What passes for an integer: Python's and NumPy's, and no truth value; for a truth value: both of theirs."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ import numpy as np
 def is_integer(value: Any, least: float = -math.inf, most: float = math.inf) -> bool:
     """Whether `value` is an integer from `least` to `most`; True and False are none."""
     return isinstance(value, int | np.integer) and not isinstance(value, bool) and bool(least <= value <= most)
+
+
+def as_pythons(value: Any) -> Any:
+    """Python's integer or truth value for NumPy's; anything else as it is."""
+    return value.item() if isinstance(value, np.integer | np.bool) else value
 
 
 def check_count(name: str, value: Any, least: int = 1) -> None:

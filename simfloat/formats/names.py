@@ -26,6 +26,7 @@ from simfloat.formats.catalog import (
 )
 from simfloat.formats.format import NAMED, Format, read
 from simfloat.formats.instead import instead_of
+from simfloat.formats.integers import is_integer
 from simfloat.formats.text import fixed_arguments, p3109_arguments
 
 #: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
@@ -57,9 +58,9 @@ def p3109(bits: int, precision: int, signed: bool = True, extended: bool = True)
     """
     _check_integers(bits=bits, precision=precision)
     for key, value in (("signed", signed), ("extended", extended)):
-        if not isinstance(value, bool):
+        if not isinstance(value, bool | np.bool):
             raise ValueError(f"{key} must be True or False, got {value!r}.")
-    arguments = p3109_arguments(bits, precision, signed, extended)
+    arguments = p3109_arguments(int(bits), int(precision), bool(signed), bool(extended))
     return Format(*arguments.args, **arguments.kwargs)
 
 
@@ -78,13 +79,13 @@ def fixed(bits: int, fraction_bits: int = 0) -> Format:
         array([  4.,   4., 127.])
     """
     _check_integers(bits=bits, fraction_bits=fraction_bits)
-    arguments = fixed_arguments(bits, fraction_bits)
+    arguments = fixed_arguments(int(bits), int(fraction_bits))
     return Format(*arguments.args, **arguments.kwargs)
 
 
 def _check_integers(**given: Any) -> None:
     for key, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool):
+        if not is_integer(value):
             raise ValueError(f"{key} must be an integer, got {value!r}.")
 
 

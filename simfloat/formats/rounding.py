@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
+from simfloat.formats.integers import as_pythons
 from simfloat.formats.value import hashed_once
 
 HALF = Fraction(1, 2)
@@ -58,6 +59,8 @@ class Rounding:
     saturates: bool = False
 
     def __post_init__(self) -> None:
+        for key, value in vars(self).copy().items():
+            object.__setattr__(self, key, as_pythons(value))
         if self.mode == "stochastic":
             _check_stochastic(self.bits, self.variant)
         elif not isinstance(self.mode, str) or self.mode not in MODES:

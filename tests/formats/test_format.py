@@ -188,3 +188,19 @@ def test_a_format_fits_float32_if_all_its_numbers_do():
     assert not sf.Format(8, 10, bias=141, subnormals=False).fits_float32, "2^-140 is one, its neighbour is none"
     assert sf.Format(8, 10, bias=139).fits_float32 and not sf.Format(8, 10, bias=141).fits_float32
     assert not sf.Format(8, 10, bias=126).fits_float32
+
+
+def test_numbers_of_numpys_types_are_numbers():
+    five, ten, yes = np.int64(5), np.uint8(10), np.bool(True)
+    for made, same in (
+        (sf.Format(five, ten, bias=np.int32(3), signed=yes), sf.Format(5, 10, bias=3)),
+        (sf.p3109(np.int64(8), np.int64(3), yes, yes), sf.p3109(8, 3)),
+        (sf.fixed(np.int64(8), np.int64(6)), sf.fixed(8, 6)),
+        (sf.stochastic(np.int64(8)), sf.stochastic(8)),
+    ):
+        assert made == same and hash(made) == hash(same) and repr(made) == repr(same)
+    for wrong in (np.float64(5), np.bool(True), "5"):
+        with pytest.raises(ValueError, match="must be an integer|random bits"):
+            sf.Format(wrong, 10)
+        with pytest.raises(ValueError, match="random bits"):
+            sf.stochastic(wrong)
