@@ -19,6 +19,7 @@ def digits(seed: int, tiny: bool) -> Problem:
         batch=8 if tiny else 32,
         steps=4 if tiny else 300,
         judged=20 if tiny else 200,
+        seed=seed,
     )
 
 

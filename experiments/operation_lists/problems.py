@@ -27,6 +27,7 @@ def convolutional(seed: int, tiny: bool) -> Problem:
         batch=8 if tiny else 32,
         shape=(1, 8, 8),
         judged=TINY_JUDGED if tiny else JUDGED,
+        seed=seed,
     )
 
 
@@ -71,6 +72,7 @@ def transformer(seed: int, tiny: bool) -> Problem:
         steps=2 if tiny else 120,
         batch=8 if tiny else 32,
         judged=TINY_JUDGED if tiny else JUDGED,
+        seed=seed,
     )
 
 
