@@ -90,7 +90,9 @@ def _aimed(
     # Products by powers of two hit the targets; by 1.5 many are half-way between a's numbers, others are near targets.
     some = rng.choice([1.0, 1.0, 1.5, 0.0], len(targets))
     significands = np.where(some > 0, some, rng.uniform(1.0, 2.0, len(targets)))
-    for places in (rng.integers(0, last), last):
+    # Two products make a target, or the last one alone beside what comes before it.
+    first = np.where(rng.random(len(targets)) < 0.7, rng.integers(0, last), last)
+    for places in (first, last):
         ahead[rows, places] = 0
         sums = candidate.sums(box.inputs, ahead, b)
         sums = np.zeros(len(targets)) if sums is None else np.where(np.isfinite(sums), sums, 0.0)

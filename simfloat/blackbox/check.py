@@ -17,13 +17,17 @@ SEEDS = 2
 
 
 class Exclusion(NamedTuple):
-    """Operands for which an accumulator does not give what the function returns; `other` is None if it refuses them."""
+    """Operands for which an accumulator does not give what the function returns; `other` is None if it refuses them.
+
+    `is_close` if only operands that were built to break it tell it from the function.
+    """
 
     candidate: Candidate
     a: NDArray
     b: NDArray
     result: float
     other: float | None
+    is_close: bool = False
 
     def __str__(self) -> str:
         what = "refuses" if self.other is None else f"gives {self.other!r}, f {self.result!r} for"
@@ -51,13 +55,14 @@ def exclusion(candidate: Candidate, box: BlackBox) -> Exclusion | None:
     Where there is none, the function is asked for sums that are built to break the accumulator.
     """
     found = _difference(candidate, box)
-    if found is None:
-        for seed in range(SEEDS):
-            for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
-                for x, y in zip(a, b, strict=True):
-                    box(x, y)
-        found = _difference(candidate, box)
-    return found
+    if found is not None:
+        return found
+    for seed in range(SEEDS):
+        for a, b in breaking_operands(candidate, box, np.random.default_rng(seed)):
+            for x, y in zip(a, b, strict=True):
+                box(x, y)
+    found = _difference(candidate, box)
+    return found and found._replace(is_close=True)
 
 
 def _difference(candidate: Candidate, box: BlackBox) -> Exclusion | None:
@@ -66,7 +71,8 @@ def _difference(candidate: Candidate, box: BlackBox) -> Exclusion | None:
         differs = np.ones(len(a), np.bool_) if ours is None else ~equal(ours, results)
         if differs.any():
             n = int(differs.argmax())
-            return Exclusion(candidate, a[n], b[n], float(results[n]), None if ours is None else float(ours[n]))
+            other = None if ours is None else float(ours[n])
+            return Exclusion(candidate, a[n].copy(), b[n].copy(), float(results[n]), other)
     return None
 
 

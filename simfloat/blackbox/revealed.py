@@ -41,7 +41,8 @@ class Revealed:
     accumulate=r.accumulator, output=r.output, rounding=r.rounding)``. It is None if no accumulator does. `tree` is the
     order of additions, None if probes showed none; `reason` says how far all this was checked, or why there is no
     accumulator or no tree. `excluded` has, for every accumulator of that order that was tried and gives other bits,
-    operands that show it: ``candidate``, ``a``, ``b``, f's ``result`` and the ``other`` one.
+    operands that show it: ``candidate``, ``a``, ``b``, f's ``result``, the ``other`` one, and ``is_close`` if only sums
+    that were built to break it told it from f. Printed are three of them, close ones first.
     """
 
     accumulator: Accumulator | None
@@ -57,7 +58,8 @@ class Revealed:
         if self.accumulator is not None:
             found = str(Candidate(self.accumulator, self.output, self.rounding))
         order = "" if self.tree is None else f"\n  order: {self.tree}"
-        excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in self.excluded[:SHOWN])
+        nearest = sorted(self.excluded, key=lambda exclusion: not exclusion.is_close)[:SHOWN]
+        excluded = "".join(f"\n  excluded: {exclusion}" for exclusion in nearest)
         return f"{found}{order}\n  {self.reason}{excluded}"
 
     def __repr__(self) -> str:

@@ -253,7 +253,7 @@ def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_to
         assert_gives_bits(found, f, k)
     else:
         assert found.accumulator is None and found.reason.endswith("each gives other bits.")
-    for (accumulator, output, rounding), a, b, result, other in found.excluded[:50]:
+    for (accumulator, output, rounding), a, b, result, other, _ in found.excluded[:50]:
         ours = sf.dot(a, b, accumulate=accumulator, output=output, rounding=rounding)
         assert f(a, b) == result and equal(ours, other) and not equal(ours, result)
 
@@ -283,17 +283,30 @@ RARE = {
 }
 
 
-@pytest.mark.parametrize("name", RARE)
-def test_sums_that_differ_from_an_accumulator_in_one_rare_way_are_told_from_it(name):
+def in_order(step):
     def f(a, b):
         s = 0.0
-        for place, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True)):
+        for place, (x, y) in enumerate(zip(a.tolist(), b.tolist(), strict=True), start=1):
             if math.isfinite(s):
-                s = RARE[name](Fraction(s) + Fraction(x) * Fraction(y), place == 3)
+                s = step(Fraction(s) + Fraction(x) * Fraction(y), place == len(a))
         return s
 
-    found = sf.reveal(f, 4)
+    return f
+
+
+@pytest.mark.parametrize("name", RARE)
+def test_sums_that_differ_from_an_accumulator_in_one_rare_way_are_told_from_it(name):
+    found = sf.reveal(in_order(RARE[name]), 4)
     assert found.accumulator is None and "other bits" in found.reason
+
+
+def test_accumulators_that_were_hard_to_exclude_are_printed_with_operands():
+    found = sf.reveal(in_order(RARE["all beyond max is infinite"]), 3)
+    close = [exclusion for exclusion in found.excluded if exclusion.is_close]
+    assert [exclusion.candidate.accumulator for exclusion in close] == [sf.sequential(sf.FP16)]
+    lines = str(found).split("\n")[3:]
+    assert len(lines) == 3 and lines[0] == f"  excluded: {close[0]}"
+    assert re.fullmatch(r"  excluded: .* gives \S+, f \S+ for a = \[.*\], b = \[.*\]", lines[0])
 
 
 def test_calls_are_counted_and_end():
