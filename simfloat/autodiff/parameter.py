@@ -17,8 +17,7 @@ from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format, nearest_even
-from simfloat.hints import warn
-from simfloat.simulation import Place, Simulation, current
+from simfloat.simulation import Place, Simulation, Streams, current
 
 
 class Parameter(Owned, Tensor):
@@ -49,7 +48,6 @@ class Parameter(Owned, Tensor):
         self.numbers = np.array(self.numbers, like=self.numbers)
         self._is_lent = False  # whether others may write to the array
         self._rounded: tuple[Format, NDArray] | None = None  # the numbers as they were last used, where they differ
-        self._drawn: tuple[int, int] | None = None  # seed and number of the simulation that updated it at random
 
     @property
     def path(self) -> str:
@@ -70,7 +68,7 @@ class Parameter(Owned, Tensor):
         if value is not self.numbers:  # as after ``p.data -= x``, which has written to it already
             numbers = as_operand(value, "data")
             self._replace(np.array(numbers, like=numbers))
-        self.format = self._drawn = None
+        self.format = self.made_with = None
 
     @property
     def held_format(self) -> Format | None:
@@ -84,10 +82,10 @@ class Parameter(Owned, Tensor):
         if self.grad is not None:
             self.grad = machine.take(self.grad)
 
-    def store(self, value: NDArray, format: Format) -> None:
-        """Take numbers of `format` as the new value."""
+    def store(self, value: NDArray, format: Format, streams: Streams | None = None) -> None:
+        """Take numbers of `format` as the new value, which a simulation with these random streams computed."""
         self._replace(value)
-        self.format = format
+        self.format, self.made_with = format, streams
 
     def used_in(self, simulation: Simulation) -> Variable:
         """What operations read: itself where it is known to be in its format there, else a rounded copy."""
@@ -141,7 +139,7 @@ class Parameter(Owned, Tensor):
         self.numbers, self._is_lent, self._rounded = numbers, False, None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_rounded": None}
+        return {**super().__getstate__(), "_rounded": None, "made_with": None}
 
 
 class Used(Variable):
@@ -194,24 +192,9 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 
 
 def begin_update(parameter: Parameter) -> Place:
-    """The place of a parameter's update.
-
-    Warns where a stochastic update would draw the random bits of an earlier simulation again.
-    """
+    """The place of a parameter's update; warns where the simulation draws random bits of an earlier one again."""
     simulation = current()
-    place = simulation.place("update", simulation.path_of(parameter))
-    if place.to_parameter.target.rounding.is_stochastic:
-        _note_draws(parameter, simulation)
-    return place
-
-
-def _note_draws(parameter: Parameter, simulation: Simulation) -> None:
-    before, now = parameter._drawn, (simulation.seed, simulation.number)
-    parameter._drawn = now
-    repeats = before is not None and before != now and before[0] == now[0] and not simulation.is_restored
-    if repeats and simulation.warn_once():
-        warn(
-            f"{parameter.path or 'A parameter'} was updated in another simulation of seed {simulation.seed}, and draws "
-            "the same random bits again. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it for every "
-            "step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state)."
-        )
+    if parameter.made_with is not None:
+        simulation.repeats.go_on(parameter.made_with)
+        simulation.repeats.tell()
+    return simulation.place("update", simulation.path_of(parameter))

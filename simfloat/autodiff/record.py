@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
-from simfloat.simulation import Arithmetic, Input, Place, here, widest
+from simfloat.simulation import Arithmetic, Input, Place, Streams, here, widest
 
 Operand = Variable | ArrayLike
 
@@ -25,6 +25,7 @@ class Made(NamedTuple):
     numbers: NDArray
     format: Format | None
     node: Node | None
+    made_with: Streams | None = None
 
 
 class Started(NamedTuple):
@@ -62,6 +63,9 @@ def begin(operation: str, *operands: Variable) -> Started:
     simulation = now.simulation
     paths = tuple([simulation.path_of(operand) if operand.is_weight else None for operand in operands])
     operands = tuple([operand.used_in(simulation) for operand in operands])
+    for operand in operands:
+        if operand.made_with is not None and not operand.is_weight:
+            simulation.repeats.go_on(operand.made_with)
     recorded = now.recording and any([operand.requires_grad for operand in operands])
     place = simulation.place_in(now, operation)
     if recorded and place.fused_by:
@@ -97,7 +101,7 @@ def finish(
     The numbers that derivatives read are guarded until then. A view may share the array of the first operand.
     """
     if not started.is_recorded:
-        return Made(numbers, format, None)
+        return Made(numbers, format, None, started.place.streams)
     place, operands, paths, _ = started
     formats = tuple([x.stored_format for x in operands]) if place.takes_formats else ()
     read = tuple([x.numbers for x in operands]) if place.is_contraction else ()
@@ -106,7 +110,7 @@ def finish(
     if reads in ("result", "both"):
         guards.append(origin)
     parents = tuple([x.trace for x in operands])
-    return Made(numbers, format, Node(parents, derivatives, place, paths, formats, origin, guards, read))
+    return Made(numbers, format, Node(parents, derivatives, place, paths, formats, origin, guards, read), place.streams)
 
 
 def _shares(a: NDArray, b: NDArray) -> bool:

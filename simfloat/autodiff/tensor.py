@@ -57,7 +57,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFuncti
     @data.setter
     def data(self, value: ArrayLike) -> None:
         self.numbers = as_operand(value, "data")
-        self.format = None
+        self.format = self.made_with = None
 
     def made(self, result: Made) -> Tensor:
         """The tensor that the result of an operation is."""
@@ -65,7 +65,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFuncti
 
     def detach(self) -> Tensor:
         """The same data without its history."""
-        return tensor_of(Made(self.data, self.format, None))
+        return tensor_of(Made(self.data, self.format, None, self.made_with))
 
     def backward(self, gradient: ArrayLike | None = None) -> None:
         """Add the gradient of this tensor with respect to every leaf that requires one to the leaf's `grad`.
@@ -244,6 +244,8 @@ def tensor_of(made: Made) -> Tensor:
     """The tensor that the result of an operation is."""
     tensor = Tensor.__new__(Tensor)
     Variable.__init__(tensor, made.numbers, made.node is not None, made.format, made.node)
+    if made.made_with is not None:
+        tensor.made_with = made.made_with
     return tensor
 
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.formats import FP32, FP64, Format
-from simfloat.simulation import Arithmetic, Place, Simulation
+from simfloat.simulation import Arithmetic, Place, Simulation, Streams
 
 
 class Part(NamedTuple):
@@ -68,6 +68,7 @@ class Variable:
     is_weight = False  # whether its gradient takes the role of a weight's
     _trace: Trace | None = None
     balance: Balance | None = None  # for what starts from it
+    made_with: Streams | None = None  # the random streams of the simulation that computed it, if they were drawn from
 
     def __init__(
         self,
@@ -164,7 +165,7 @@ class Variable:
                 "A tensor that an operation made is neither copied nor pickled with its history; "
                 "use tensor.detach(), or the leaf tensors it was made from."
             )
-        return dict(vars(self))
+        return {**vars(self), "made_with": None}
 
 
 class Trace(Variable):

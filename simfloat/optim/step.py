@@ -9,6 +9,7 @@ from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter, begin_update
 from simfloat.formats import Format
 from simfloat.optim.moment import Average, add_observed
+from simfloat.simulation import current
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"
@@ -145,7 +146,7 @@ class Step:
             self.state[COMPENSATION] = self.subtract(self.subtract(s, w), u)
         else:
             s = last.apply("update", w, u)
-        self.parameter.store(s, self._place.recipe.weights)
+        self.parameter.store(s, self._place.recipe.weights, current().streams)
 
     def _apply(self, operation: str, *operands: Operand) -> NDArray:
         arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]

@@ -9,10 +9,11 @@ from simfloat.simulation.place import Place
 from simfloat.simulation.recording import is_recording, no_grad
 from simfloat.simulation.rows import added_rows
 from simfloat.simulation.simulation import Simulation, current, here, module_running, simulate
+from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switching
 from simfloat.simulation.widest import widest
 
 __all__ = [
-    "Arithmetic", "Input", "Names", "Place", "Simulation", "Switch", "Switching", "added_rows", "composite", "current",
-    "here", "is_recording", "module_running", "no_grad", "simulate", "widest",
+    "Arithmetic", "Input", "Names", "Place", "Simulation", "Streams", "Switch", "Switching", "added_rows", "composite",
+    "current", "here", "is_recording", "module_running", "no_grad", "simulate", "widest",
 ]  # fmt: skip

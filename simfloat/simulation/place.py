@@ -60,6 +60,11 @@ class Place:
         self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
 
     @property
+    def streams(self) -> Streams | None:
+        """The simulation's random streams, if its policy draws from them."""
+        return self._in_force.streams
+
+    @property
     def where(self) -> str:
         """The operation and the layer, for messages."""
         return f"{self.operation} in layer {self.path!r}" if self.path else self.operation

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
@@ -17,10 +16,9 @@ from simfloat.simulation.context import Names, UnderWay, close_block, open_block
 from simfloat.simulation.foreign import Foreign
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
+from simfloat.simulation.repeats import Repeats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
-
-_numbers = count()
 
 
 class Moment(NamedTuple):
@@ -62,11 +60,9 @@ class Simulation:
         check_observer(observer)
         self.observer = observer
         self.streams = Streams(seed)
-        self.number = next(_numbers)  # tells it from other simulations of the same seed
-        self.is_restored = False  # whether it goes on from a state
         self.is_plain = False  # whether it is for tensors of our own alone
         self._foreign: Foreign | None = None  # while such a block is open
-        self._has_warned = False
+        self.repeats = Repeats(self.streams)
         self.histories = Histories()
         self._switches = Switches(policy)
         self._put_in_force(policy)
@@ -143,6 +139,7 @@ class Simulation:
             foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
+            self.repeats.tell()
 
     @contextmanager
     def aside(self) -> Iterator[Simulation]:
@@ -205,11 +202,6 @@ class Simulation:
         """The stream of an operation of the forward pass that draws by itself, in the running module."""
         return self.streams.at(under_way().path, "forward", operation)
 
-    def warn_once(self) -> bool:
-        """Whether nothing was warned of yet."""
-        first, self._has_warned = not self._has_warned, True
-        return first
-
     def note_path(self, path: str) -> None:
         """Count the path among those that were seen."""
         self._paths[path] = None
@@ -265,7 +257,7 @@ class Simulation:
         self._switches.load(switches, rule)
         if self.policy != before:
             self._put_in_force(self.policy)
-        self.is_restored = True
+        self.repeats.is_told = True  # it repeats what it is told to
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
         return _restored, (self._switches.first, self.observer, self.state)
@@ -289,7 +281,8 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     policy is a Policy or the name of one in `simfloat.policies`. `seed` is that of the random streams, one for each
     place; `observer`, for example a Recorder, receives the events of every rounding. Blocks nest; each operation
     remembers what was in force, so that its backward pass follows the same policy. Keep the simulation and enter it
-    again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again.
+    again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again, and
+    warns where it goes on with the other one's parameters, numbers, or model under the same policy.
     PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
 
     Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
@@ -333,5 +326,6 @@ def module_running(module: Root) -> running:
     else:
         names = module.names()
         path = names.modules[id(module)]
+        now.simulation.repeats.run(module, now.simulation.policy)
     now.simulation.note_path(path)
     return running(path=path, names=names)

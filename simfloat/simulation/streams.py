@@ -54,10 +54,15 @@ class Streams:
             stream.calls = calls.get(key, 0)
 
     @property
+    def drawn(self) -> dict[Key, int]:
+        """How many calls each stream that was drawn from has made."""
+        return {key: stream.calls for key, stream in list(self._streams.items()) if stream.calls}
+
+    @property
     def state(self) -> dict[str, Any]:
         """The seed, and how many calls each stream that was drawn from has made; JSON-able."""
-        drawn = [(key, stream.calls) for key, stream in list(self._streams.items()) if stream.calls]
-        return {"seed": self.seed, "streams": [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in drawn]}
+        drawn = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.drawn.items()]
+        return {"seed": self.seed, "streams": drawn}
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""

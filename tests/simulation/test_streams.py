@@ -193,7 +193,9 @@ def test_drawing_the_same_bits_for_a_parameter_again_is_warned_of_once():
     stochastic_step(w, sf.simulate("bf16-stochastic"))
     stochastic_step(v, sf.simulate("bf16-stochastic"))
     again = sf.simulate("bf16-stochastic")
-    with pytest.warns(UserWarning, match="w was updated in another simulation of seed 0") as caught:
+    with pytest.warns(
+        UserWarning, match=r"update \(update\) at 'w' draws the random bits again .* of seed 0"
+    ) as caught:
         stochastic_step(w, again)
         stochastic_step(v, again)
     assert len(caught) == 1 and "sim = simfloat.simulate" in str(caught[0].message)
@@ -213,3 +215,55 @@ def test_no_warning_where_the_bits_are_new_or_meant_to_be_the_same():
         restored.load_state(one.state)
         stochastic_step(w, restored)
         stochastic_step(w, sf.simulate("bf16-standard"))
+
+
+SUMS = sf.Policy(compute=sf.BF16, rounding=sf.stochastic())
+
+
+def test_a_sum_that_goes_on_in_a_new_simulation_repeats_its_draws():
+    total = sf.Tensor(1.0)
+    with sf.simulate(SUMS):
+        total = total + 2.0**-9
+    with pytest.warns(UserWarning, match=r"add \(forward\) draws the random bits again"):
+        with sf.simulate(SUMS):
+            total = total + 2.0**-9
+    kept = sf.simulate(SUMS, seed=1)
+    for _ in range(3):
+        with kept:
+            total = total + 2.0**-9
+    with sf.simulate(SUMS, seed=2):
+        total = total * 2.0
+
+
+def test_a_model_that_runs_again_under_the_same_policy_and_seed_repeats_its_draws():
+    model, x = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Dropout()), np.ones((2, 3))
+    for policy in ("fp32", "bf16-standard"):  # policies are compared with the same draws
+        with sf.simulate(policy):
+            model(x)
+    twin = copy.deepcopy(model)
+    with pytest.warns(UserWarning, match=r"dropout \(forward\) at '1' draws") as caught:
+        with sf.simulate("bf16-standard"):
+            model(x)
+    assert caught[0].filename == __file__
+    with sf.simulate("bf16-standard"):  # another model, and one that drops nothing
+        twin(x)
+    model.eval()
+    with sf.simulate("bf16-standard"):
+        model(x)
+
+
+def test_a_training_in_a_new_simulation_for_every_step_drops_the_same_numbers():
+    model, x = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Dropout()), np.ones((2, 3))
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+
+    def step(simulation):
+        with simulation:
+            model(x).sum().backward()
+            optimizer.step()
+
+    step(sf.simulate("fp32"))
+    with pytest.warns(UserWarning, match=r"dropout \(forward\) at '1' draws"):
+        step(sf.simulate("bf16-standard"))
+    resumed = sf.simulate("fp32")
+    resumed.load_state(sf.simulate("fp32").state)
+    step(resumed)
