@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.codes import decode, encode
 from simfloat.arithmetic.hexadecimal import code_of, texts_of
+from simfloat.files import file_path
 from simfloat.formats import Format, FormatLike, as_format
 
 #: What a file consists of besides white space: comments, the start of one that never ends, and words.
@@ -33,11 +34,11 @@ def writememh(path: str | PathLike[str], x: ArrayLike, format: FormatLike) -> No
         >>> (folder / "weights.hex").read_text().split()
         ['//', 'BF16:', 'words', 'of', '16', 'bits,', 'in', 'C', 'order', 'of', 'shape', '(3,)', '3f80', 'c000', '3f00']
     """
-    format = as_format(format)
+    path, format = file_path(path), as_format(format)
     codes = encode(x, format)
     words = texts_of(codes, format).reshape(-1).tolist()
     head = f"// {format}: words of {format.bits} bits, in C order of shape {codes.shape}"
-    Path(path).write_text("\n".join([head, *words, ""]), encoding="utf-8", newline="\n")
+    path.write_text("\n".join([head, *words, ""]), encoding="utf-8", newline="\n")
 
 
 def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floating]:
@@ -54,7 +55,7 @@ def readmemh(path: str | PathLike[str], format: FormatLike) -> NDArray[np.floati
         >>> sf.readmemh(folder / "weights.hex", sf.BF16)
         array([ 1. , -2. ,  0.5], dtype=float32)
     """
-    format, path = as_format(format), Path(path)
+    path, format = file_path(path), as_format(format)
     text = path.read_bytes().decode("utf-8-sig", errors="replace")  # comments may be in any encoding
     words: dict[int, int] = {}
     address = 0

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from simfloat.files import file_path
 from simfloat.hints import warn
 from simfloat.train import file
 from simfloat.train.lock import locked
 from simfloat.train.manifest import BEGUN, Manifest
-from simfloat.train.parts import checked_path
 
 #: How many are kept: should the newest one be damaged, there is the one before it.
 KEPT = 2
@@ -31,7 +31,7 @@ class Checkpoints:
     """The checkpoints in a folder, which are numbered as they were written."""
 
     def __init__(self, folder: Any) -> None:
-        self.folder = checked_path(folder)
+        self.folder = file_path(folder)
         if self.folder.exists() and not self.folder.is_dir():
             raise ValueError(f"Checkpoints are kept in a folder; {self.folder} is a file.")
         self._damaged: list[Path] = []

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from simfloat.files import file_path
 from simfloat.train import file
 
 
@@ -28,7 +29,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
         >>> sf.load(folder / "model.npz", model=sf.nn.Linear(2, 1))
         {'model': {'weight': array([[ 0.19369308, -0.32557075]]), 'bias': array([-0.64916147])}}
     """
-    target = checked_path(path)
+    target = file_path(path)
     if not parts:
         raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
     file.write(target, states_of(parts))
@@ -52,7 +53,7 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
         >>> bool(np.all(other.weight.data == model.weight.data))
         True
     """
-    source = checked_path(path)
+    source = file_path(path)
     states = file.read(source)
     restore(source, states, parts)
     return states
@@ -83,13 +84,6 @@ def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -
         if isinstance(error, ValueError | TypeError | KeyError):
             raise ValueError(f"{begun[-1]} in {source} does not fit: {error}") from error
         raise
-
-
-def checked_path(path: Any) -> Path:
-    """The path; ValueError for what is none."""
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path):
-        raise ValueError(f"A path is text or a pathlib.Path, got {path!r}.")
-    return Path(path)
 
 
 def is_part(part: Any) -> bool:

@@ -83,3 +83,10 @@ def test_what_is_no_image_of_numbers_is_refused_with_its_line(tmp_path, text, me
     path = written(tmp_path, text)
     with pytest.raises(ValueError, match=re.escape(str(path)) + ".*" + re.escape(message)):
         sf.readmemh(path, sf.FP16)
+
+
+@pytest.mark.parametrize("path", [None, "", 5, b"weights.hex", ["weights.hex"]])
+def test_what_is_no_path_is_refused(path):
+    for call in (lambda: sf.writememh(path, [1.0], sf.BF16), lambda: sf.readmemh(path, sf.BF16)):
+        with pytest.raises(ValueError, match="A path is text or a pathlib.Path, got"):
+            call()
