@@ -14,7 +14,9 @@ from simfloat.kernels.events import (
     EVENTS,
     FIRST_CAUSE,
     GIVEN,
+    INFINITE,
     LOWEST_EXPONENT,
+    OVERFLOW,
     PRECISE,
     SIZE,
     SUM_BEYOND,
@@ -62,6 +64,11 @@ def exponents(events: NDArray[np.int64]) -> dict[int | str, int]:
 def zeros(events: NDArray[np.int64]) -> int:
     """How many results in an event vector are zero."""
     return int(events[ZERO])
+
+
+def infinities(events: NDArray[np.int64]) -> int:
+    """How many results in an event vector are infinite and did not overflow."""
+    return int(events[INFINITE] - events[OVERFLOW])
 
 
 def overflowed_sums(events: NDArray[np.int64]) -> int:

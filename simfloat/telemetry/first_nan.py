@@ -8,13 +8,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.kernels.events import BEYOND, CAUSES, DOMAIN, GIVEN, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
-from simfloat.telemetry.entries import Key, are_wide, counted, overflowed_sums, sums_beyond
+from simfloat.telemetry.entries import Key, are_wide, counted, infinities, overflowed_sums, sums_beyond
 from simfloat.telemetry.remedy import override, updated_parameter
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
 #: What helps where FP32's range is too narrow: a training that diverges needs other hyperparameters.
 SMALLER = "smaller numbers"
+
+#: What is needed where no format helps, by the cause of NaN.
+MEANT = {GIVEN: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER}
+
+#: Operations that are infinite at zero.
+POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "power")
 
 
 class FirstNaN(NamedTuple):
@@ -43,39 +49,44 @@ class Finding(NamedTuple):
 def finding(first: FirstNaN, entries: Entries) -> Finding:
     """What the counts tell of the first NaN.
 
-    A quotient 0 / 0 is traced back to the results at its path that underflowed, an infinite operand to the first that
-    overflowed, at its path if any did there.
+    An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
+    quotient by zero; a zero divisor to the results at its path that underflowed.
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
-    if cause == GIVEN:
-        return Finding("data without NaN", f"{where}, in data or parameters", "")
-    if cause in (DOMAIN, SUM_BEYOND):
-        return Finding("operands in the domain" if cause == DOMAIN else SMALLER, where, "")
+    if cause in MEANT:
+        return Finding(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, "")
     if cause in (BEYOND, SUM_OVERFLOW):
         return Finding("a wider format", where, _override(first.key, entries))
-    by_zero = cause == ZERO_BY_ZERO
-    sources = _zeros(first, entries) if by_zero else _infinities(first, entries)
+    divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
+    sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_overflowed(first, entries), "overflowed")
+    if not sources and divided is not None:
+        sources, verb = _underflowed(divided, entries), "underflowed"
     if not sources:
-        return Finding("divisors other than 0" if by_zero else "finite data", where, "")
+        return Finding("divisors other than 0" if divided else "finite data", where, "")
     source, operations = sources[0], ", ".join(key.operation for key in sources)
-    why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase})"
-    why += " underflowed" if by_zero else " overflowed"
+    why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
     events = dict(entries)[source]
     if are_wide(events) and not overflowed_sums(events):
-        return Finding("larger numbers" if by_zero else SMALLER, why, "")
+        return Finding(SMALLER if verb == "overflowed" else "larger numbers", why, "")
     return Finding("a wider format", why, _override(source, entries))
 
 
-def _zeros(first: FirstNaN, entries: Entries) -> list[Key]:
-    """Where results underflowed at the same path and in the same phase."""
-    place = first.path, first.phase
-    return [key for key, events in entries if (key.path, key.phase) == place and counted(events)["underflow"]]
-
-
-def _infinities(first: FirstNaN, entries: Entries) -> list[Key]:
+def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
     """Where results overflowed first, at the same path if any did there: one place or none."""
     found = [key for key, events in entries if counted(events)["overflow"] or _infinite_sums(events)]
     return ([key for key in found if key.path == first.path] or found)[:1]
+
+
+def _divided(entries: Entries) -> Key | None:
+    """Where finite operands first gave infinite results that did not overflow: quotients by zero and their like."""
+    poles = (key for key, events in entries if key.operation in POLES and infinities(events))
+    return next(poles, None)
+
+
+def _underflowed(divided: Key, entries: Entries) -> list[Key]:
+    """Where, at the path and in the phase of a quotient, results underflowed."""
+    place = divided.path, divided.phase
+    return [key for key, events in entries if (key.path, key.phase) == place and counted(events)["underflow"]]
 
 
 def _infinite_sums(events: NDArray[np.int64]) -> int:

@@ -58,6 +58,13 @@ def narrow_sums(policy):
     return recorder
 
 
+def constant_rows(policy):
+    recorder, model = sf.Recorder(), sf.nn.Sequential(sf.nn.LayerNorm(4, eps=1e-12))
+    with sf.simulate(policy, observer=recorder):
+        model(np.ones((2, 4)))
+    return recorder
+
+
 E4M3 = sf.Policy(compute=sf.E4M3, weights=sf.FP32, activations=sf.FP32)
 PAIRS = sf.Policy(compute=sf.FP16, accumulate=sf.pairwise(sf.FP16))
 
@@ -75,6 +82,7 @@ PAIRS = sf.Policy(compute=sf.FP16, accumulate=sf.pairwise(sf.FP16))
             (0, "hidden.0", "cast_input", "forward", "beyond max in a format without infinities"),
             "'hidden.0', compute",
         ),
+        (constant_rows, FP16, (0, "0", "multiply", "forward", "0 * inf"), "'0', activations"),
         (narrow_sums, PAIRS, (0, "0", "linear", "forward", "an overflow inside a sum"), "'0', accumulate"),
     ],
 )
@@ -90,6 +98,7 @@ def test_a_planted_fault_is_named_and_its_override_mends_it(run, policy, first, 
 
 def test_what_underflowed_or_overflowed_before_is_named():
     assert adamw(FP16).advise()[0].why.endswith("multiply, add at hidden.0.weight.update (update) underflowed")
+    assert constant_rows(FP16).advise()[0].why.endswith("; add at 0 (forward) underflowed")
     assert softmax_by_hand(FP16).advise()[0].why.endswith("; exp (forward) overflowed")
 
 
