@@ -1,7 +1,8 @@
 """PyTorch's own list of its operations, with its own samples, under a policy: python -m benchmarks.opinfo --help.
 
-Every operation runs forward, backward and in place, and is compared with plain PyTorch in float64 on the same numbers:
-by bits where all that happens is one rounding, else by what rounding may lose. The list needs the package expecttest.
+Every operation runs forward, backward and in place, and is compared with plain PyTorch on the same numbers, in float64
+where they are float32: by bits where all that happens is one rounding, else by what rounding may lose. The list needs
+the package expecttest.
 """
 
 from __future__ import annotations
@@ -14,44 +15,20 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import click
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
 import simfloat as sf
+from benchmarks.verdicts import OTHER, TYPES, WORDS, Verdict, compared, rank
 
-#: What becomes of an operation, the best first.
-WORDS = ("right", "refused", "slow", "wrong", "crashed")
-
-#: The type of the samples by policy.
-TYPES = {"fp32": torch.float32, "fp64": torch.float64}
-
-#: Operations that PyTorch rounds once, so that bits are defined; float64 results, rounded again, are these bits, since
-#: 53 bits are at least twice 24 and 2 (Figueroa 1995).
-ONCE = frozenset(
-    """
-    aten.add.Tensor aten.sub.Tensor aten.mul.Tensor aten.div.Tensor aten.sqrt.default aten.reciprocal.default
-    aten.abs.default aten.neg.default aten.sgn.default aten.sign.default aten.floor.default aten.ceil.default
-    aten.trunc.default aten.round.default aten.maximum.default aten.minimum.default aten.fmax.default
-    aten.fmin.default aten.relu.default aten.square.default aten.clamp.default aten.clamp_min.default
-    aten.clamp_max.default aten.copysign.Tensor aten.fmod.Tensor aten.remainder.Tensor aten.floor_divide.default
-    """.split()
-)
+#: Operations that PyTorch computes with constants of float32 in any type: a sixth in hardsigmoid's gradient.
+FLOAT32_INSIDE = ("hardsigmoid",)
 
 #: Operations whose results are whatever lay in memory.
 UNDEFINED = ("empty", "resize_")
-
-#: Of how many roundings an element of an operation's result may be the result, for each element that goes in.
-STEPS = 8
-
-
-class Verdict(NamedTuple):
-    """What became of an operation, and why."""
-
-    word: str
-    why: str = ""
 
 
 class Slow(BaseException):
@@ -69,11 +46,6 @@ def judged(entry: Any, policy: str, count: int, limit: float) -> Verdict:
     except Slow:
         found = max(found, Verdict("slow", f"more than {limit:g} s"), key=rank)
     return found
-
-
-def rank(verdict: Verdict) -> int:
-    """How bad a verdict is."""
-    return WORDS.index(verdict.word)
 
 
 @contextmanager
@@ -121,11 +93,13 @@ def judged_sample(function: Callable[..., Any], sample: Any, policy: str, entry:
         return refusal(error)
     if any(name in entry.name for name in UNDEFINED):
         return Verdict("right")
-    # Numbers by chance are others in float64, though they begin with the same seed.
+    # Numbers by chance are others in another type, though they begin with the same seed.
     is_random = any(torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()) for func, _, _ in run.met)
-    truth = plain if is_random else exact_or(function, sample, plain)
+    other = plain if is_random else results_or(function, sample, policy, plain)
     operations = {str(func) for func, how, _ in run.met if how not in ("movement", "PyTorch")}
-    return compared(ours, plain, truth, sample, policy, operations)
+    if any(name in entry.name for name in FLOAT32_INSIDE):
+        policy = "fp32"
+    return compared(ours, plain, other, sample, policy, operations)
 
 
 def refusal(error: Exception) -> Verdict:
@@ -136,13 +110,13 @@ def refusal(error: Exception) -> Verdict:
     return Verdict("refused", text) if is_ours else Verdict("crashed", f"{type(error).__name__}: {text}")
 
 
-def results_of(function: Callable[..., Any], sample: Any, wide: bool = False) -> list[torch.Tensor]:
-    """The results, and the gradients of operands where there are any."""
+def results_of(function: Callable[..., Any], sample: Any, dtype: torch.dtype | None = None) -> list[torch.Tensor]:
+    """The results, and the gradients of operands where there are any; of real numbers in this type, if one is given."""
 
     def fresh(x: Any) -> Any:
         if not isinstance(x, torch.Tensor):
             return x
-        made = (x.double() if wide and x.dtype == torch.float32 else x).detach().clone()
+        made = (x.to(dtype) if dtype is not None and x.dtype in OTHER.values() else x).detach().clone()
         return made.requires_grad_(x.requires_grad)
 
     first, args, options = tree_map(fresh, (sample.input, sample.args, sample.kwargs))
@@ -162,80 +136,13 @@ def weights_of(x: torch.Tensor) -> torch.Tensor:
     return torch.linspace(0.5, 1.5, x.numel(), dtype=torch.float64).to(x.dtype).reshape(x.shape)
 
 
-def exact_or(function: Callable[..., Any], sample: Any, plain: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The results of the same numbers in float64; plain ones where PyTorch has none."""
+def results_or(function: Callable[..., Any], sample: Any, policy: str, plain: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The results of the same numbers in the other one of both types; plain ones where PyTorch has none."""
     try:
-        wide = results_of(function, sample, wide=True)
+        other = results_of(function, sample, OTHER[policy])
     except Exception:
         return plain
-    return wide if len(wide) == len(plain) else plain
-
-
-def compared(
-    ours: list[torch.Tensor], plain: list[torch.Tensor], truth: list[torch.Tensor], sample: Any, policy: str,
-    operations: set[str],
-) -> Verdict:  # fmt: skip
-    """Whether results are what they have to be."""
-    if len(ours) != len(plain):
-        return Verdict("wrong", f"{len(ours)} results and gradients instead of {len(plain)}")
-    inputs = [x for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor)]
-    largest, count = max(map(size_of, inputs), default=0.0), max((x.numel() for x in inputs), default=1)
-    is_once = not operations or (len(operations) == 1 and operations <= ONCE and "alpha" not in sample.kwargs)
-    for number, (mine, its, exact) in enumerate(zip(ours, plain, truth, strict=True)):
-        if mine.shape != its.shape or mine.dtype != its.dtype:
-            return Verdict("wrong", f"result {number} is {mine.dtype} {tuple(mine.shape)}, not {its.dtype} "
-                           f"{tuple(its.shape)}")  # fmt: skip
-        due = exact.to(its.dtype) if number == 0 and is_once else None
-        if due is not None and not its.is_complex():
-            if not same(mine, due):
-                return Verdict("wrong", f"result {number} is not rounded once: {difference(mine, due)}")
-        elif not close(mine, its, exact, policy, largest, count):
-            return Verdict("wrong", f"result {number}: {difference(mine, its)}")
-    return Verdict("right")
-
-
-def size_of(x: torch.Tensor) -> float:
-    """The largest finite |x|."""
-    numbers = dense(x).double().abs().nan_to_num(0.0, 0.0, 0.0)
-    return float(numbers.max()) if numbers.numel() else 0.0
-
-
-def dense(x: torch.Tensor) -> torch.Tensor:
-    """A tensor's numbers, whichever way they are stored."""
-    x = x.to_dense() if x.layout != torch.strided else x
-    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x.resolve_neg()
-
-
-def same(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have the same bits; one NaN is as good as another."""
-    a, b = dense(a), dense(b)
-    if a.shape != b.shape or not torch.equal(a.nan_to_num(), b.nan_to_num()):
-        return False
-    return not a.is_floating_point() or bool(((a.signbit() == b.signbit()) | a.isnan()).all())
-
-
-def close(mine: torch.Tensor, its: torch.Tensor, exact: torch.Tensor, policy: str, largest: float, count: int) -> bool:
-    """Whether numbers are as near to the exact ones as `count` times STEPS roundings leave them.
-
-    What roundings lose is measured by the largest of 1, the operands and the results; where PyTorch itself loses more,
-    by four times that. Integers and truth values are PyTorch's.
-    """
-    mine, its, exact = dense(mine), dense(its), dense(exact)
-    if not mine.is_floating_point():
-        return torch.equal(mine, its)
-    unit = torch.finfo(TYPES[policy]).eps / 2
-    numbers, wide = mine.double(), exact.double()
-    lost = (its.double() - wide).abs().nan_to_num(0.0, 0.0)
-    bound = STEPS * count * unit * max(1.0, largest, size_of(exact)) + 4 * lost.max() if lost.numel() else lost
-    near = (numbers - wide).abs() <= bound
-    return bool((near | (numbers == its.double()) | (numbers.isnan() & its.isnan())).all())
-
-
-def difference(mine: torch.Tensor, due: torch.Tensor) -> str:
-    """The first two numbers that differ."""
-    mine, due = dense(mine).reshape(-1), dense(due).reshape(-1)
-    at = int((mine != due).double().argmax()) if mine.numel() else 0
-    return f"{mine[at].item()!r} instead of {due[at].item()!r}" if mine.numel() else "nothing"
+    return other if len(other) == len(plain) else plain
 
 
 def entries(names: tuple[str, ...]) -> list[Any]:
@@ -257,16 +164,14 @@ def title_of(entry: Any) -> str:
 @click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples.")
 @click.option("--samples", default=10, help="How many samples of each operation.")
 @click.option("--limit", default=20.0, help="Seconds of the processor that an operation may take.")
-@click.option("--part", default="1/1", help="The i-th of n parts of the list, as i/n.")
 @click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too.")
-def main(names: tuple[str, ...], policy: str, samples: int, limit: float, part: str, show_all: bool) -> None:
+def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
     """Judge PyTorch's operations, or those of these NAMES: right, refused, slow, wrong or crashed."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     sf.set_threads(1)
-    number, parts = map(int, part.split("/"))
     counts: Counter[str] = Counter()
-    for entry in entries(names)[number - 1 :: parts]:
+    for entry in entries(names):
         verdict = judged(entry, policy, samples, limit)
         counts[verdict.word] += 1
         if show_all or verdict.word not in WORDS[:2]:

@@ -176,8 +176,10 @@ class Engine:
     def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
         func, _, path = self._meeting
-        self.met[self._meeting] -= 1
         self.met[func, BY_PYTORCH, path] += 1
+        self.met[self._meeting] -= 1
+        if not self.met[self._meeting]:
+            del self.met[self._meeting]
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result

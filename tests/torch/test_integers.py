@@ -65,6 +65,15 @@ def test_the_table_says_what_pytorch_itself_computed():
         assert ways[f"aten.{name}"] == "PyTorch"
 
 
+def test_explain_lists_no_integers_as_refused():
+    class Toggled(nn.Module):
+        def forward(self, x):
+            return x[torch.arange(2) ^ 1] * 2
+
+    table = sf.torch.explain(Toggled(), torch.ones(2), "fp32")
+    assert "refused" not in str(table) and "mul" in str(table)
+
+
 def test_a_function_of_integers_without_a_rule_is_refused():
     with sf.torch.simulate(nn.Identity(), "fp32"), pytest.raises(ValueError, match="special_i1.*cannot be simulated"):
         torch.special.i1(torch.arange(4))

@@ -1,10 +1,14 @@
 """PyTorch's own list of operations, a small part of it: none is wrong, and none ends in an error of Python."""
 
+from types import SimpleNamespace
+
 import pytest
+import torch
 
 pytest.importorskip("expecttest", reason="PyTorch's list of its operations needs it")
 
 from benchmarks.opinfo import entries, judged, title_of  # noqa: E402
+from benchmarks.verdicts import compared  # noqa: E402
 
 #: Every so many-th operation is judged; `python -m benchmarks.opinfo` judges all.
 STEP = 25
@@ -16,3 +20,18 @@ def test_operations_are_right_or_refused_by_name(policy):
     found = {title_of(entry): judged(entry, policy, 2, 5.0) for entry in entries(())[::STEP]}
     assert {name: verdict for name, verdict in found.items() if verdict.word not in ("right", "refused")} == {}
     assert sum(verdict.word == "right" for verdict in found.values()) > len(found) / 2
+
+
+def word(mine, operations, due=None):
+    due = torch.tensor([0.1, 3.0]) if due is None else due
+    sample = SimpleNamespace(input=torch.ones(2), args=(), kwargs={})
+    return compared([mine], [due], [due.double()], sample, "fp32", operations).word
+
+
+def test_what_is_judged_wrong():
+    due = torch.tensor([0.1, 3.0])
+    near, far = torch.nextafter(due, 2 * due), due * (1 + 2.0**-16)
+    assert word(due, {"aten.add.Tensor"}) == word(near, {"aten.exp.default"}) == "right"
+    assert word(near, {"aten.add.Tensor"}) == word(near, set()) == "wrong", "bits"
+    assert word(far, {"aten.exp.default"}) == word(due.double(), {"aten.exp.default"}) == "wrong"
+    assert word(torch.zeros(1), set(), -torch.zeros(1)) == "wrong", "the sign of a zero"

@@ -1,0 +1,111 @@
+"""Whether the results of an operation of PyTorch are what they have to be: by bits, or by what rounding may lose."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+#: What becomes of an operation, the best first.
+WORDS = ("right", "refused", "slow", "wrong", "crashed")
+
+#: The type of the samples by policy.
+TYPES = {"fp32": torch.float32, "fp64": torch.float64}
+
+#: The type that results are compared with besides: what is exact, or shows how much is lost.
+OTHER = {"fp32": torch.float64, "fp64": torch.float32}
+
+#: Operations that PyTorch rounds once, so that bits are defined; float64 results, rounded again, are these bits, since
+#: 53 bits are at least twice 24 and 2 (Figueroa 1995).
+ONCE = frozenset(
+    """
+    aten.add.Tensor aten.sub.Tensor aten.mul.Tensor aten.div.Tensor aten.sqrt.default aten.reciprocal.default
+    aten.abs.default aten.neg.default aten.sgn.default aten.sign.default aten.floor.default aten.ceil.default
+    aten.trunc.default aten.round.default aten.maximum.default aten.minimum.default aten.fmax.default
+    aten.fmin.default aten.relu.default aten.square.default aten.clamp.default aten.clamp_min.default
+    aten.clamp_max.default aten.copysign.Tensor aten.fmod.Tensor aten.remainder.Tensor aten.floor_divide.default
+    """.split()
+)
+
+#: Of how many roundings an element of an operation's result may be the result, for each element that goes in.
+STEPS = 8
+
+
+class Verdict(NamedTuple):
+    """What became of an operation, and why."""
+
+    word: str
+    why: str = ""
+
+
+def rank(verdict: Verdict) -> int:
+    """How bad a verdict is."""
+    return WORDS.index(verdict.word)
+
+
+def compared(
+    ours: list[torch.Tensor], plain: list[torch.Tensor], other: list[torch.Tensor], sample: Any, policy: str,
+    operations: set[str],
+) -> Verdict:  # fmt: skip
+    """Whether results are what they have to be."""
+    if len(ours) != len(plain):
+        return Verdict("wrong", f"{len(ours)} results and gradients instead of {len(plain)}")
+    inputs = [x for x in tree_leaves((sample.input, sample.args, sample.kwargs)) if isinstance(x, torch.Tensor)]
+    largest, count = max(map(size_of, inputs), default=0.0), max((x.numel() for x in inputs), default=1)
+    is_once = not operations or (len(operations) == 1 and operations <= ONCE and "alpha" not in sample.kwargs)
+    for number, (mine, its, there) in enumerate(zip(ours, plain, other, strict=True)):
+        if mine.shape != its.shape or mine.dtype != its.dtype:
+            due = f"{its.dtype} {tuple(its.shape)}"
+            return Verdict("wrong", f"result {number} is {mine.dtype} {tuple(mine.shape)}, not {due}")
+        exact = there if policy == "fp32" else its
+        if number == 0 and is_once and not its.is_complex():
+            if not same(mine, exact.to(its.dtype)):
+                return Verdict("wrong", f"result 0 is not rounded once: {difference(mine, exact.to(its.dtype))}")
+        elif not close(mine, its, there, policy, largest, count):
+            return Verdict("wrong", f"result {number}: {difference(mine, its)}")
+    return Verdict("right")
+
+
+def size_of(x: torch.Tensor) -> float:
+    """The largest finite |x|."""
+    numbers = dense(x).double().abs().nan_to_num(0.0, 0.0, 0.0)
+    return float(numbers.max()) if numbers.numel() else 0.0
+
+
+def dense(x: torch.Tensor) -> torch.Tensor:
+    """A tensor's numbers, whichever way they are stored."""
+    x = x.to_dense() if x.layout != torch.strided else x
+    return torch.view_as_real(x.resolve_conj()) if x.is_complex() else x.resolve_neg()
+
+
+def same(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have the same bits; one NaN is as good as another."""
+    a, b = dense(a), dense(b)
+    if a.shape != b.shape or not torch.equal(a.nan_to_num(), b.nan_to_num()):
+        return False
+    return not a.is_floating_point() or bool(((a.signbit() == b.signbit()) | a.isnan()).all())
+
+
+def close(mine: torch.Tensor, its: torch.Tensor, other: torch.Tensor, policy: str, largest: float, count: int) -> bool:
+    """Whether numbers are as near to the exact ones as `count` times STEPS roundings leave them.
+
+    What roundings lose is measured by the largest of 1, the operands and the results; where PyTorch itself loses more,
+    by four times that, which for float64 is told from what float32 loses. Integers and truth values are PyTorch's.
+    """
+    mine, its, other = dense(mine), dense(its), dense(other)
+    if not mine.is_floating_point():
+        return torch.equal(mine, its)
+    unit, coarse = (torch.finfo(dtype).eps / 2 for dtype in (TYPES[policy], torch.float32))
+    exact = (other if policy == "fp32" else its).double()
+    lost = (its.double() - other.double()).abs().nan_to_num(0.0, 0.0).amax() * (unit / coarse) if its.numel() else 0.0
+    bound = STEPS * count * unit * max(1.0, largest, size_of(exact)) + 4 * lost
+    near = (mine.double() - exact).abs() <= bound
+    return bool((near | (mine.double() == its.double()) | (mine.isnan() & its.isnan())).all())
+
+
+def difference(mine: torch.Tensor, due: torch.Tensor) -> str:
+    """The first two numbers that differ."""
+    mine, due = dense(mine).reshape(-1), dense(due).reshape(-1)
+    at = int((mine != due).double().argmax()) if mine.numel() else 0
+    return f"{mine[at].item()!r} instead of {due[at].item()!r}" if mine.numel() else "nothing"
