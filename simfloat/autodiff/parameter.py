@@ -17,6 +17,7 @@ from simfloat.autodiff.owned import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format, nearest_even
+from simfloat.formats.integers import check_flags
 from simfloat.simulation import Place, Simulation, Streams, current
 
 
@@ -185,8 +186,7 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 
     Raises ValueError unless set_to_none is True or False.
     """
-    if not isinstance(set_to_none, bool):
-        raise ValueError(f"set_to_none must be True or False, got {set_to_none!r}.")
+    check_flags(set_to_none=set_to_none)
     for parameter in parameters:
         parameter.grad = None if set_to_none or parameter.grad is None else np.zeros_like(parameter.grad)
 

@@ -18,7 +18,7 @@ from simfloat.accumulate.geometry import Geometry, Pair, pair_of
 from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.simulation import Arithmetic
 
 
@@ -34,6 +34,7 @@ def max_pool2d(
 
     Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
     """
+    check_flags(ceil_mode=ceil_mode)
     x = as_variable(x)
     geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
     started, shape = begin("max_pool2d", x), x.shape
@@ -63,6 +64,7 @@ def avg_pool2d(
     Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is False;
     `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
     """
+    check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
     x = as_variable(x)
     geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
     check_divisor(divisor_override)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.simulation import Arithmetic
 
 Axes = int | Sequence[int] | None
@@ -19,6 +19,7 @@ Axes = int | Sequence[int] | None
 
 def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The sum over `axis`, in row-major order."""
+    check_flags(keepdims=keepdims)
     started = begin("sum", a)
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     total = arithmetic.sum(started.operands[0].numbers, axes)
@@ -28,6 +29,7 @@ def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
 
 def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The sum over `axis`, divided by the number of terms: two roundings."""
+    check_flags(keepdims=keepdims)
     started = begin("mean", a)
     axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
     count = np.array(float(math.prod(shape[i] for i in axes)))
@@ -38,6 +40,7 @@ def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
 
 def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
     """The largest element along `axis`, or for "min" the smallest; the gradient goes to the first one that is."""
+    check_flags(keepdims=keepdims)
     started = begin(operation, a)
     axes, shape = normalized_axes(axis, a.ndim), a.shape
     last = range(-len(axes), 0)

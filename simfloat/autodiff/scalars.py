@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -58,17 +60,24 @@ class Comparable:
             )
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
+    def _ordered(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:
+        """A comparison of the numbers with others."""
+        try:
+            return as_array(compare(self.numbers, _numbers(other)))
+        except TypeError:
+            raise ValueError(f"A tensor is compared with numbers, got {other!r}.") from None
+
     def __lt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return as_array(self.numbers < _numbers(other))
+        return self._ordered(operator.lt, other)
 
     def __le__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return as_array(self.numbers <= _numbers(other))
+        return self._ordered(operator.le, other)
 
     def __gt__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return as_array(self.numbers > _numbers(other))
+        return self._ordered(operator.gt, other)
 
     def __ge__(self, other: Variable | ArrayLike) -> NDArray[np.bool_]:
-        return as_array(self.numbers >= _numbers(other))
+        return self._ordered(operator.ge, other)
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return as_array(self.numbers == _numbers(other))

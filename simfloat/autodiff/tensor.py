@@ -19,7 +19,7 @@ from simfloat.autodiff.reductions import Axes
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.simulation import composite, current
 
 
@@ -40,8 +40,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFuncti
     """
 
     def __init__(self, data: ArrayLike | Tensor, requires_grad: bool = False) -> None:
-        if not isinstance(requires_grad, bool | np.bool):
-            raise ValueError(f"requires_grad must be True or False, got {requires_grad!r}.")
+        check_flags(requires_grad=requires_grad)
         if isinstance(data, Tensor):
             super().__init__(data.data, requires_grad, data.format)
         else:
@@ -131,6 +130,12 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFuncti
     def __getitem__(self, key: Any) -> Tensor:
         return tensor_of(indexing.index(self, key))
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        raise ValueError(
+            "Elements of a tensor are not assigned: its history would not show it. Make another tensor, for example by "
+            "simfloat.where, or write to the numbers of one that nothing was computed from yet, t.data[...] = ..."
+        )
+
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
@@ -175,6 +180,7 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFuncti
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
         """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
+        check_flags(keepdims=keepdims)
         return compose("logsumexp", lambda x: composites.logsumexp(x, axis, keepdims), self)
 
     def reshape(self, *shape: Any) -> Tensor:

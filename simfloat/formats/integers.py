@@ -22,3 +22,10 @@ def check_count(name: str, value: Any, least: int = 1) -> None:
     """Raise ValueError, naming it, for what is no integer of at least `least`."""
     if not is_integer(value, least):
         raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+
+
+def check_flags(**flags: Any) -> None:
+    """Raise ValueError naming the first that is neither True nor False, as text is not, whatever it says."""
+    for name, value in flags.items():
+        if not isinstance(value, bool | np.bool):
+            raise ValueError(f"{name} must be True or False, got {value!r}.")

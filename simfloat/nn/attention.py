@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Operand, Tensor, as_tensor, where
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_probability
 from simfloat.nn.dropout import dropout
 
@@ -38,6 +39,7 @@ def scaled_dot_product_attention(
         >>> y.data[0]
         array([1., 0., 0.], dtype=float32)
     """
+    check_flags(is_causal=is_causal)
     q, k, v = as_tensor(query), as_tensor(key), as_tensor(value)
     if min(q.ndim, k.ndim, v.ndim) < 2 or q.shape[-1] != k.shape[-1] or k.shape[-2] != v.shape[-2]:
         raise ValueError(

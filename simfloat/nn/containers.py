@@ -19,6 +19,12 @@ class _Numbered(Module):
 
     def __init__(self, modules: Iterable[Module]) -> None:
         super().__init__()
+        self._add_all(modules)
+
+    def _add_all(self, modules: Iterable[Module]) -> None:
+        if not isinstance(modules, Iterable):
+            name, kind = type(self).__name__, type(modules).__name__
+            raise ValueError(f"{name} takes several modules, got one {kind}: write {name}([{kind}(...)]).")
         for module in modules:
             self._add(module)
 
@@ -95,8 +101,7 @@ class ModuleList(_Numbered):
 
     def extend(self, modules: Iterable[Module]) -> ModuleList:
         """Add modules at the end, one after the other."""
-        for module in modules:
-            self._add(module)
+        self._add_all(modules)
         return self
 
 

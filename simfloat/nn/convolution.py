@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from simfloat.accumulate.geometry import Pair, border_of, pair_of
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, conv2d, conv_transpose2d
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.batch import of_images
 from simfloat.nn.initial import generator_of
@@ -49,6 +49,7 @@ class _Convolution(Module):
 
     def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
         """Draw weight (outermost, inner, h, w) and bias, uniform in +-1 / sqrt(inner * h * w)."""
+        check_flags(bias=bias)
         generator = generator_of(rng)
         bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
         self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))

@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Operand, Tensor
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, as_probability
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.ctc import ctc_loss
@@ -146,6 +147,7 @@ class CTCLoss(_Loss):
     """
 
     def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
+        check_flags(zero_infinity=zero_infinity)
         super().__init__(reduction)
         self.blank, self.zero_infinity = blank, zero_infinity
 

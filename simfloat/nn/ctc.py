@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import beside, on_cpu
 from simfloat.autodiff import Operand, Tensor, as_tensor, compose, stack, where
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_indices
 from simfloat.nn.losses import check_reduction
 
@@ -52,6 +52,7 @@ def ctc_loss(
         >>> loss.item()
         0.8431994915008545
     """
+    check_flags(zero_infinity=zero_infinity)
     check_reduction(reduction)
     x = as_tensor(log_probs)
     if x.ndim not in (2, 3) or not x.size:

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, concatenate, embedding
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_indices, as_number, check_sizes
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
@@ -50,6 +50,7 @@ class Embedding(Module):
         rng: Seed = None,
     ) -> None:
         super().__init__()
+        check_flags(scale_grad_by_freq=scale_grad_by_freq, sparse=sparse)
         _check_plain(max_norm, norm_type, scale_grad_by_freq, sparse)
         check_sizes(num_embeddings=num_embeddings, embedding_dim=embedding_dim)
         if padding_idx is not None and not is_integer(padding_idx, -num_embeddings, num_embeddings - 1):
@@ -110,6 +111,7 @@ class EmbeddingBag(Embedding):
         padding_idx: int | None = None,
         rng: Seed = None,
     ) -> None:
+        check_flags(scale_grad_by_freq=scale_grad_by_freq, sparse=sparse, include_last_offset=include_last_offset)
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, rng=rng
         )

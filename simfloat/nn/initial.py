@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_count, is_integer
 
 if TYPE_CHECKING:  # numpy.random is imported when it is first used
     Seed: TypeAlias = np.random.Generator | int | None
@@ -29,9 +29,9 @@ def seed(n: int = 0) -> None:
         True
     """
     global _shared
-    generator = generator_of(n)
+    check_count("The seed of initial values", n, 0)
     with _lock:
-        _shared = generator
+        _shared = np.random.default_rng(int(n))
 
 
 def generator_of(rng: Seed) -> np.random.Generator:

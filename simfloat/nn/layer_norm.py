@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
@@ -36,6 +37,7 @@ class LayerNorm(Module):
         bias: bool = True,
     ) -> None:
         super().__init__()
+        check_flags(elementwise_affine=elementwise_affine, bias=bias)
         sizes = tuple(normalized_shape) if isinstance(normalized_shape, tuple | list) else (normalized_shape,)
         for size in sizes or (None,):
             check_sizes(normalized_shape=size)

@@ -6,6 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, linear
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.initial import generator_of
 from simfloat.nn.module import Module
@@ -34,6 +35,7 @@ class Linear(Module):
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True, *, rng: Seed = None) -> None:
         super().__init__()
+        check_flags(bias=bias)
         check_sizes(in_features=in_features, out_features=out_features)
         generator = generator_of(rng)
         bound = 1 / math.sqrt(in_features)

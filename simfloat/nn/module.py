@@ -10,10 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import machine_named
 from simfloat.autodiff import Parameter, Tensor, forget_gradients
 from simfloat.autodiff.owned import Owned
+from simfloat.formats.integers import check_flags
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.nn.state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.text import tree
-from simfloat.simulation import Names, module_running
+from simfloat.simulation import module_running
 
 
 class Module(Owned):
@@ -50,6 +51,8 @@ class Module(Owned):
             return
         if isinstance(value, Owned):
             self._check_part(name, value)
+        elif name in _PUBLIC and not callable(value):
+            raise ValueError(f"{name!r} is an attribute of every module; choose another name for yours.")
         elif value is not None and isinstance(vars(self).get(name), Owned):
             kind = "parameter" if isinstance(vars(self)[name], Parameter) else "module"
             raise ValueError(
@@ -76,6 +79,7 @@ class Module(Owned):
 
         Raises ValueError for a name that is taken or no name of a part, and for what holds no numbers.
         """
+        check_flags(persistent=persistent)
         if not isinstance(name, str) or not name or "." in name or hasattr(Module, name):
             raise ValueError(
                 f"A buffer's name is text without dots that no attribute of every module has; got {name!r}."
@@ -155,12 +159,8 @@ class Module(Owned):
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Run `forward` as the layer at this module's path."""
-        with module_running(self):
+        with module_running(self, names_of):
             return self.forward(*inputs, **options)
-
-    def names(self) -> Names:
-        """The paths of this module and of all modules and parameters inside, by identity; for simulations."""
-        return names_of(self)
 
     def named_modules(self, path: str = "") -> Iterator[tuple[str, Module]]:
         """Pairs of path and module: this one first, then those inside, in the order they were assigned, each once."""
@@ -245,8 +245,7 @@ class Module(Owned):
 
     def train(self, mode: bool = True) -> Module:
         """Set whether the module is training, here and inside. Raises ValueError unless mode is True or False."""
-        if not isinstance(mode, bool):
-            raise ValueError(f"train takes True or False, got {mode!r}.")
+        check_flags(mode=mode)
         for _, module in self.named_modules():
             module.training = mode
         return self
@@ -293,8 +292,7 @@ class Module(Owned):
 
         Raises ValueError naming such keys, if strict; shapes that differ, and what holds no numbers.
         """
-        if not isinstance(strict, bool):
-            raise ValueError(f"strict must be True or False, got {strict!r}.")
+        check_flags(strict=strict)
         arrays, keys = fitting_arrays(dict(self._occurrences()), state_dict, strict)
         for held, array in arrays:
             held.take(array)
@@ -307,6 +305,10 @@ class Module(Owned):
     def __repr__(self) -> str:
         parts = {name: repr(module) for name, module in self._modules.items()}
         return tree(type(self).__name__, self.extra_repr(), parts, sum(p.size for p in self.parameters()))
+
+
+#: What every module has; an attribute of a user's that hid it would be called in its place.
+_PUBLIC = {name for name in vars(Module) if not name.startswith("_")} - {"training"}
 
 
 def _below(path: str, name: str) -> str:

@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, linear
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.attention import attention_weights, causal_mask
 from simfloat.nn.dropout import dropout
@@ -55,6 +56,7 @@ class MultiHeadAttention(Module):
         rng: Seed = None,
     ) -> None:
         super().__init__()
+        check_flags(bias=bias, add_bias_kv=add_bias_kv, add_zero_attn=add_zero_attn, batch_first=batch_first)
         self.kdim, self.vdim = embed_dim if kdim is None else kdim, embed_dim if vdim is None else vdim
         check_sizes(embed_dim=embed_dim, num_heads=num_heads, kdim=self.kdim, vdim=self.vdim)
         if embed_dim % num_heads:
@@ -97,6 +99,7 @@ class MultiHeadAttention(Module):
 
         Raises ValueError for shapes that do not fit.
         """
+        check_flags(need_weights=need_weights, average_attn_weights=average_attn_weights, is_causal=is_causal)
         self._check(*(np.shape(x) for x in (query, key, value)))
         projected = self._projected([query, key, value])
         is_single = projected[0].ndim == 2

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
+from simfloat.autodiff.owned import Owned
 from simfloat.simulation import Names
 
-#: Under this name a module keeps what `names_of` found, and when; copies and pickles leave it behind.
-KEPT = "_names"
+#: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and when; copies and
+#: pickles leave it behind.
+KEPT = "simfloat names"
 
 #: Under this name a module notes that it has been called by itself while nobody owned it.
-OUTERMOST = "_is_outermost"
+OUTERMOST = "simfloat is outermost"
 
 #: Another object after every change to the parts of any module.
 _latest = object()
@@ -50,9 +52,25 @@ def names_of(module: Tree) -> Names:
     if kept is not None and kept[0] is _latest and kept[1] == path:
         return kept[2]
     now = _latest  # before looking: what changes meanwhile makes it old
+    parts = list(module.named_modules(path))
     names = Names(
-        {id(part): where for where, part in module.named_modules(path)},
+        {id(part): where for where, part in parts},
         {id(parameter): where for where, parameter in module.named_parameters(path)},
     )
+    for _, part in parts:
+        _check_containers(part, names)
     vars(module)[KEPT] = now, path, names
     return names
+
+
+def _check_containers(module: Any, names: Names) -> None:
+    """Raise ValueError for modules and parameters in a list, a tuple or a dictionary, where they have no path."""
+    for name, value in vars(module).items():
+        inside = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        for part in inside:
+            if isinstance(part, Owned) and id(part) not in names.modules and id(part) not in names.parameters:
+                raise ValueError(
+                    f"{type(module).__name__}.{name} is a {type(value).__name__} with a {type(part).__name__} inside, "
+                    "which so has no path, and is not trained: hold modules in a simfloat.nn.ModuleList, or each part "
+                    "as an attribute of its own."
+                )

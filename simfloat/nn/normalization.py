@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, moving_average
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
@@ -30,6 +31,7 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
     ) -> None:
         super().__init__()
+        check_flags(affine=affine, track_running_stats=track_running_stats)
         check_sizes(num_features=num_features)
         self.num_features, self.eps = num_features, as_number(eps, "eps", 0.0)
         self.momentum = None if momentum is None else as_number(momentum, "momentum")

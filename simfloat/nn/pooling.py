@@ -5,7 +5,7 @@ from __future__ import annotations
 from simfloat.accumulate.geometry import Pair, pair_of
 from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d, stack
 from simfloat.autodiff.pooling import check_divisor
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.batch import of_images
 from simfloat.nn.module import Module
 
@@ -36,6 +36,7 @@ class MaxPool2d(Module):
         ceil_mode: bool = False,
     ) -> None:
         super().__init__()
+        check_flags(ceil_mode=ceil_mode)
         if return_indices:
             raise ValueError("MaxPool2d returns the largest pixels alone; leave return_indices out.")
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
@@ -79,6 +80,7 @@ class AvgPool2d(Module):
         divisor_override: int | None = None,
     ) -> None:
         super().__init__()
+        check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
         check_divisor(divisor_override)
         self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)

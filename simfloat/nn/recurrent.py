@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, concatenate, linear, stack
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.dropout import dropout
 from simfloat.nn.initial import generator_of
@@ -60,6 +60,7 @@ class Recurrent(Module):
         rng: Seed = None,
     ) -> None:
         super().__init__()
+        check_flags(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         check_sizes(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         self.input_size, self.hidden_size, self.num_layers = input_size, hidden_size, num_layers
         self.bias, self.batch_first, self.bidirectional = bool(bias), bool(batch_first), bool(bidirectional)
@@ -222,6 +223,7 @@ class RNN(Recurrent):
         *,
         rng: Seed = None,
     ) -> None:
+        check_flags(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}.")
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.initial import generator_of
@@ -51,6 +52,7 @@ class TransformerEncoderLayer(Module):
         rng: Seed = None,
     ) -> None:
         super().__init__()
+        check_flags(batch_first=batch_first, norm_first=norm_first, bias=bias)
         check_sizes(d_model=d_model, dim_feedforward=dim_feedforward)
         if activation not in ("relu", "gelu"):
             raise ValueError(f"activation must be 'relu' or 'gelu', got {activation!r}.")
@@ -72,6 +74,7 @@ class TransformerEncoderLayer(Module):
         is_causal: bool = False,
     ) -> Tensor:
         """src (L, N, d_model) -> the same shape; axes and masks as in MultiHeadAttention."""
+        check_flags(is_causal=is_causal)
         x = as_tensor(src)
         masks = (src_mask, src_key_padding_mask, is_causal)
         if self.norm_first:

@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
-from simfloat.formats.integers import is_integer
+from simfloat.formats.integers import check_flags, is_integer
 
 Value = TypeVar("Value")
 
@@ -101,8 +101,7 @@ def integer(least: int, most: int) -> Reader[int]:
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
-    if not isinstance(value, bool | np.bool):
-        raise ValueError(f"{name} must be True or False, got {value!r}.")
+    check_flags(**{name: value})
     return bool(value)
 
 

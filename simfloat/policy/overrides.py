@@ -110,9 +110,10 @@ def check_text(what: str, value: Any) -> None:
 
 
 def path_matches(pattern: str, path: str) -> bool:
-    """Whether a shell pattern matches the path or one of the modules that contain it, of which the root's is empty."""
+    """Whether a shell pattern is, or matches, the path or that of a module around it, of which the root's is empty."""
     parts = path.split(".")
-    return fnmatchcase("", pattern) or any(fnmatchcase(".".join(parts[:n]), pattern) for n in range(1, len(parts) + 1))
+    around = ["", *(".".join(parts[:n]) for n in range(1, len(parts) + 1))]
+    return pattern in around or any(fnmatchcase(one, pattern) for one in around)
 
 
 def check_matched(overrides: Iterable[Override], paths: Iterable[str], operations: Iterable[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, Observer
@@ -28,19 +28,15 @@ class Moment(NamedTuple):
     histories: dict[Any, History]
 
 
+Module = TypeVar("Module")
+
+
 class Part(Protocol):
     """A module or a parameter: what has a path, by way of its first owner."""
 
     @property
     def path(self) -> str:
         """The names from the outermost module down to this, joined by dots."""
-
-
-class Root(Part, Protocol):
-    """A module that can name what is inside."""
-
-    def names(self) -> Names:
-        """The paths of itself, of all modules and of all parameters inside, by identity."""
 
 
 class Simulation:
@@ -315,16 +311,17 @@ def current() -> Simulation:
     return simulation
 
 
-def module_running(module: Root) -> running:
+def module_running(module: Module, find: Callable[[Module], Names]) -> running:
     """A ``with`` block in which `module` runs, at the path that the running root gives it.
 
-    A module that the root does not name becomes a root of its own, with the path that its first owner gives it.
+    A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
+    first owner gives it.
     """
     now = here()
     if now.names is not None and id(module) in now.names.modules:
         names, path = now.names, now.names.modules[id(module)]
     else:
-        names = module.names()
+        names = find(module)
         path = names.modules[id(module)]
         now.simulation.repeats.run(module, now.simulation.policy)
     now.simulation.note_path(path)

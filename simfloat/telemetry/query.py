@@ -53,5 +53,5 @@ def check_pattern(what: str, pattern: str | None, names: Iterable[str] = ()) -> 
 
 
 def matches(pattern: str | None, name: str) -> bool:
-    """Whether a name has the pattern, or there is none."""
-    return pattern is None or fnmatchcase(name, pattern)
+    """Whether a name is the pattern, or has it, or there is none."""
+    return pattern is None or name == pattern or fnmatchcase(name, pattern)

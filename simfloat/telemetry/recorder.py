@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import MORE
+from simfloat.formats.integers import check_flags
 from simfloat.formats.names import FormatLike, as_format
 from simfloat.kernels.events import NAN, OVERFLOW, SIZE
 from simfloat.table import Table
@@ -78,8 +79,7 @@ class Recorder(Observer):
     def __init__(self, path: str | None = None, phase: str | None = None, *, more: bool = False) -> None:
         check_pattern("path", path)
         check_phase(phase)
-        if not isinstance(more, bool):
-            raise ValueError(f"more must be True or False, got {more!r}.")
+        check_flags(more=more)
         self._path, self._phase, self.more = path, phase, more
         self._size = SIZE + (len(MORE) if more else 0)
         self._events: dict[tuple[str, str, str], NDArray[np.int64]] = {}  # keys that are quick to make
@@ -291,6 +291,7 @@ class Recorder(Observer):
         anything; a column ``step`` stands first, and none for zeros. The file, in UTF-8, is there whole or stays as it
         was. Raises as `to_jsonl` does.
         """
+        check_flags(by_step=by_step)
         file = _as_path(path, "to_csv")
         with self._lock:
             steps = list(self._series) if by_step else None

@@ -10,6 +10,7 @@ from typing import Any
 from simfloat.arithmetic.machines import machine_named
 from simfloat.formats.integers import check_count
 from simfloat.nn import Module
+from simfloat.nn.names import names_of
 from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.simulation import current
 from simfloat.simulation.switching import SwitchingRule
@@ -126,7 +127,7 @@ def fit(
         model.to(device)
         optimizer.follow()
     _check_together(optimizer, schedule, stop, evaluate, step.metrics)
-    names = model.names()
+    names = names_of(model)
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     allowed = as_names(allow)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))

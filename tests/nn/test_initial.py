@@ -34,8 +34,8 @@ def test_seed_restarts_the_generator_that_layers_share():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda: sf.nn.seed(-1), "an integer from 0; got -1"),
-        (lambda: sf.nn.seed(0.5), "an integer from 0; got 0.5"),
+        (lambda: sf.nn.seed(-1), "The seed of initial values must be an integer of at least 0, got -1"),
+        (lambda: sf.nn.seed(0.5), "must be an integer of at least 0, got 0.5"),
         (lambda: sf.nn.Linear(2, 2, rng="1"), "a NumPy generator or a seed, an integer from 0; got '1'"),
         (lambda: sf.nn.Linear(0, 3), "in_features must be a positive integer, got 0"),
         (lambda: sf.nn.Linear(3, -1), "out_features must be a positive integer, got -1"),

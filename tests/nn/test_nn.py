@@ -83,7 +83,7 @@ def test_replaced_attributes_leave_the_model():
     "call, message",
     [
         (lambda: sf.nn.MLP([3]), r"sizes of its input and its output at least, got \[3\]"),
-        (lambda: sf.nn.Linear(2, 2).train("no"), "train takes True or False, got 'no'"),
+        (lambda: sf.nn.Linear(2, 2).train("no"), "mode must be True or False, got 'no'"),
         (lambda: sf.nn.MLP(3), r"sizes of its input and its output at least, got \[3\]"),
         (
             lambda: sf.nn.Linear(2, 2).load_state_dict({"weight": np.ones((2, 2)), "bas": 1}),

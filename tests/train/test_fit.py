@@ -139,27 +139,27 @@ def test_gradients_of_several_batches_are_added_and_each_loss_is_divided_by_thei
     assert history.steps == 3
 
 
-class Listed(sf.nn.Module):
-    """Its layers stand in a Python list, or one of them is a parameter there."""
+class Hidden(sf.nn.Module):
+    """Its layers, or parameters, stand where no module is looked for."""
 
     def __init__(self, layers):
         super().__init__()
-        self.head, self.layers = sf.nn.Linear(5, 2), layers
+        self.head, self.layers = sf.nn.Linear(5, 2), lambda: layers
 
     def forward(self, x):
-        for layer in self.layers:
+        for layer in self.layers():
             x = layer(x) if isinstance(layer, sf.nn.Module) else x * layer
         return self.head(x)
 
 
 @pytest.mark.parametrize("make, message", [
-    (lambda: Listed([sf.nn.Linear(3, 5)]), r"The loss depends on bias of shape \(5,\), which is not the model's"),
-    (lambda: Listed([sf.Parameter(np.ones(5))]), r"on a parameter of shape \(5,\), .* those in a simfloat.nn.Module"),
+    (lambda: Hidden([sf.nn.Linear(3, 5)]), r"The loss depends on bias of shape \(5,\), which is not the model's"),
+    (lambda: Hidden([sf.Parameter(np.ones(5))]), r"on a parameter of shape \(5,\), .* those in a simfloat.nn.Module"),
 ])  # fmt: skip
 def test_parameters_that_are_not_the_models_are_refused_before_anything_is_learned(make, message):
     model = make()
     before = model.state_dict()
-    x = np.ones((4, 5 if isinstance(model.layers[0], sf.Parameter) else 3))
+    x = np.ones((4, 5 if isinstance(model.layers()[0], sf.Parameter) else 3))
     with sf.simulate("fp64"), pytest.raises(ValueError, match=message):
         sf.train.fit(model, sf.nn.mse_loss, [(x, np.ones((4, 2)))], sf.optim.SGD(model.parameters(), lr=0.1))
     assert_same_weights(model.state_dict(), before)
