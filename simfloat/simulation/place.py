@@ -51,7 +51,7 @@ class Place:
         self.takes_formats = in_force.takes_formats
         self.kind = kind_of(self.operation)
         self.is_contraction = self.kind == CONTRACTION
-        self._in_force = in_force
+        self.in_force = in_force
         self._backward: dict[tuple[int, str | None, Format | None], Arithmetic] = {}
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
@@ -73,22 +73,26 @@ class Place:
     def fused_by(self) -> tuple[str, ...]:
         """The outermost fused composite around the operation, behind those around it; empty if there is none."""
         around = (self.operations[:count] for count in range(1, len(self.operations)))
-        return next((names for names in around if _recipe(self._in_force.policy, self.path, names).fused), ())
+        return next((names for names in around if _recipe(self.in_force.policy, self.path, names).fused), ())
 
     @cached_property
     def is_widest(self) -> bool:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
 
+    def beside(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+        """Where another operation runs under the same policy."""
+        return Place(self.in_force, path, (*composites, operation))
+
     @property
     def draws(self) -> bool:
         """Whether the policy draws random bits."""
-        return self._in_force.streams is not None
+        return self.in_force.streams is not None
 
     @property
     def is_particular(self) -> bool:
         """Whether it matters which parameter an operation is for: overrides may name it, an observer hears of it."""
-        return bool(self._in_force.policy.overrides) or self.observer is not None
+        return bool(self.in_force.policy.overrides) or self.observer is not None
 
     @cached_property
     def forward(self) -> Arithmetic:
@@ -152,7 +156,7 @@ class Place:
         if self.path and not path.startswith(f"{self.path}."):
             path = f"{self.path}.{path.rpartition('.')[2]}"
         if path not in self.recipes:
-            self.recipes[path] = _recipe(self._in_force.policy, path, self.operations)
+            self.recipes[path] = _recipe(self.in_force.policy, path, self.operations)
         return self.recipes[path]
 
     def input(self, parameter: str | None = None, held: Format | None = None) -> Input:
@@ -215,18 +219,18 @@ class Place:
         heard = None
         if observer is not None and wants(observer, path, phase):
             heard = Located(observer, path, phase, wants_more(observer))
-        streams = self._in_force.streams
+        streams = self.in_force.streams
         stream = streams.at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         refusal = _refusal(target_format, rounding, role, self.where)
-        histories = self._in_force.histories.at(path, phase, self.operation, operand)
+        histories = self.in_force.histories.at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
         return Arithmetic(target, accumulate, recipe.reduce, self.where, refusal, histories, rotation)
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
-        streams, transform = self._in_force.streams, recipe.rotation
+        streams, transform = self.in_force.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None
         return Rotation(transform, streams.at("", "backward", "hadamard"))

@@ -175,6 +175,11 @@ class Simulation:
         """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
         return self.place_in(under_way(), operation) if path is None else self._place(operation, path, composites)
 
+    def beside(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
+        """Where another operation runs under the policy of this place, which may have been switched since."""
+        is_in_force = place.in_force is self._in_force
+        return self._place(operation, path, composites) if is_in_force else place.beside(operation, path, composites)
+
     def places(self) -> list[Place]:
         """Every place that was asked for under the policy in force, in that order."""
         return list(self._places.values())

@@ -9,6 +9,7 @@ from threading import get_ident
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
@@ -17,12 +18,14 @@ from simfloat.simulation import Simulation, widest
 from simfloat.torch.call import Shown
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.gradients import Gradients, current_node, is_recomputing
+from simfloat.torch.guards import fused
 from simfloat.torch.mode import Mode
 from simfloat.torch.notes import ACCUMULATING, Note, Notes, Operand
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters, stored
 from simfloat.torch.paths import Paths
 from simfloat.torch.reaching import reached_number
+from simfloat.torch.running import pause
 from simfloat.torch.scaling import is_scaling
 from simfloat.torch.sites import Backward, Clipping, Forward, Update
 from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
@@ -45,7 +48,7 @@ class Engine:
         self.paths = Paths(simulation)
         self.parameters = Parameters(simulation)
         self.gradients = Gradients(simulation)
-        self.ways = Ways(self._note_of, self.gradients.finished)
+        self.ways = Ways(self._note_of, self.gradients)
         self.optimizing = Optimizing(simulation)
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self._meeting: tuple[Any, str, str] = (None, "", "")
@@ -60,6 +63,25 @@ class Engine:
             self._thread = get_ident()
             self.notes = Notes()
             self.paths.forget()
+        self.notes.skip()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A block in which everything is PyTorch's own, and after which the parameters are known as they then are."""
+        self.paths.pause()
+        try:
+            with fused(), pause(), _disable_current_modes():
+                yield
+        finally:
+            self.paths.resume()
+            self.notes.skip()
+            self.parameters.renew()
+
+    def check_between_steps(self) -> None:
+        """Raise ValueError where the policy cannot change: while a module, a backward pass or an optimizer runs."""
+        if self.paths.running or current_node() is not None or self.optimizing.optimizer is not None:
+            where = f"the module {self.path!r}" if self.paths.running else "a backward pass or an optimizer"
+            raise ValueError(f"A policy is switched between steps, not while {where} runs.")
 
     @property
     def path(self) -> str:

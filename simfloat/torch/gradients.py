@@ -11,7 +11,7 @@ import torch
 from simfloat.arithmetic.observer import wants
 from simfloat.formats import nearest_even
 from simfloat.policy.kinds import WIDEST
-from simfloat.simulation import Simulation
+from simfloat.simulation import Place, Simulation
 from simfloat.torch.hearing import heard_at
 from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of
@@ -26,6 +26,7 @@ class Gradients:
 
     def __init__(self, simulation: Simulation) -> None:
         self._simulation = simulation
+        self.under: Place | None = None  # whose policy the backward pass that runs follows
 
     def site(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
         """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a user's hook."""
@@ -39,7 +40,9 @@ class Gradients:
     def _note(self, leaf: torch.Tensor) -> Note:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""
         path = weight_path(leaf)
-        place = self._simulation.place("add", (path or "").rpartition(".")[0])
+        layer = (path or "").rpartition(".")[0]
+        simulation, under = self._simulation, self.under
+        place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return Note(place, (Operand(0, path, stored_format(leaf)),))
 
     def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:

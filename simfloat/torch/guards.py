@@ -109,3 +109,13 @@ class unfused:
         with _lock:
             for setting in SETTINGS:
                 setting.end()
+
+
+class fused:
+    """A ``with`` block inside of one of :class:`unfused`, in which settings are what they were before it."""
+
+    def __enter__(self) -> None:
+        unfused().__exit__()
+
+    def __exit__(self, *_: object) -> None:
+        unfused().__enter__()

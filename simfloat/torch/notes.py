@@ -67,7 +67,7 @@ class Notes:
     """The notes of a run by sequence number, the number that autograd gives its nodes in the order of the program."""
 
     def __init__(self) -> None:
-        self._notes: dict[int, Note] = {}
+        self._notes: dict[int, Note | None] = {}
         self._found: tuple[int, Note | None] = (-1, None)  # what was asked for last; numbers are not given twice
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
@@ -85,6 +85,10 @@ class Notes:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
+
+    def skip(self) -> None:
+        """Know that the last node was made by PyTorch alone."""
+        self._notes.setdefault(sequence_number() - 1, None)
 
     def of(self, node: Any) -> Note | None:
         """The note of a node; None if no operation of this run made it."""

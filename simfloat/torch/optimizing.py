@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from simfloat.simulation import Place, Simulation
 from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.running import running
 from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
 
 #: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
@@ -51,7 +52,7 @@ class Optimizing:
         self._hooks, self.optimizer = [], None
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if get_ident() != self._thread:
+        if get_ident() != self._thread or running() is None:
             return
         for group in optimizer.param_groups:
             for name in ("fused", "capturable", "differentiable"):
@@ -79,7 +80,7 @@ class Optimizing:
                 put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))
 
     def _after_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if get_ident() != self._thread:
+        if get_ident() != self._thread or running() is None:
             return
         self.optimizer = None
         for group in optimizer.param_groups:

@@ -11,10 +11,13 @@ from torch.nn.parameter import is_lazy
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, nearest_even
+from simfloat.policy import Policy
+from simfloat.policy.roles import UPDATE
 from simfloat.simulation import Simulation
 from simfloat.torch.arguments import is_view, read_by, replaced
 from simfloat.torch.memory import memory_of, seen_as
 from simfloat.torch.numbers import NARROW, numbers_of, tensor_of
+from simfloat.torch.paths import tensors_in
 from simfloat.torch.tags import Tag, forget_tag, put_tag, weight_path
 
 Options = dict[str, Any]
@@ -39,6 +42,7 @@ class Parameters:
         self._simulation = simulation
         self.by_path: dict[str, torch.nn.Parameter] = {}
         self._paths: dict[int, str] = {}  # by identity
+        self._is_outdated = False  # whether the policy was switched
         self.copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by memory: what is stored, and as rounded
 
     def begin(self, model: torch.nn.Module) -> None:
@@ -50,6 +54,15 @@ class Parameters:
                 )
             self.by_path[path], self._paths[id(parameter)] = parameter, path
             self._simulation.note_path(path)
+        self._know_all()
+
+    def renew(self) -> None:
+        """Know the parameters anew, as the policy now in force stores them, when they are next used going forward."""
+        self._is_outdated = True
+
+    def _know_all(self) -> None:
+        self._is_outdated = False
+        for path, parameter in self.by_path.items():
             self._know(path, parameter.detach())
 
     def end(self) -> None:
@@ -62,6 +75,9 @@ class Parameters:
 
     def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
         """The arguments of an operation as it reads them; views are taken of what is stored."""
+        if self._is_outdated and torch._C._current_autograd_node() is None:
+            if any(weight_path(x) is not None for x in tensors_in((arguments, options))):
+                self._know_all()
         for x in arguments:
             for each in x if isinstance(x, list) else (x,):
                 if id(each) in self._paths and weight_path(each) is None:
@@ -107,21 +123,31 @@ class Parameters:
     def _format(self, path: str) -> Format:
         return self._simulation.place("update", path).recipe.weights
 
+    def check(self, policy: Policy) -> None:
+        """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
+        for path, parameter in self.by_path.items():
+            _check_type(path, parameter, policy.recipe(path, UPDATE).weights)
+
     def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
         """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
         format = self._format(path)
-        if tensor.is_complex() or tensor.dtype in NARROW or tensor.device.type != "cpu":
-            raise ValueError(
-                f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
-                "the CPU, in which numbers of narrow formats travel: use model.float().cpu()."
-            )
-        if not format.fits_float32 and tensor.dtype != torch.float64:
-            raise ValueError(
-                f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} does not hold; "
-                "make the model and its data double, by model.double()."
-            )
+        _check_type(path, tensor, format)
         numbers = numbers_of(tensor)
         rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
         if np.array_equal(rounded, numbers) and np.array_equal(np.signbit(rounded), np.signbit(numbers)):
             return None
         return tensor_of(rounded, tensor.dtype)
+
+
+def _check_type(path: str, tensor: torch.Tensor, format: Format) -> None:
+    """Raise ValueError unless the type of a parameter holds the numbers of a format."""
+    if tensor.is_complex() or tensor.dtype in NARROW or tensor.device.type != "cpu":
+        raise ValueError(
+            f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
+            "the CPU, in which numbers of narrow formats travel: use model.float().cpu()."
+        )
+    if not format.fits_float32 and tensor.dtype != torch.float64:
+        raise ValueError(
+            f"The parameter {path!r} is stored in {format}, its role weights, which {tensor.dtype} does not hold; "
+            "make the model and its data double, by model.double()."
+        )

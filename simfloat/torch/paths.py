@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from simfloat.simulation import Simulation
-from simfloat.torch.running import running
+from simfloat.torch.running import opened, running
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 18
@@ -56,11 +56,19 @@ class Paths:
 
     def _check_open(self, gradient: torch.Tensor) -> None:
         """Raise ValueError for a backward pass outside of the block, which PyTorch would compute as ever."""
-        if not self._hooks:
+        if not self._hooks or running() is None:
             raise ValueError(
-                "backward() was called outside of the block in which the model ran, where nothing is simulated; call "
-                "it inside, unlike with torch.autocast."
+                "backward() was called outside of the block in which the model ran, or while that was paused, where "
+                "nothing is simulated; call it inside, unlike with torch.autocast."
             )
+
+    def pause(self) -> None:
+        """Know that the nodes from here on are none of the run's."""
+        self._log(None)
+
+    def resume(self) -> None:
+        """Know that the nodes from here on are those of the module that runs."""
+        self._log(self.running[-1] if self.running else "")
 
     def forget(self) -> None:
         """Know nothing of nodes that were made so far."""
@@ -83,13 +91,13 @@ class Paths:
 
     def _is_here(self) -> bool:
         """Whether the module runs in a thread in which this run's block is open; ValueError where none is."""
-        engine = running()
+        engine = opened()
         if engine is None:
             raise ValueError(
                 f"{self._name} is simulated in another thread's block, and nothing would be in this thread; call it in "
                 "the thread that opened the block."
             )
-        return engine.paths is self
+        return engine.paths is self and running() is engine
 
     def _enter(self, path: str) -> None:
         if not self._is_here():

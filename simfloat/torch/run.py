@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -11,12 +12,13 @@ import torch
 from simfloat.arithmetic import Observer
 from simfloat.policy import Policy, as_policy
 from simfloat.simulation import Simulation
+from simfloat.simulation.switching import Switch, SwitchingRule
 from simfloat.table import Table
 from simfloat.table import table as aligned
 from simfloat.torch.call import Shown
 from simfloat.torch.engine import Engine
 from simfloat.torch.guards import unfused
-from simfloat.torch.running import run_in_thread, running
+from simfloat.torch.running import opened, run_in_thread, running
 
 
 class Run:
@@ -39,10 +41,10 @@ class Run:
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
-        if self._depth and running() is not self._engine:
+        if self._depth and opened() is not self._engine:
             raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
         if self._depth == 0:
-            if running() is not None:
+            if opened() is not None:
                 raise ValueError(
                     "A simulated model runs inside the block of another one; simulate one torch.nn.ModuleList of both, "
                     "or end the outer block first."
@@ -85,8 +87,58 @@ class Run:
 
     @property
     def policy(self) -> Policy:
-        """The policy in force."""
+        """The policy in force. It may be assigned between steps, a Policy or a name; `switches` is the log of that.
+
+        Random streams and the state of casts go on; a backward pass follows the policy of its forward pass. Raises
+        ValueError while a module, a backward pass or an optimizer runs, for parameters whose type does not hold the new
+        `weights`, and if an override of the policy that ends met nothing.
+        """
         return self.simulation.policy
+
+    @policy.setter
+    def policy(self, policy: Policy | str) -> None:
+        chosen = as_policy(policy, "A run")
+        self._engine.check_between_steps()
+        self._engine.parameters.check(chosen)
+        self.simulation.policy = chosen
+        self._engine.parameters.renew()
+
+    @property
+    def switches(self) -> tuple[Switch, ...]:
+        """The changes of policy so far, each with the step after which it happened, if that was told."""
+        return self.simulation.switches
+
+    def follow(self, rule: SwitchingRule, step: int) -> None:
+        """Ask a rule, after the step of this number, which policy the next step takes, and switch to it.
+
+        rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
+        """
+        self._engine.check_between_steps()
+        self.simulation.follow(rule, step)
+        self._engine.parameters.renew()
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """A ``with`` block, inside the run's own, in which all is PyTorch's own arithmetic: for metrics and data.
+
+        Results are data to what follows, and parameters that were written to are rounded again when they are used. A
+        backward pass through what was simulated is refused there.
+
+        Examples:
+            >>> import torch
+            >>> x = torch.full((), 1 / 3)
+            >>> with sf.torch.simulate(torch.nn.Identity(), "bf16-standard") as run:
+            ...     rounded = float(x + 0)
+            ...     with run.paused():
+            ...         plain = float(x + 0)
+            >>> rounded, plain
+            (0.333984375, 0.3333333432674408)
+        """
+        if running() is not self._engine:
+            yield
+            return
+        with self._engine.paused():
+            yield
 
     @property
     def state(self) -> dict[str, Any]:

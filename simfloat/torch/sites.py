@@ -104,7 +104,7 @@ class Backward(Forward):
 
     def inside(self, operation: str) -> Backward:
         """An operation inside of a fused composite, on the same way."""
-        place = self.simulation.place(operation, self.place.path, self.place.operations)
+        place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations)
         return Backward(Note(place, self.way_back.operands), self.simulation, self.operand, self._told)
 
     def has_bias(self) -> bool:
@@ -118,7 +118,7 @@ class Backward(Forward):
     def of_bias(self) -> Backward:
         """The backward pass of the addition of the bias, on the way to it."""
         way = self.way_back
-        addition = self.simulation.place("add", self.place.path, self.place.operations[:-1])
+        addition = self.simulation.beside(self.place, "add", self.place.path, self.place.operations[:-1])
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
         return Backward(Note(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._told)
 
@@ -133,7 +133,7 @@ class Backward(Forward):
             return x
         place = self.place
         if self.has_bias():
-            place = self.simulation.place("add", place.path, place.operations[:-1])
+            place = self.simulation.beside(place, "add", place.path, place.operations[:-1])
         elif not place.takes_formats:
             return x
         arithmetic = place.to_activation(0, format)

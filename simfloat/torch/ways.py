@@ -11,6 +11,7 @@ import torch
 from simfloat.formats import FP32, Format
 from simfloat.policy.kinds import WIDEST
 from simfloat.torch.deferring import Deferred
+from simfloat.torch.gradients import Gradients
 from simfloat.torch.hearing import Heard
 from simfloat.torch.notes import ACCUMULATING, Note, Operand, Origin
 from simfloat.torch.tags import stored_format, tag_of, weight_path
@@ -76,8 +77,8 @@ class Way:
 class Ways:
     """The ways back through all nodes of the backward passes that run, by the nodes' sequence numbers."""
 
-    def __init__(self, note_of: Finder, finished: Callable[[torch.Tensor, torch.Tensor, bool], torch.Tensor]) -> None:
-        self._note_of, self._finished = note_of, finished
+    def __init__(self, note_of: Finder, gradients: Gradients) -> None:
+        self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, Way] = {}
 
     def of(self, node: Any) -> Way | None:
@@ -88,12 +89,15 @@ class Ways:
     def open(self, roots: Iterable[Any], accumulates: bool) -> Iterator[None]:
         """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
         hooks: list[Any] = []
-        nodes = list(_nodes_behind(roots))
+        nodes, before = list(_nodes_behind(roots)), self._gradients.under
+        first = next((note for node in nodes if (note := self._note_of(node)) is not None), None)
+        self._gradients.under = None if first is None else first.place
         try:
             for node in nodes:
                 hooks += self._listen(node, accumulates)
             yield
         finally:
+            self._gradients.under = before
             for hook in hooks:
                 hook.remove()
             for node in nodes:
@@ -104,7 +108,7 @@ class Ways:
             leaf = node.variable
             if weight_path(leaf) is None:
                 return []
-            return [leaf.register_hook(lambda gradient: self._finished(leaf, gradient, accumulates))]
+            return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, gradient, accumulates))]
         note = self._note_of(node)
         if note is None:
             return []

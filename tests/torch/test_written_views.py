@@ -1,0 +1,55 @@
+"""Writes to views, and to what has views: forward, and on the way back through autograd's CopySlices."""
+
+import pytest
+import torch
+
+from tests.torch.compared import Function, check_format, compare_with_plain
+
+X = torch.linspace(-1, 2, 12).reshape(3, 4)
+
+
+def a_part(h):
+    h[:, :2].mul_(2.0)
+    return h
+
+
+def the_whole_of_a_view(h):
+    view = h[:, :2]
+    h.mul_(3.0)
+    return h.sum(1) + view.sum(1)
+
+
+def one_part_by_another(h):
+    h[0].add_(h[1].relu())
+    return h * h
+
+
+def an_item(h):
+    h[:, 1] = h[:, 0] * 3
+    return h * h
+
+
+def a_copy(h):
+    made = torch.zeros_like(h).copy_(h * 2)
+    made[0].copy_(made[1])
+    return made * made
+
+
+def a_mask(h):
+    h[:, 0].masked_fill_(h[:, 0] > 1, 0.5)
+    return h * h
+
+
+def views_of_views(h):
+    h.t()[1:3][0].div_(h[0, 0] + 3).clamp_(min=-0.5)
+    return h.exp()
+
+
+CASES = (a_part, the_whole_of_a_view, one_part_by_another, an_item, a_copy, a_mask, views_of_views)
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_results_and_gradients_are_those_of_plain_pytorch_in_the_policys_format(case):
+    make = Function.of(lambda x: case(x * 1.0))
+    compare_with_plain(make, X)
+    check_format(make, X)
