@@ -62,7 +62,7 @@ class Place:
     @property
     def streams(self) -> Streams | None:
         """The simulation's random streams, if its policy draws from them."""
-        return self._in_force.streams
+        return self.in_force.streams
 
     @property
     def where(self) -> str:
