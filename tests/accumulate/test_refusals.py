@@ -14,7 +14,7 @@ ONES = np.ones(4)
 @pytest.mark.parametrize(
     "make, message",
     [
-        (lambda: sf.sequential(sf.FP16, rounding="toward_zero"), "rounding must be a simfloat.Rounding"),
+        (lambda: sf.sequential(sf.FP16, rounding="to_zero"), "rounding must be a simfloat.Rounding"),
         (lambda: sf.pairwise(sf.FP16, rounding=None), "rounding must be a simfloat.Rounding"),
         (lambda: sf.kahan(sf.FP16, rounding=sf.FP16), "rounding must be a simfloat.Rounding"),
         (lambda: sf.fused(4, 20, zero_exponent=-1000), "from -800 to 800, got -1000"),
