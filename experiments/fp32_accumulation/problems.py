@@ -97,7 +97,7 @@ def normalised(seed: int, tiny: bool) -> Problem:
     """Digits in batches of 256: the statistics of the first batch norm are sums over 16 384 pixels."""
     optimizer = partial(sf.optim.SGD, lr=0.05, momentum=0.9)
     steps, shape = 3 if tiny else 60, (1, DIGIT, DIGIT)
-    problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape)
+    problem = digits_problem(partial(Normalised, seed), optimizer, batch=256, steps=steps, shape=shape, seed=seed)
     return replace(problem, records=20)
 
 
