@@ -90,6 +90,14 @@ LAYERS = {
     "scatter_reduce": of(
         lambda x: x.scatter_reduce(0, torch.tensor([[0], [0], [1], [3]]).expand(4, 6), x, "sum", include_self=False)
     ),
+    **{
+        f"scatter_reduce mean {with_own}": of(
+            lambda x, with_own=with_own: x.scatter_reduce(
+                0, torch.tensor([[0], [0], [1], [3]]).expand(4, 6), x, "mean", include_self=with_own
+            )
+        )
+        for with_own in (True, False)
+    },
     "index_add": of(lambda x: x.index_add(0, torch.tensor([0, 1, 1, 3]), x, alpha=0.5)),
     "block_diag": of(lambda x: torch.block_diag(x, x.rot90())),
     "bce": of(lambda x: F.binary_cross_entropy(x.sigmoid(), X.sigmoid().to(x.dtype), X.abs().to(x.dtype))),

@@ -86,14 +86,19 @@ def scatter_reduce(
     call: Call, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
     include_self: bool = True,
 ) -> torch.Tensor:  # fmt: skip
-    """x with src at places along an axis: added, or the largest or smallest of all."""
+    """x with src at places along an axis: added, then divided by their number, or the largest or smallest of all."""
     if reduce in ("amax", "amin"):
         found = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
         call.begin(x.shape)
         return call.tensor(call.round(found))
-    if reduce != "sum":
-        raise ValueError(f"scatter_reduce has no rule for reduce={reduce!r}, but for 'sum', 'amax' and 'amin'.")
-    return scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
+    if reduce not in ("sum", "mean"):
+        raise ValueError(f"scatter_reduce has no rule for reduce={reduce!r}, but for 'sum', 'mean', 'amax' and 'amin'.")
+    total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
+    if reduce == "sum":
+        return total
+    begun = torch.full(x.shape, float(include_self), dtype=torch.float64)
+    counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64)).clamp(min=1)
+    return call.tensor(call.divide(total, counts))
 
 
 class Put(Handler):
