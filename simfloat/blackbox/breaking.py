@@ -15,7 +15,7 @@ from simfloat.blackbox.probe import BlackBox
 from simfloat.formats import Format
 
 #: Sums for each binade of a format, and more for those at the ends of its range.
-ROWS, MORE_ROWS = 8, 40
+ROWS, MORE_ROWS = 4, 40
 
 #: So many operands are made at a time.
 TOGETHER = 1 << 18

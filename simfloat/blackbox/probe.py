@@ -18,6 +18,9 @@ from simfloat.formats.definition import round_value
 #: Rows of the first batch of sums, and of later ones at most.
 FIRST_ROWS, MOST_ROWS = 32, 512
 
+#: Sums of more products are remembered compressed.
+SHORT = 64
+
 #: How often a function is called at most, unless the user says otherwise.
 MOST_CALLS = 100_000
 
@@ -56,7 +59,9 @@ class BlackBox:
     def __call__(self, a: NDArray, b: NDArray) -> float:
         """What the function returned for two vectors, when it was asked first."""
         x, y = (np.asarray(v, dtype) for v, dtype in zip((a, b), self._dtypes, strict=True))
-        operands = zlib.compress(x.tobytes() + y.tobytes(), 1)
+        operands = x.tobytes() + y.tobytes()
+        if self.terms > SHORT:
+            operands = zlib.compress(operands, 1)
         if operands not in self._answers:
             self._answers[operands] = self.ask(x, y)
         return self._answers[operands]
@@ -128,7 +133,7 @@ class BlackBox:
 @lru_cache(maxsize=8)
 def _unpacked(rows: tuple[bytes, ...], terms: int, dtypes: tuple[np.dtype, np.dtype]) -> tuple[NDArray, NDArray]:
     """Operands (rows, terms) from what is remembered of them; many candidates ask for the same."""
-    raw = [zlib.decompress(row) for row in rows]
+    raw = [zlib.decompress(row) for row in rows] if terms > SHORT else rows
     split = terms * dtypes[0].itemsize
     a, b = (b"".join(part) for part in ([row[:split] for row in raw], [row[split:] for row in raw]))
     return np.frombuffer(a, dtypes[0]).reshape(-1, terms), np.frombuffer(b, dtypes[1]).reshape(-1, terms)

@@ -87,7 +87,7 @@ def test_an_accumulator_with_the_bits_of_a_matrix_unit_is_found(unit, inputs):
     assert_gives_bits(found, black_box(unit, inputs), 37)
 
 
-@pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN, ids=str)
+@pytest.mark.parametrize(("accumulator", "inputs", "output"), FOUND_AGAIN[::3], ids=str)
 def test_of_three_products_an_accumulator_with_the_bits_is_found(accumulator, inputs, output):
     f = black_box(accumulator, inputs, output)
     found = sf.reveal(f, 3, inputs=inputs)
@@ -243,7 +243,7 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("k", [2, 5, 29])
+@pytest.mark.parametrize("k", [3, 29])
 @pytest.mark.parametrize("name", NEARLY)
 def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(name, k):
     f = NEARLY[name]
