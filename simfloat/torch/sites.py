@@ -236,6 +236,8 @@ class Update(Forward):
             observer = arithmetic.target.observer
             if observer is not None:
                 arithmetic = arithmetic.heard_by(Renamed(observer, "moment"))
+            # As of a parameter: unchanged is where an addend was lost, not where it took the place of what there was.
+            return arithmetic.format, arithmetic.apply("update", a, b)
         return arithmetic.format, arithmetic.add(a, b)
 
     def tag(self, format: Format, operands: Tensors) -> Tag:

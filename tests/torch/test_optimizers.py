@@ -117,3 +117,15 @@ def test_an_epsilon_that_is_zero_in_the_weights_format_is_named_as_the_first_nan
         optimizer.step()
     assert recorder.first_nan == (0, "weight.update", "divide", "update", "0 / 0")
     assert recorder.advise()[0].override == "policy.override('weight', weights=sf.FP32)"
+
+
+def test_a_moment_is_unchanged_only_where_an_addend_was_lost():
+    model = torch.nn.Linear(4, 1, bias=False)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0, momentum=1.0)
+    with sf.torch.simulate(model, "bf16-standard", observer=(recorder := sf.Recorder())):
+        # The second step's addends: nothing, so little that it is lost, so much that what was there is lost, enough.
+        for gradient in ([1.0, 1.0, 1.0, 1.0], [0.0, 2.0**-10, 2.0**10, 0.5]):
+            model.weight.grad = torch.tensor([gradient])
+            optimizer.step()
+    assert recorder.counts("weight.momentum_buffer", "update")["unchanged"] == 1
+    assert optimizer.state[model.weight]["momentum_buffer"].tolist() == [[1.0, 1.0, 2.0**10, 1.5]]
