@@ -129,7 +129,7 @@ def count_skipped(problem: Problem, seed: int, steps: int = 12) -> dict[str, int
             repeated += int(last is not None and np.array_equal(x, last))
             model.zero_grad()
             scaler.scale(problem.loss(model(x), y)).backward()
-            before = model.state_dict()  # with parameters that the first use has rounded to FP32
+            before = model.state_dict()
             scaler.unscale_(optimizer)
             was_skipped = scaler.is_skipping(optimizer)
             scaler.step(optimizer)

@@ -75,5 +75,4 @@ def moved(problem: Problem, seed: int) -> int:
             scaler.scale(problem.loss(model(x), y)).backward()
             scaler.step(optimizer)
             scaler.update()
-    started = {name: sf.round(value, MIXED.recipe(name).weights) for name, value in before.items()}
-    return sum(int((value != started[name]).sum()) for name, value in model.state_dict().items())
+    return sum(int((value != before[name]).sum()) for name, value in model.state_dict().items())
