@@ -18,6 +18,11 @@ def split(count: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDAr
     return order[held_out:], order[:held_out]
 
 
+def turned(text: NDArray, seed: int) -> NDArray:
+    """The text as a ring that begins elsewhere, so that another part of it is the last one, which is held out."""
+    return np.roll(text, np.random.default_rng([seed, 4]).integers(len(text)))
+
+
 def split_quarter(count: int, seed: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The same, with a quarter held out; without a seed, one split for all runs of an experiment."""
     held_out = count - 3 * count // 4

@@ -11,6 +11,7 @@ import simfloat as sf
 from experiments import datasets
 from experiments.models.gpt import GPT
 from experiments.problem import Problem
+from experiments.splits import turned
 from experiments.training import Problems
 
 #: Letters that the model sees, the width of its layers, and pieces of held-out text on which it is judged.
@@ -26,8 +27,9 @@ def letters() -> tuple[NDArray[np.int64], int]:
 
 
 def gpt(seed: int, tiny: bool) -> Problem:
-    """Predict the next letter: one block, two heads. The last tenth of the text is held out."""
+    """Predict the next letter: one block, two heads. A tenth of the text, which the seed chooses, is held out."""
     text, count = letters()
+    text = turned(text, seed)
     pieces = np.lib.stride_tricks.sliding_window_view(text, CONTEXT + 1)
     train, test = pieces[: 9 * len(pieces) // 10], pieces[9 * len(pieces) // 10 + CONTEXT :]
     test = test[:: len(test) // (4 if tiny else HELD_OUT)]

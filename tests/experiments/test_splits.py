@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.splits import split, split_quarter
+from experiments.splits import split, split_quarter, turned
 from experiments.update_cancellation.problems import PROBLEMS
 
 
@@ -26,6 +26,12 @@ def test_a_quarter_is_held_out_rounded_up(count):
         train, test = split_quarter(count, seed)
         assert len(test) == -(-count // 4) and sorted([*train, *test]) == list(range(count))
     assert (split_quarter(count, None)[1] == split_quarter(count, None)[1]).all()
+
+
+def test_a_text_is_turned_to_a_place_of_the_seed():
+    text = np.arange(1000)
+    places = {int(turned(text, seed)[0]) for seed in range(20)}
+    assert len(places) > 15 and (np.diff(turned(text, 3)) % 1000 == 1).all()
 
 
 def test_runs_of_two_seeds_hold_out_others():
