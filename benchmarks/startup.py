@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from pathlib import Path
+
+import click
 
 from benchmarks.measure import Row
 
@@ -20,17 +24,40 @@ print(sum(sum(loop.stats.cache_misses.values()) for loop in loops))
 """
 
 
+#: What is imported, beside NumPy: the package alone; what its numbers, sums and policies need; what training needs.
+IMPORTS = {
+    "import simfloat": "import simfloat",
+    "its numbers, sums and policies": "import simfloat as sf; sf.round, sf.matmul, sf.policies",
+    "its layers and optimizers": "import simfloat as sf; sf.nn, sf.optim",
+}
+README = Path(__file__).with_name("README.md")
+
+
 def rows() -> Iterator[Row]:
     """Import times, and the first calls of a first and of a second process."""
-    numpy, ours = _process("import numpy"), _process("import simfloat")
+    numpy = _process("import numpy")
     yield Row("import numpy", f"{1e3 * numpy:.0f} ms")
-    yield Row("import simfloat", f"{1e3 * ours:.0f} ms", f"{ours / numpy:.2f} times numpy", "<= 1.5")
+    for what, code in IMPORTS.items():
+        ours = _process(code)
+        yield Row(what, f"{1e3 * ours:.0f} ms", f"{ours / numpy:.2f} times numpy", "<= 1.5" if what == code else "")
+        _check(what, ours / numpy)
     _compiled()  # whatever it compiles, the next process finds on disk
     start = time.perf_counter()
     compiled = _compiled()
     yield Row(
         "first results of a second process", f"{time.perf_counter() - start:.2f} s", f"{compiled} kernels compiled", "0"
     )
+
+
+def _check(what: str, ratio: float) -> None:
+    """Stop where an import takes longer than the page of benchmarks says."""
+    told = re.search(rf"\| `?{re.escape(what)}`? \|[^|]*\| ([\d.]+) times", README.read_text(encoding="utf-8"))
+    if told is None or ratio > 1.25 * float(told[1]) + 0.1:
+        says = f"says {told[1]} times" if told else "says nothing"
+        raise click.ClickException(
+            f"{what!r} takes {ratio:.2f} times as long as `import numpy`, and {README.name} {says}. Find out with "
+            "`python -X importtime` what is imported that need not be, or correct the page."
+        )
 
 
 def _process(code: str) -> float:

@@ -10,13 +10,13 @@ from docutils.utils.math.latex2mathml import tex2mathml
 import simfloat
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT))
+sys.path[:0] = [str(ROOT), str(ROOT / "docs")]
 
 project = "simfloat"
 author = "the simfloat authors"
 version = release = simfloat.__version__
 
-extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton"]
+extensions = ["sphinx.ext.autodoc", "sphinx.ext.napoleon", "myst_nb", "sphinx_copybutton", "names"]
 root_doc = "docs/index"
 include_patterns = [
     "README.md",

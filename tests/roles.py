@@ -6,7 +6,7 @@ import simfloat as sf
 from simfloat.accumulate.known import first_stranger
 from simfloat.arithmetic.catalog import CLASS_OF
 from simfloat.autodiff.variable import Variable
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 #: A policy that tells any two roles apart.
 EACH_ITS_OWN = sf.Policy(

@@ -1,6 +1,8 @@
 """The names of the package: those that exist are found, those that do not are errors, to type checkers too."""
 
 import importlib
+import inspect
+import pickle
 import pkgutil
 import subprocess
 import sys
@@ -21,6 +23,18 @@ def python(code):
 
 def test_every_public_name_is_there():
     assert [name for name in sf.__all__ if not hasattr(sf, name)] == []
+
+
+def test_every_public_function_and_class_can_be_sent_to_another_process():
+    public = [getattr(sf, name) for name in sf.__all__]
+    values = [value for value in public if inspect.isclass(value) or inspect.isfunction(value)]
+    assert all(pickle.loads(pickle.dumps(value)) is value for value in values)
+
+
+def test_the_package_as_a_namespace_has_every_name():
+    code = "import simfloat as sf; print(eval('Policy(compute=FP16, accumulate=kahan(FP16))', vars(sf)).accumulate)"
+    assert python(code).stdout == "kahan(FP16)\n"
+    assert python("from simfloat import *; print(round(1.1, BF16))").stdout == "1.1015625\n"
 
 
 def test_types_name_the_architectures_that_there_are():

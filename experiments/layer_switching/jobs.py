@@ -11,7 +11,7 @@ from experiments.layer_switching.policies import GROWTH_INTERVAL, VARIANTS, Swit
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.training import TINY_RECORDS, run_training, training_jobs, training_rows
 from experiments.variants import Variant, given
-from simfloat.simulation import Switch
+from simfloat.simulation.switching import Switch
 
 FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import simfloat as sf
 from experiments.layer_switching.problems import LAYER
-from simfloat.arithmetic import Cast
+from simfloat.arithmetic._cast import Cast
 from simfloat.simulation.switching import Switching, SwitchingRule
 
 #: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.

@@ -6,7 +6,7 @@ from simfloat.accumulate._fused import fused
 from simfloat.accumulate._kahan import kahan
 from simfloat.accumulate._matrix_core import matrix_core
 from simfloat.accumulate._pairwise import pairwise
-from simfloat.accumulate._sequential import as_accumulator, sequential
+from simfloat.accumulate._sequential import sequential
 from simfloat.accumulate._tensor_core import tensor_core
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.convolution import conv2d
@@ -14,6 +14,6 @@ from simfloat.accumulate.partial import partial_sums
 from simfloat.accumulate.product import dot, matmul, sum
 
 __all__ = [
-    "Accumulator", "as_accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "matmul", "matrix_core",
+    "Accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "matmul", "matrix_core",
     "pairwise", "partial_sums", "sequential", "sum", "tensor_core",
 ]  # fmt: skip

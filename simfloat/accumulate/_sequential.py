@@ -21,7 +21,8 @@ from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
-from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even, to_odd
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

@@ -20,7 +20,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
-from simfloat.formats import FormatLike
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.

@@ -19,7 +19,8 @@ from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.stream import Stream
 from simfloat.arithmetic.target import Target, as_target, carrier_of
-from simfloat.formats import FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import Rounding, as_format, nearest_even
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: As users give the formats of operands, or how they are taken to them.

@@ -16,7 +16,7 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 

@@ -17,8 +17,8 @@ from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike
 from simfloat.formats.integers import is_integer
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 

@@ -1,6 +1,6 @@
 """One operation, one rounding, on arrays."""
 
-from simfloat.arithmetic._cast import Cast, as_cast, cast, scaled
+from simfloat.arithmetic._cast import cast, scaled
 from simfloat.arithmetic._round import round
 from simfloat.arithmetic.block_scaling import block
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
@@ -18,10 +18,8 @@ from simfloat.arithmetic.threads import get_threads, set_threads
 __all__ = [
     "BitStream",
     "BlockScaled",
-    "Cast",
     "GivenBits",
     "Observer",
-    "as_cast",
     "block",
     "block_quantize",
     "cast",

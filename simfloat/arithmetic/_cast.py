@@ -20,7 +20,8 @@ from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import History, Scaling, Whole
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, carrier_of, result_dtype
-from simfloat.formats import FP32, FP64, Format, FormatLike, Rounding, as_format, nearest_even
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.formats.value import hashed_once
 

@@ -16,7 +16,8 @@ from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.formats import FormatLike, as_format, nearest_even
+from simfloat.formats import as_format, nearest_even
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

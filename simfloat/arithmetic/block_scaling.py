@@ -18,8 +18,9 @@ from simfloat.arithmetic.blocks import check_elements
 from simfloat.arithmetic.scaling import Scaling
 from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target
-from simfloat.formats import E4M3, E8M0, FP32, Format, FormatLike, as_format
+from simfloat.formats import E4M3, E8M0, FP32, Format, as_format
 from simfloat.formats.integers import is_integer
+from simfloat.formats.names import FormatLike
 
 #: The rule of scales that are powers of two, unless another one is named.
 ROUNDED_UP = "rceil"

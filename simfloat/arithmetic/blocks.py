@@ -13,8 +13,9 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import LARGEST
 from simfloat.arithmetic.stream import Stream, check_stream, take_draw
 from simfloat.arithmetic.target import Target, result_dtype
-from simfloat.formats import E4M3, E8M0, Format, FormatLike, as_format, nearest_even
+from simfloat.formats import E4M3, E8M0, Format, as_format, nearest_even
 from simfloat.formats.integers import is_integer
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

@@ -12,7 +12,8 @@ from simfloat.arithmetic.catalog import OPERATIONS, Operation
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
 from simfloat.arithmetic.stream import Stream
-from simfloat.formats import FormatLike, nearest_even
+from simfloat.formats import nearest_even
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
@@ -93,6 +94,7 @@ class Ternary(Protocol):
 def _named(operation: Operation, function: Function, example: str) -> Function:
     """The function with the name and the meaning of its row, and an example: operands, an arrow and their result."""
     function.__name__ = function.__qualname__ = operation.name
+    function.__module__ = "simfloat.arithmetic.functions"  # where it is found by copies and other processes
     operands, result = example.split(" -> ")
     rules = _RULES.format(accuracy=_ACCURACY[operation.accuracy], name=operation.name, operands=operands, result=result)
     function.__doc__ = operation.meaning + rules

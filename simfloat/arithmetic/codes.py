@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.hexadecimal import codes_of, texts_of
 from simfloat.arithmetic.machines import Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import as_operand, check_not_masked
-from simfloat.formats import Format, FormatLike, as_format
+from simfloat.formats import Format, as_format
+from simfloat.formats.names import FormatLike
 
 
 def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:

@@ -9,7 +9,8 @@ from simfloat.arithmetic.codes import encode, finite_codes, magnitudes
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import result_dtype
-from simfloat.formats import Format, FormatLike, as_format
+from simfloat.formats import Format, as_format
+from simfloat.formats.names import FormatLike
 
 
 def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:

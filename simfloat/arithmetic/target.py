@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, are_float32
 from simfloat.arithmetic.stream import Stream, check_stream
-from simfloat.formats import Format, FormatLike, Rounding, as_format
+from simfloat.formats import Format, Rounding, as_format
+from simfloat.formats.names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

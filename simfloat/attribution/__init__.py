@@ -1,6 +1,5 @@
 """Which operation, layer and role costs a gradient how much."""
 
 from simfloat.attribution.measure import attribute
-from simfloat.attribution.result import Attribution, Cost
 
-__all__ = ["Attribution", "Cost", "attribute"]
+__all__ = ["attribute"]

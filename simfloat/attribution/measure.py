@@ -18,7 +18,8 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.nn import Module
 from simfloat.optim.float64_sums import sum_of_squares
-from simfloat.policy import Policy, as_policy
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
 from simfloat.simulation import simulate
 
 Loss = Callable[[Any, Any], Any]

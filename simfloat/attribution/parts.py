@@ -12,7 +12,7 @@ from simfloat.policy import Policy, Recipe
 from simfloat.policy.kinds import WIDEST
 from simfloat.policy.operations import roles_of
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS
-from simfloat.simulation import Place
+from simfloat.simulation.place import Place
 
 #: A tensor, and the operation that made it.
 Made = tuple[Variable, Node]

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, among, begin, finish, passed_to
 from simfloat.autodiff.variable import Variable
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 def add_bias(product: Variable, bias: Variable, axis: int = -1, part: slice | None = None) -> Made:

@@ -10,7 +10,7 @@ import numpy as np
 from simfloat.autodiff import joining
 from simfloat.autodiff.record import Made
 from simfloat.autodiff.reductions import Axes, normalized_axes
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 if TYPE_CHECKING:
     from simfloat.autodiff.tensor import Tensor

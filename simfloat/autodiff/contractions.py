@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, Operand, among, begin, finish, summed_to
 from simfloat.autodiff.variable import as_variable
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 def matmul(a: Operand, b: Operand) -> Made:

@@ -20,7 +20,7 @@ from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of, t
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 def conv2d(

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats import Format
-from simfloat.simulation import Place
+from simfloat.simulation.place import Place
 
 if TYPE_CHECKING:
     from simfloat.autodiff.parameter import Parameter

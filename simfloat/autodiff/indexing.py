@@ -17,7 +17,8 @@ from simfloat.autodiff.movement import seen
 from simfloat.autodiff.record import Made, begin, finish, own
 from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import Arithmetic, added_rows
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.rows import added_rows
 
 
 def index(a: Variable, key: Any) -> Made:

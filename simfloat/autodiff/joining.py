@@ -20,7 +20,8 @@ from simfloat.autodiff.record import Made, Operand, Started, begin, finish, own,
 from simfloat.autodiff.variable import Derivative, Part, Variable, as_variable
 from simfloat.formats import FP32, Format
 from simfloat.formats.integers import is_integer
-from simfloat.simulation import Arithmetic, widest
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.widest import widest
 
 
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:

@@ -12,7 +12,7 @@ from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.reductions import Axes, kept, normalized_axes
 from simfloat.formats import Format
-from simfloat.simulation import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input
 
 #: How the gradient of the result is called among the operands of a product.
 GRADIENT = "gradient"

@@ -18,7 +18,10 @@ from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.formats.integers import check_flags
-from simfloat.simulation import Place, Simulation, Streams, current
+from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
+from simfloat.simulation.simulation import current
+from simfloat.simulation.streams import Streams
 
 
 class Parameter(Owned, Tensor):

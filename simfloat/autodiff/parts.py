@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff.variable import Part, Variable
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 class Gathered:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Operations, Ternary, Unary
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 T = TypeVar("T")
 

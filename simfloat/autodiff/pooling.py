@@ -19,7 +19,7 @@ from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formats.integers import check_flags, is_integer
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 def max_pool2d(

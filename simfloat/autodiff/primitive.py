@@ -19,7 +19,7 @@ from simfloat.autodiff.record import Started, begin, finish, summed_to
 from simfloat.autodiff.tape import Collected
 from simfloat.autodiff.tensor import Tensor, tensor_of
 from simfloat.autodiff.variable import as_variable
-from simfloat.simulation import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input
 
 #: (arithmetic, gradient of the result, result, *operands, **options) -> gradient of one operand
 Slope = Callable[..., NDArray]

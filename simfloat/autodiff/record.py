@@ -10,7 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
-from simfloat.simulation import Arithmetic, Input, Place, Streams, here, widest
+from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.place import Place
+from simfloat.simulation.simulation import here
+from simfloat.simulation.streams import Streams
+from simfloat.simulation.widest import widest
 
 Operand = Variable | ArrayLike
 

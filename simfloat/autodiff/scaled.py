@@ -10,7 +10,8 @@ from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.record import begin, finish
 from simfloat.autodiff.tensor import Tensor, tensor_of
 from simfloat.formats import FP32, nearest_even
-from simfloat.simulation import Arithmetic, widest
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.widest import widest
 
 
 def scaled(loss: Tensor, factor: float) -> Tensor:

@@ -15,7 +15,9 @@ from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.parts import Gathered
 from simfloat.autodiff.variable import Node, Part, Variable
-from simfloat.simulation import Arithmetic, Place, current
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import Place
+from simfloat.simulation.simulation import current
 
 
 def run_backward(root: Variable, gradient: NDArray) -> None:

@@ -20,7 +20,8 @@ from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import check_flags, is_integer
-from simfloat.simulation import composite, current
+from simfloat.simulation.context import composite
+from simfloat.simulation.simulation import current
 
 
 class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFunctions):

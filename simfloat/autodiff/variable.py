@@ -12,7 +12,10 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.formats import FP32, FP64, Format
-from simfloat.simulation import Arithmetic, Place, Simulation, Streams
+from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import Place
+from simfloat.simulation.streams import Streams
 
 
 class Part(NamedTuple):

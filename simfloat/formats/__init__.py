@@ -1,27 +1,10 @@
 """What numbers exist: formats, rounding modes, and the rounding of one number as a definition."""
 
-from simfloat.formats.catalog import (
-    BF16,
-    CATALOG,
-    E2M1,
-    E2M3,
-    E3M2,
-    E3M4,
-    E4M3,
-    E4M3_IEEE,
-    E4M3B11FNUZ,
-    E4M3FNUZ,
-    E5M2,
-    E5M2FNUZ,
-    E8M0,
-    FP16,
-    FP32,
-    FP64,
-    TF32,
-)
+from simfloat.formats.catalog import *  # noqa: F403 (one for each row of the catalog)
+from simfloat.formats.catalog import CATALOG
 from simfloat.formats.format import Format
-from simfloat.formats.limits import FormatInfo, finfo
-from simfloat.formats.names import FormatLike, as_format, fixed, p3109
+from simfloat.formats.limits import finfo
+from simfloat.formats.names import as_format, fixed, p3109
 from simfloat.formats.rounding import (
     Rounding,
     nearest_away,
@@ -34,26 +17,8 @@ from simfloat.formats.rounding import (
 )
 
 __all__ = [
-    "BF16",
     "CATALOG",
-    "E2M1",
-    "E2M3",
-    "E3M2",
-    "E3M4",
-    "E4M3",
-    "E4M3_IEEE",
-    "E4M3B11FNUZ",
-    "E4M3FNUZ",
-    "E5M2",
-    "E5M2FNUZ",
-    "E8M0",
-    "FP16",
-    "FP32",
-    "FP64",
-    "TF32",
     "Format",
-    "FormatInfo",
-    "FormatLike",
     "Rounding",
     "as_format",
     "finfo",
@@ -66,4 +31,5 @@ __all__ = [
     "toward_negative",
     "toward_positive",
     "toward_zero",
+    *CATALOG,
 ]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from simfloat.formats.format import NAMED, Format
 
 FP64 = Format(11, 52, name="FP64")
@@ -29,13 +31,9 @@ E2M3 = Format(2, 3, special="finite", name="E2M3")
 E2M1 = Format(2, 1, special="finite", name="E2M1")
 E8M0 = Format(8, 0, bias=127, special="scale", subnormals=False, signed=False, name="E8M0")
 
-#: Every named format by its name.
-CATALOG: dict[str, Format] = {
-    format.name: format
-    for format in (
-        *(FP64, FP32, TF32, BF16, FP16, E5M2, E4M3, E3M4, E4M3_IEEE, E5M2FNUZ, E4M3FNUZ, E4M3B11FNUZ),
-        *(E3M2, E2M3, E2M1, E8M0),
-    )
-    if format.name is not None
-}
+#: Every format above by its name.
+CATALOG: dict[str, Format] = {name: value for name, value in list(globals().items()) if isinstance(value, Format)}
 NAMED.update((name.lower(), format) for name, format in CATALOG.items())
+
+if not TYPE_CHECKING:  # type checkers find the names above without
+    __all__ = ["CATALOG", *CATALOG]

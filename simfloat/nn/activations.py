@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-from simfloat.autodiff import Operand, Tensor, as_tensor, compose
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.nn.arguments import as_number, check_not_in_place
 from simfloat.nn.module import Module
 

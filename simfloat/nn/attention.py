@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff import Operand, Tensor, as_tensor, where
+from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_probability
 from simfloat.nn.dropout import dropout

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 
 
 def of_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:

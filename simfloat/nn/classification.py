@@ -9,7 +9,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Operand, Tensor, as_tensor, compose, pick, where
+from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.functions import pick
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import is_integer
 from simfloat.nn.arguments import as_probability
 from simfloat.nn.losses import check_reduction, reduced

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, overload
 
-from simfloat.autodiff import Operand, Tensor
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
 from simfloat.nn.initial import generator_of
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module

@@ -7,7 +7,11 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from simfloat.accumulate.geometry import Pair, border_of, pair_of
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, conv2d, conv_transpose2d
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.functions import add_bias
+from simfloat.autodiff.images import conv2d, conv_transpose2d
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.batch import of_images

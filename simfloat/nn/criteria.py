@@ -6,7 +6,8 @@ from typing import Any
 
 from numpy.typing import ArrayLike
 
-from simfloat.autodiff import Operand, Tensor
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, as_probability
 from simfloat.nn.classification import cross_entropy, nll_loss

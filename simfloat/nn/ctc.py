@@ -8,7 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import beside, on_cpu
-from simfloat.autodiff import Operand, Tensor, as_tensor, compose, stack, where
+from simfloat.autodiff import Tensor, stack, where
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_indices
 from simfloat.nn.losses import check_reduction

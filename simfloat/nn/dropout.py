@@ -6,10 +6,13 @@ import numpy as np
 
 from simfloat.arithmetic.machines import beside
 from simfloat.arithmetic.stream import Draw, random_words
-from simfloat.autodiff import Operand, Tensor, as_tensor, times_factors
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.functions import times_factors
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.arguments import as_probability, check_not_in_place
 from simfloat.nn.module import Module
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 
 class Dropout(Module):

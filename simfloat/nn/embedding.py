@@ -8,7 +8,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, concatenate, embedding
+from simfloat.autodiff import Parameter, Tensor, concatenate
+from simfloat.autodiff.functions import embedding
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_indices, as_number, check_sizes
 from simfloat.nn.initial import generator_of

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.module import Module
 
 

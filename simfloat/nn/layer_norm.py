@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module

@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, linear
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.functions import add_bias, linear
+from simfloat.autodiff.record import Operand
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.initial import generator_of

@@ -6,7 +6,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Operand, Tensor, as_tensor, compose, where
+from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.nn.arguments import as_number
 
 #: What becomes of the losses of all examples.

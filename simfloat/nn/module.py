@@ -8,13 +8,14 @@ from typing import Any, Self
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import machine_named
-from simfloat.autodiff import Parameter, Tensor, forget_gradients
+from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owned import Owned
+from simfloat.autodiff.parameter import forget_gradients
 from simfloat.formats.integers import check_flags
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.nn.state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.text import tree
-from simfloat.simulation import module_running
+from simfloat.simulation.simulation import module_running
 
 
 class Module(Owned):

@@ -9,7 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, linear
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.functions import add_bias, linear
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.attention import attention_weights, causal_mask

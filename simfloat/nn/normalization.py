@@ -7,7 +7,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Operand, Parameter, Tensor, as_tensor, compose, moving_average
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.averaging import moving_average
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import as_number, check_sizes
 from simfloat.nn.module import Module

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from simfloat.accumulate.geometry import Pair, pair_of
-from simfloat.autodiff import Operand, Tensor, avg_pool2d, max_pool2d, stack
+from simfloat.autodiff import Tensor, stack
+from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from simfloat.autodiff.pooling import check_divisor
+from simfloat.autodiff.record import Operand
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.batch import of_images
 from simfloat.nn.module import Module

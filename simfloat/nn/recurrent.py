@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from simfloat.autodiff import Operand, Parameter, Tensor, add_bias, as_tensor, concatenate, linear, stack
+from simfloat.autodiff import Parameter, Tensor, concatenate, stack
+from simfloat.autodiff.functions import add_bias, linear
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.dropout import dropout

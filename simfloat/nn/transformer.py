@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Literal
 
 from numpy.typing import ArrayLike
 
-from simfloat.autodiff import Operand, Tensor, as_tensor
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
 from simfloat.nn.arguments import check_sizes
 from simfloat.nn.dropout import Dropout

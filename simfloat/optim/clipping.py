@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff import Parameter, begin_update
+from simfloat.autodiff import Parameter
+from simfloat.autodiff.parameter import begin_update
 from simfloat.optim.groups import check_distinct, listed
 from simfloat.optim.options import flag, number_from_zero
-from simfloat.simulation import Arithmetic, current
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.simulation import current
 
 #: What PyTorch adds to the norm before it divides by it.
 SMALL = 1e-6

@@ -10,7 +10,9 @@ from typing import Any, NamedTuple, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff import Parameter, Tensor, begin_update, scaled
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.parameter import begin_update
+from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.variable import Variable
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.options import number

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import events_for, wants_more
 from simfloat.kernels.events import UNCHANGED
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 
 
 class Average(NamedTuple):

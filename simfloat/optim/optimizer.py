@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
-from simfloat.autodiff import Parameter, forget_gradients
+from simfloat.autodiff import Parameter
+from simfloat.autodiff.parameter import forget_gradients
 from simfloat.optim import state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.options import Option, number_from_zero
 from simfloat.optim.step import COMPENSATION, STEP, Step
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]

@@ -6,10 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff import Parameter, begin_update
+from simfloat.autodiff import Parameter
+from simfloat.autodiff.parameter import begin_update
 from simfloat.formats import Format
 from simfloat.optim.moment import Average, add_observed
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfloat.attribution import Attribution
+from simfloat.attribution.result import Attribution
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import SMALL, label_axes
 

@@ -7,8 +7,9 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
-from simfloat.accumulate import Accumulator, as_accumulator, sequential
-from simfloat.arithmetic import Cast, as_cast
+from simfloat.accumulate import Accumulator, sequential
+from simfloat.accumulate._sequential import as_accumulator
+from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.formats import FP32, Format, Rounding, as_format
 from simfloat.formats.rounding import as_rounding

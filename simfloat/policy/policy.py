@@ -8,7 +8,7 @@ from html import escape
 from textwrap import fill
 from typing import Any
 
-from simfloat.arithmetic import Cast
+from simfloat.arithmetic._cast import Cast
 from simfloat.formats import FP32, Format
 from simfloat.hints import did_you_mean
 from simfloat.policy import lists, text

@@ -6,7 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from simfloat.accumulate import tensor_core
-from simfloat.arithmetic import Cast, block, cast, delayed, hadamard, per_tensor, scaled
+from simfloat.arithmetic import block, cast, delayed, hadamard, per_tensor, scaled
+from simfloat.arithmetic._cast import Cast
 from simfloat.formats import BF16, E2M1, E4M3, E5M2, E8M0, FP16, FP32, FP64, stochastic
 from simfloat.policy.amp import APEX_NARROW, APEX_WIDE, AUTOCAST_NARROW, AUTOCAST_WIDE, LOSSES, listed
 from simfloat.policy.policy import Policy, policies

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Generic, TypeVar, overload
 
 from simfloat.accumulate import Accumulator
-from simfloat.arithmetic import Cast
+from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.policy.kinds import (

@@ -18,7 +18,8 @@ from simfloat.accumulate.options import Histories, Options
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.short import short_for
 from simfloat.accumulate.unfolded import kernels_of, unfolded
-from simfloat.arithmetic import Cast, Observer
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target

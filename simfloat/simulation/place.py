@@ -7,7 +7,8 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from simfloat.accumulate import Accumulator
-from simfloat.arithmetic import Cast, Observer, as_cast
+from simfloat.arithmetic import Observer
+from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.hadamard import Hadamard

@@ -11,7 +11,8 @@ from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.arithmetic.scaling import History
 from simfloat.formats.integers import is_integer
-from simfloat.policy import Policy, as_policy
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
 from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
 from simfloat.simulation.foreign import Foreign
 from simfloat.simulation.histories import Histories, read_state

@@ -10,7 +10,8 @@ import numpy as np
 
 from simfloat.arithmetic import Observer
 from simfloat.formats.integers import is_integer
-from simfloat.policy import Policy, as_policy
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
 
 #: What a Recorder counts and a rule can measure: each is a share of all results.
 MEASURES = ("overflow", "underflow", "subnormal", "nan", "unchanged")

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.simulation import Arithmetic, Input, Place, added_rows
+from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.place import Place
+from simfloat.simulation.rows import added_rows
 from simfloat.torch.numbers import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 from simfloat.torch.sites import Forward
 from simfloat.torch.tags import FORMAT_OF, put_tag, tag_of

@@ -14,7 +14,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
-from simfloat.simulation import Simulation, widest
+from simfloat.simulation import Simulation
+from simfloat.simulation.widest import widest
 from simfloat.torch.call import Shown
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.gradients import Gradients, current_node, is_recomputing

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from simfloat.policy import Policy, as_policy
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
 from simfloat.policy.roles import UPDATE
 from simfloat.table import Table
 from simfloat.table import table as aligned

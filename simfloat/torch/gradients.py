@@ -11,7 +11,8 @@ import torch
 from simfloat.arithmetic.observer import wants
 from simfloat.formats import nearest_even
 from simfloat.policy.kinds import WIDEST
-from simfloat.simulation import Place, Simulation
+from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
 from simfloat.torch.hearing import heard_at
 from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of

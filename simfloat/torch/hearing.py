@@ -9,8 +9,8 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.kernels.events import TOTAL
-from simfloat.simulation import Arithmetic, Place
-from simfloat.simulation.arithmetic import Located
+from simfloat.simulation.arithmetic import Arithmetic, Located
+from simfloat.simulation.place import Place
 
 
 class Heard(Observer):

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _get_current_dispatch_mode
 
-from simfloat.simulation import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.torch.mode import Mode
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.tags import Tag, put_tag, tag_of

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from simfloat.formats import Format
-from simfloat.simulation import Place
+from simfloat.simulation.place import Place
 from simfloat.torch.parameters import stored
 from simfloat.torch.paths import sequence_number
 from simfloat.torch.tags import FORMAT_OF, tag_of

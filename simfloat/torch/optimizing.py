@@ -11,7 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from simfloat.simulation import Place, Simulation
+from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.running import running
 from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path

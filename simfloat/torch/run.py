@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from simfloat.arithmetic import Observer
-from simfloat.policy import Policy, as_policy
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import Switch, SwitchingRule
 from simfloat.table import Table

@@ -9,7 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.formats import Format
-from simfloat.simulation import Arithmetic, Input, Place, Simulation, widest
+from simfloat.simulation import Simulation
+from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.place import Place
+from simfloat.simulation.widest import widest
 from simfloat.torch.hearing import Heard, Renamed, heard_at, listening
 from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 
 from simfloat.formats import BF16, FP16, FP32, FP64, Format
-from simfloat.simulation import widest
+from simfloat.simulation.widest import widest
 
 #: The formats of PyTorch's floating types that numbers may travel as.
 FORMAT_OF: dict[torch.dtype, Format] = {

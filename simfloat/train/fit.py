@@ -12,7 +12,7 @@ from simfloat.formats.integers import check_count
 from simfloat.nn import Module
 from simfloat.nn.names import names_of
 from simfloat.optim import LossScale, LRScheduler, Optimizer
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.differences import as_names

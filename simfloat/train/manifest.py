@@ -14,7 +14,7 @@ from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.policy import Policy
 from simfloat.simulation import Simulation, Switching
 from simfloat.table import Table, table
-from simfloat.train.parts import is_part
+from simfloat.train.saving import is_part
 from simfloat.train.step import TrainingStep
 from simfloat.version import __version__
 

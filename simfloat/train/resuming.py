@@ -12,8 +12,8 @@ from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed
 from simfloat.train.history import COLUMNS
 from simfloat.train.manifest import BEGUN, CHANGES
-from simfloat.train.parts import restore
 from simfloat.train.run import CONCLUDED, Run
+from simfloat.train.saving import restore
 
 #: Parts that go on without the state of one of another kind.
 REPLACED = ("optimizer", "scaler", "schedule", "observer")

@@ -19,8 +19,8 @@ from simfloat.train.feed import Batch, Feed
 from simfloat.train.history import History
 from simfloat.train.interrupts import Interrupts
 from simfloat.train.manifest import CHANGES, manifest_of
-from simfloat.train.parts import is_part, states_of
 from simfloat.train.progress import Bar
+from simfloat.train.saving import is_part, states_of
 from simfloat.train.step import TrainingStep
 from simfloat.train.tree import encode
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic import as_cast
+from simfloat.arithmetic._cast import as_cast
 from simfloat.arithmetic.stream import Draw
 from tests.bits import assert_bits
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff import add_bias, conv2d, conv_transpose2d
+from simfloat.autodiff.functions import add_bias
+from simfloat.autodiff.images import conv2d, conv_transpose2d
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff import embedding, linear
+from simfloat.autodiff.functions import embedding, linear
 from tests.bits import assert_bits
 
 BF16 = sf.policies["bf16-standard"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff import avg_pool2d, max_pool2d
+from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")

@@ -15,7 +15,7 @@ from itertools import combinations
 import numpy as np
 
 import simfloat as sf
-from simfloat.arithmetic import Cast
+from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.simulation.arithmetic import Arithmetic
 from tests.bits import assert_bits
@@ -185,7 +185,7 @@ def describe(given):
 
 def functions():
     """The public functions that take arrays, by name."""
-    known = {name: value for name, value in vars(sf).items() if name in sf.__all__ and inspect.isfunction(value)}
+    known = {name: getattr(sf, name) for name in sf.__all__ if inspect.isfunction(getattr(sf, name))}
     return {name: value for name, value in known.items() if value.__module__.startswith(ROOMS) and takes_arrays(value)}
 
 

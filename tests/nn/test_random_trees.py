@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 
 SEEDS = range(30)
 ACTIONS = 25

@@ -7,7 +7,7 @@ import simfloat as sf
 from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff import tape
-from simfloat.simulation import widest
+from simfloat.simulation.widest import widest
 from tests.nn.convolutional import detector, discriminator, generator, residual_net
 from tests.roles import keep_numbers, recorded
 

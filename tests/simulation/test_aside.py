@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation import current
+from simfloat.simulation.simulation import current
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(0)

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation import current, is_recording
+from simfloat.simulation.recording import is_recording
+from simfloat.simulation.simulation import current
 
 NOT_IN_FORCE = "put it inside `with simfloat.simulate"
 

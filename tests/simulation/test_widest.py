@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation import widest
+from simfloat.simulation.widest import widest
 from tests.bits import assert_bits
 
 SMALL = [f for f in sf.CATALOG.values() if f.bits <= 8 and f is not sf.E8M0]

@@ -16,7 +16,7 @@ import pytest
 import simfloat as sf
 from simfloat.train import file
 from tests.train import toy
-from tests.train.test_parts import assert_same
+from tests.train.test_saving import assert_same
 
 ROOT = Path(__file__).parents[2]
 

@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from tests.train import toy
-from tests.train.test_parts import assert_same
+from tests.train.test_saving import assert_same
 
 
 def interrupting(at, presses=1):

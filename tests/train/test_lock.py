@@ -11,7 +11,7 @@ import pytest
 from simfloat.train import lock
 from tests.train import toy
 from tests.train.test_checkpoints import names
-from tests.train.test_parts import assert_same
+from tests.train.test_saving import assert_same
 
 ROOT = Path(__file__).parents[2]
 

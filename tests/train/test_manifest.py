@@ -11,7 +11,7 @@ import simfloat as sf
 from simfloat.train import file
 from tests.train import toy
 from tests.train.test_checkpoints import newest
-from tests.train.test_parts import assert_same
+from tests.train.test_saving import assert_same
 
 
 def calm():

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, turned
-from simfloat.simulation import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, Input
 
 
 class Volumes(NamedTuple):

@@ -10,6 +10,8 @@ from typing import Any
 from simfloat.files import file_path
 from simfloat.train import file
 
+__all__ = ["load", "save"]
+
 
 def save(path: str | os.PathLike[str], **parts: Any) -> None:
     """Write the states of models, optimizers, loss scales, schedules, simulations and recorders to a file by name.

@@ -1,0 +1,41 @@
+"""The directive of the reference: ``.. names:: simfloat.nn``, and below it files of that room.
+
+It stands for the public names that these files define, in their order: a name that a room exports is on its page.
+"""
+
+from importlib import import_module
+from inspect import isclass, isfunction
+
+from sphinx.util.docutils import SphinxDirective
+
+
+def defined(room, file):
+    """The public classes and functions of a room that a file defines, by name."""
+    home, public = import_module(f"{room}.{file}"), import_module(room).__all__
+    return {
+        name: value
+        for name, value in vars(home).items()
+        if name in public and (isclass(value) or isfunction(value)) and value.__module__ == home.__name__
+    }
+
+
+class Names(SphinxDirective):
+    """The names of files of a room, each with its docstring."""
+
+    required_arguments = 1
+    has_content = True
+
+    def run(self):
+        """What autodoc makes of each name."""
+        (room,) = self.arguments
+        found = {name: value for file in " ".join(self.content).split() for name, value in defined(room, file).items()}
+        lines = [f".. currentmodule:: {room}", ""]
+        for name, value in found.items():
+            lines += [f".. autoclass:: {name}\n   :members:\n" if isclass(value) else f".. autofunction:: {name}\n"]
+        return self.parse_text_to_nodes("\n".join(lines))
+
+
+def setup(app):
+    """Make the directive known."""
+    app.add_directive("names", Names)
+    return {"parallel_read_safe": True}
