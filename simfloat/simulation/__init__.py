@@ -7,7 +7,4 @@ from simfloat.simulation.recording import no_grad
 from simfloat.simulation.simulation import Simulation, simulate
 from simfloat.simulation.switching import Switching
 
-__all__ = [
-    "Simulation", "Switching", 
-    "no_grad", "simulate", 
-]  # fmt: skip
+__all__ = ["Simulation", "Switching", "no_grad", "simulate"]
