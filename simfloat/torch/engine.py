@@ -29,7 +29,7 @@ from simfloat.torch.reaching import reached_number
 from simfloat.torch.running import pause
 from simfloat.torch.scaling import is_scaling
 from simfloat.torch.sites import Backward, Clipping, Forward, Update
-from simfloat.torch.tags import NOTHING, Tag, put_tag, stored_format, tag_of
+from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored_format, tag_of
 from simfloat.torch.ways import Ways
 
 #: How the table says that PyTorch itself computed a result.
@@ -230,6 +230,8 @@ class Engine:
             else:
                 self.parameters.conform(path, target)
             return
+        if has_parts(target):
+            self.parameters.renew()
         is_whole = target.numel() * target.element_size() == target.untyped_storage().nbytes()
         format = tag.format
         if not is_whole and into.format != format:

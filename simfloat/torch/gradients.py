@@ -17,7 +17,7 @@ from simfloat.torch.hearing import heard_at
 from simfloat.torch.notes import Note, Operand
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.sites import Backward, Complete
-from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tags import Tag, put_own_tag, stored_format, tag_of, weight_path
 
 current_node = torch._C._current_autograd_node
 
@@ -65,7 +65,7 @@ class Gradients:
             if tag.format == format:  # only counted, so that nothing is drawn because somebody observes
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)
-        put_tag(gradient, Tag(format, True, path))
+        put_own_tag(gradient, Tag(format, True, path))
         return gradient
 
 

@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from typing import Generic, TypeVar
+
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
+
+T = TypeVar("T")
 
 
 def memory_of(x: torch.Tensor) -> int:
     """What tells the memory of a tensor, and of all its views, from others as long as it lives."""
     return x.untyped_storage()._cdata
+
+
+def extent_of(x: torch.Tensor) -> tuple[int, int]:
+    """The first byte of the memory that a tensor's elements lie in, and the one behind the last."""
+    size, begin = x.element_size(), int(x.storage_offset())
+    if not x.numel():
+        return begin * size, begin * size
+    steps = sum((int(length) - 1) * int(step) for length, step in zip(x.shape, x.stride(), strict=True))
+    return begin * size, (begin + steps + 1) * size
+
+
+class Parts(Generic[T]):
+    """What is known of parts of one memory that lie one behind the other."""
+
+    def __init__(self) -> None:
+        self._begins: list[int] = []
+        self._parts: list[tuple[int, T]] = []  # each with its end
+
+    def at(self, x: torch.Tensor) -> T | None:
+        """What is known of the part that a tensor lies in; None where it lies in no single one."""
+        begin, end = extent_of(x)
+        place = bisect_right(self._begins, begin) - 1
+        return self._parts[place][1] if place >= 0 and end <= self._parts[place][0] else None
+
+    def put(self, x: torch.Tensor, known: T) -> None:
+        """Know this of the part that is the tensor's, and nothing more of those that it overlaps."""
+        begin, end = extent_of(x)
+        if begin == end:
+            return
+        first = bisect_left([each for each, _ in self._parts], begin + 1)
+        last = bisect_left(self._begins, end)
+        self._begins[first:last], self._parts[first:last] = [begin], [(end, known)]
+
+    def change(self, x: torch.Tensor, known: T) -> bool:
+        """Know this of the whole part that a tensor lies in, if it lies in one; whether it does."""
+        begin, end = extent_of(x)
+        place = bisect_right(self._begins, begin) - 1
+        if place < 0 or end > self._parts[place][0]:
+            return False
+        self._parts[place] = self._parts[place][0], known
+        return True
 
 
 def seen_as(x: torch.Tensor, plain: torch.Tensor, real: torch.Tensor) -> torch.Tensor:

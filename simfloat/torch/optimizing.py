@@ -15,7 +15,7 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.running import running
-from simfloat.torch.tags import Tag, put_tag, tag_of, weight_path
+from simfloat.torch.tags import Tag, put_own_tag, put_tag, tag_of, weight_path
 
 #: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
 COMPENSATION = "compensation"
@@ -75,7 +75,7 @@ class Optimizing:
                 "model did not have when the block began; simulate a torch.nn.ModuleList of all that are trained."
             )
         if parameter.grad is not None:
-            put_tag(parameter.grad, tag_of(parameter.grad)._replace(is_gradient=True, owner=path))
+            put_own_tag(parameter.grad, tag_of(parameter.grad)._replace(is_gradient=True, owner=path))
         for name, kept in optimizer.state.get(parameter, {}).items():
             if isinstance(kept, torch.Tensor) and name not in COUNTERS:
                 put_tag(kept, tag_of(kept)._replace(is_gradient=False, owner=path, moment=name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation import Simulation
 from simfloat.torch.arguments import is_view, read_by, replaced
-from simfloat.torch.memory import memory_of, seen_as
+from simfloat.torch.memory import extent_of, memory_of, seen_as
 from simfloat.torch.numbers import NARROW, numbers_of, tensor_of
 from simfloat.torch.paths import tensors_in
-from simfloat.torch.tags import Tag, forget_tag, put_tag, weight_path
+from simfloat.torch.tags import Tag, forget_tag, put_own_tag, put_tag, weight_path
 
 Options = dict[str, Any]
 
@@ -43,7 +44,7 @@ class Parameters:
         self.by_path: dict[str, torch.nn.Parameter] = {}
         self._paths: dict[int, str] = {}  # by identity
         self._is_outdated = False  # whether the policy was switched
-        self.copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by memory: what is stored, and as rounded
+        self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # what is stored, and as rounded
 
     def begin(self, model: torch.nn.Module) -> None:
         """Know every parameter's memory by its path."""
@@ -62,6 +63,7 @@ class Parameters:
 
     def _know_all(self) -> None:
         self._is_outdated = False
+        self._check_apart()
         for path, parameter in self.by_path.items():
             self._know(path, parameter.detach())
 
@@ -81,6 +83,7 @@ class Parameters:
         for x in arguments:
             for each in x if isinstance(x, list) else (x,):
                 if id(each) in self._paths and weight_path(each) is None:
+                    self._check_apart()
                     self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
         if not self.copies or is_view(function):
             return arguments, options
@@ -89,8 +92,9 @@ class Parameters:
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """What an operation reads: of a parameter the rounded copy, if there is one."""
-        known = self.copies.get(memory_of(x))
-        if known is None:
+        path = weight_path(x)
+        known = None if path is None else self.copies.get(path)
+        if known is None or memory_of(known[0]) != memory_of(x):  # as of an earlier rounded copy
             return x
         copy = seen_as(x, *known)
         setattr(copy, STORED, x)
@@ -113,12 +117,12 @@ class Parameters:
         """Know a parameter's memory by its path, and what is read where that is not what is stored."""
         rounded = self._rounded(path, tensor)
         tag = Tag(self._format(path), owner=path, is_weight=True)
-        put_tag(tensor, tag)
-        self.copies.pop(memory_of(tensor), None)
+        put_own_tag(tensor, tag)
+        self.copies.pop(path, None)
         if rounded is not None:
-            copy = torch.empty_like(tensor).copy_(rounded)
+            copy = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype).copy_(rounded)
             put_tag(copy, tag)
-            self.copies[memory_of(tensor)] = tensor, copy
+            self.copies[path] = tensor, copy
 
     def _format(self, path: str) -> Format:
         return self._simulation.place("update", path).recipe.weights
@@ -127,6 +131,16 @@ class Parameters:
         """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
         for path, parameter in self.by_path.items():
             _check_type(path, parameter, policy.recipe(path, UPDATE).weights)
+
+    def _check_apart(self) -> None:
+        """Raise ValueError where two parameters share a part of their memory, but not all of it."""
+        extents = sorted((memory_of(x), extent_of(x), path) for path, x in self.by_path.items() if x.numel())
+        for (memory, (begin, end), path), (other, (start, stop), later) in pairwise(extents):
+            if memory == other and start < end and (begin, end) != (start, stop):
+                raise ValueError(
+                    f"The parameters {path!r} and {later!r} lie in the same memory in part, where it is not told which "
+                    "of them a number belongs to; give one its own, by p.data = p.data.clone()."
+                )
 
     def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
         """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""

@@ -1,4 +1,7 @@
-"""What a run knows of a tensor's numbers, kept on the memory that they lie in, so that all views of it know it too."""
+"""What a run knows of a tensor's numbers, kept on the memory that they lie in, so that all views of it know it too.
+
+Memory that several parameters share, as parts of one flat tensor, is known part by part.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ import torch
 
 from simfloat.formats import BF16, FP16, FP32, FP64, Format
 from simfloat.simulation.widest import widest
+from simfloat.torch.memory import Parts, extent_of
 
 #: The formats of PyTorch's floating types that numbers may travel as.
 FORMAT_OF: dict[torch.dtype, Format] = {
@@ -17,7 +21,7 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.float64: FP64,
 }
 
-_NAME = "_simfloat_tag"
+_NAME, _PARTS = "_simfloat_tag", "_simfloat_parts"
 
 
 class Tag(NamedTuple):
@@ -36,12 +40,37 @@ NOTHING = Tag()
 
 def tag_of(tensor: torch.Tensor) -> Tag:
     """What is known of a tensor's numbers."""
-    return getattr(tensor.untyped_storage(), _NAME, NOTHING)
+    storage = tensor.untyped_storage()
+    parts: Parts[Tag] | None = getattr(storage, _PARTS, None)
+    known = None if parts is None else parts.at(tensor)
+    return getattr(storage, _NAME, NOTHING) if known is None else known
 
 
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers from now on."""
-    setattr(tensor.untyped_storage(), _NAME, tag)
+    storage = tensor.untyped_storage()
+    parts: Parts[Tag] | None = getattr(storage, _PARTS, None)
+    if parts is None or not parts.change(tensor, tag):
+        setattr(storage, _NAME, tag)
+
+
+def has_parts(tensor: torch.Tensor) -> bool:
+    """Whether parts of the tensor's memory are known by themselves, of which it is none."""
+    parts: Parts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
+    return parts is not None and parts.at(tensor) is None
+
+
+def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
+    """Know this of a tensor's numbers, and not of others in the same memory."""
+    storage = tensor.untyped_storage()
+    begin, end = extent_of(tensor)
+    if end - begin == storage.nbytes():
+        setattr(storage, _PARTS, None)
+        setattr(storage, _NAME, tag)
+        return
+    if getattr(storage, _PARTS, None) is None:
+        setattr(storage, _PARTS, Parts[Tag]())
+    getattr(storage, _PARTS).put(tensor, tag)
 
 
 def stored_format(tensor: torch.Tensor) -> Format:
