@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from simfloat.kernels import notice
+from simfloat.simulation.repeats import Repeats
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
 notice.silence()
@@ -52,6 +53,12 @@ def _calls_are_repeated(request):
     shadow.paused = False
     yield
     shadow.paused = True
+
+
+@pytest.fixture(autouse=True)
+def _simulations_of_other_tests_are_forgotten():
+    """That three in a row run alike is said within a test, not across them."""
+    Repeats.alike = (None, 0)
 
 
 @pytest.fixture

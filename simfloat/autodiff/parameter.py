@@ -197,7 +197,5 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
 def begin_update(parameter: Parameter) -> Place:
     """The place of a parameter's update; warns where the simulation draws random bits of an earlier one again."""
     simulation = current()
-    if parameter.made_with is not None:
-        simulation.repeats.go_on(parameter.made_with)
-        simulation.repeats.tell()
+    simulation.repeats.update(parameter.made_with)
     return simulation.place("update", simulation.path_of(parameter))

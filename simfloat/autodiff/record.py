@@ -72,6 +72,8 @@ def begin(operation: str, *operands: Variable) -> Started:
             simulation.repeats.go_on(operand.made_with)
     recorded = now.recording and any([operand.requires_grad for operand in operands])
     place = simulation.place_in(now, operation)
+    if not simulation.repeats.has_begun:
+        simulation.repeats.begin(simulation.policy, place.path, operation, [operand.numbers for operand in operands])
     if recorded and place.fused_by:
         border = simulation.place(place.fused_by[-1], place.path, place.fused_by[:-1])
         operands = tuple([taken_in(x, path, border) for x, path in zip(operands, paths, strict=True)])

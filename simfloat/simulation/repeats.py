@@ -1,64 +1,102 @@
 """Random bits that are drawn again: a simulation of the same seed repeats those of another one.
 
-That is meant where what is compared starts alike, as two models or two policies do. It is a slip where something goes
-on, as a training does in a new `simulate` block for every step. So it is told, once a simulation, where a draw of it
-repeats one of another simulation of the seed, at the same path, phase and operation, and
+That is meant where what is compared starts alike, as two models, two policies or two trials do, and where a run is made
+twice to see that it gives the same bits. It is a slip where something goes on, as a training does in a new `simulate`
+block for every step, or where runs are meant to differ. So it is told where a draw of a simulation repeats one of
+another simulation of the seed, at the same path, phase and operation, and
 
-* a parameter is updated that was updated in the other one; or
+* a parameter is updated that was updated in the other one, and not assigned or loaded since; or
 * a number that the other one computed, under a policy that draws, enters an operation; or
-* the same model runs under the same policy.
+* it is the third simulation in a row that begins with the same operation on the same numbers under the same policy,
+  draws as often at the same places, and updates no parameter.
+
+What goes on from simulation to simulation is told of once.
 """
 
 from __future__ import annotations
 
-from typing import Any
-from weakref import ref
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.hints import warn
 from simfloat.policy import Policy
-from simfloat.simulation.streams import Streams
+from simfloat.simulation.streams import Key, Streams
 
-#: Under which policy, and with which streams, a model ran last.
-_RUNS: dict[int, tuple[ref[Any], Policy, Streams]] = {}
+#: An operation's numbers are known by so many of the first ones of each operand.
+KNOWN = 1024
+
+
+class Beginning(NamedTuple):
+    """The first operation of a simulation."""
+
+    policy: Policy
+    where: tuple[str, str]  # path and operation
+    numbers: tuple[tuple[tuple[int, ...], bytes], ...]  # shape and first numbers of each operand
 
 
 class Repeats:
     """The streams of other simulations on which one goes on that draws from the same seed."""
 
+    alike: tuple[Any, int] = (None, 0)  # how the latest simulation ran, and how many in a row ran so
+
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._others: dict[int, Streams] = {}
-        self.is_told = False  # or meant: a simulation that was restored goes on with bits of its own
+        self._beginning: Beginning | None = None
+        self.has_begun = False
+        self.is_settled = False  # told or meant: a simulation that was restored goes on with bits of its own
+
+    def begin(self, policy: Policy, path: str, operation: str, operands: Sequence[NDArray]) -> None:
+        """Note the first operation."""
+        self.has_begun = True
+        numbers = tuple((x.shape, on_cpu(x.reshape(-1)[:KNOWN]).tobytes()) for x in operands)
+        self._beginning = Beginning(policy, (path, operation), numbers)
 
     def go_on(self, other: Streams) -> None:
         """Note that what was made with other streams goes on here."""
         if other is not self._streams and other.seed == self._streams.seed:
             self._others[id(other)] = other
 
-    def run(self, model: Any, policy: Policy) -> None:
-        """Note that a model runs."""
-        if self.is_told:
-            return
-        key, known = id(model), _RUNS.get(id(model))
-        if known is not None and known[0]() is model:
-            if known[2] is self._streams:
-                return
-            if known[1] == policy:
-                self.go_on(known[2])
-        _RUNS[key] = ref(model, lambda _: _RUNS.pop(key, None)), policy, self._streams
+    def update(self, other: Streams | None) -> None:
+        """Note that a parameter is updated, which was last updated with these streams; warn if draws of it repeat."""
+        self._beginning = None
+        if other is not None:
+            self.go_on(other)
+            self.tell()
 
     def tell(self) -> None:
-        """Warn of the first draw that repeats another one, unless it was done."""
-        if self.is_told or not self._others:
+        """Warn of the first draw that repeats another one with whose results this goes on, unless it was done."""
+        if self.is_settled or not self._others:
             return
         drawn = self._streams.drawn
         again = [key for other in self._others.values() for key in other.drawn if key in drawn]
         if again:
-            self.is_told = True
-            path, phase, operation, _ = again[0]
-            where = f"{operation} ({phase})" + (f" at {path!r}" if path else "")
-            warn(
-                f"{where} draws the random bits again that another simulation of seed {self._streams.seed} drew there, "
-                "and goes on with its results. Keep one simulation, `sim = simfloat.simulate(...)`, and enter it for "
-                "every step, `with sim:`; or give each a seed of its own, or go on with sim.load_state(state)."
-            )
+            self.is_settled = True
+            if not any(other.is_told for other in self._others.values()):
+                self._warn(again[0], "another simulation", ", and goes on with its results")
+            self._streams.is_told = True
+
+    def end(self) -> None:
+        """Warn, at the end of a block, of draws that repeat others, unless it was done."""
+        self.tell()
+        drawn, beginning = self._streams.drawn, self._beginning
+        if self.is_settled or beginning is None or not drawn:
+            return
+        self._beginning = None  # a simulation counts once
+        known, count = Repeats.alike
+        ran = self._streams.seed, beginning, drawn
+        Repeats.alike = ran, count + 1 if ran == known else 1
+        if Repeats.alike[1] == 3:
+            self._warn(next(iter(drawn)), "the two simulations before", ", for the same operation on the same numbers")
+
+    def _warn(self, key: Key, whose: str, why: str) -> None:
+        path, phase, operation, _ = key
+        where = f"{operation} ({phase})" + (f" at {path!r}" if path else "")
+        warn(
+            f"{where} draws the random bits again that {whose} of seed {self._streams.seed} drew there{why}. Keep one "
+            "simulation, `sim = simfloat.simulate(...)`, and enter it for every step, `with sim:`; or give each a seed "
+            "of its own, or go on with sim.load_state(state)."
+        )

@@ -136,7 +136,7 @@ class Simulation:
             foreign.end(kind is not None or bool(self._paths))
         if is_outermost and kind is None:
             self._check_matched()
-            self.repeats.tell()
+            self.repeats.end()
 
     @contextmanager
     def aside(self) -> Iterator[Simulation]:
@@ -259,7 +259,7 @@ class Simulation:
         self._switches.load(switches, rule)
         if self.policy != before:
             self._put_in_force(self.policy)
-        self.repeats.is_told = True  # it repeats what it is told to
+        self.repeats.is_settled = True  # it repeats what it is told to
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
         return _restored, (self._switches.first, self.observer, self.state)
@@ -283,8 +283,9 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     policy is a Policy or the name of one in `simfloat.policies`. `seed` is that of the random streams, one for each
     place; `observer`, for example a Recorder, receives the events of every rounding. Blocks nest; each operation
     remembers what was in force, so that its backward pass follows the same policy. Keep the simulation and enter it
-    again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again, and
-    warns where it goes on with the other one's parameters, numbers, or model under the same policy.
+    again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again. That
+    warns where it goes on with the other one's numbers or trained parameters, and where three in a row under the same
+    policy begin alike and train nothing, as samples do that are meant to differ; runs of one seed may be compared.
     PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
 
     Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
@@ -329,6 +330,5 @@ def module_running(module: Module, find: Callable[[Module], Names]) -> running:
     else:
         names = find(module)
         path = names.modules[id(module)]
-        now.simulation.repeats.run(module, now.simulation.policy)
     now.simulation.note_path(path)
     return running(path=path, names=names)

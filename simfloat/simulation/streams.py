@@ -33,6 +33,7 @@ class Streams:
     def __init__(self, seed: int) -> None:
         self.seed = BitStream(seed).seed
         self._streams: dict[Key, BitStream] = {}
+        self.is_told = False  # whether a warning said that they repeat others
 
     def at(self, path: str, phase: str, operation: str, operand: int | None = None) -> BitStream:
         """The stream of a place."""

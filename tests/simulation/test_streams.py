@@ -235,21 +235,61 @@ def test_a_sum_that_goes_on_in_a_new_simulation_repeats_its_draws():
         total = total * 2.0
 
 
-def test_a_model_that_runs_again_under_the_same_policy_and_seed_repeats_its_draws():
+def test_what_goes_on_from_simulation_to_simulation_is_told_of_once():
+    w, total = sf.Parameter(np.ones(3)), sf.Tensor(1.0)
+    with pytest.warns(UserWarning) as caught:
+        for _ in range(5):
+            stochastic_step(w, sf.simulate("bf16-stochastic"))
+            with sf.simulate(SUMS):
+                total = total + 2.0**-9
+    assert [str(one.message).split(" draws")[0] for one in caught] == ["update (update)", "add (forward)"]
+
+
+def test_the_third_simulation_in_a_row_that_runs_alike_repeats_the_draws_of_the_others():
     model, x = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Dropout()), np.ones((2, 3))
-    for policy in ("fp32", "bf16-standard"):  # policies are compared with the same draws
-        with sf.simulate(policy):
+
+    def sampled(policy, run, seed=0):
+        with sf.simulate(policy, seed=seed):
+            run()
+
+    for policy, run, place in (
+        (SUMS, lambda: sf.Tensor(1.0) + 2.0**-9, r"add \(forward\)"),
+        ("bf16-standard", lambda: model(x), r"dropout \(forward\) at '1'"),
+    ):
+        for _ in range(2):  # a check that a seed gives the same bits
+            sampled(policy, run)
+        with pytest.warns(UserWarning, match=place + " draws .* the two simulations before of seed 0") as caught:
+            for _ in range(5):
+                sampled(policy, run)
+        assert len(caught) == 1 and caught[0].filename == __file__
+
+
+def test_no_warning_where_seed_policy_model_or_numbers_are_others_or_trials_begin_anew():
+    model, x = sf.nn.MLP([2, 4, 1], rng=0), np.ones((1, 2))
+    first = model.state_dict()
+    for number in range(5):
+        with sf.simulate("fp32"):
+            sf.Tensor(1.0) + 2.0**-9
+        with sf.simulate(SUMS, seed=number):
+            sf.Tensor(1.0) + 2.0**-9
+    for number in range(5):
+        with sf.simulate(SUMS):
+            sf.Tensor(1.0) * number
+    for number in range(5):
+        with sf.simulate(SUMS):
+            sf.nn.MLP([2, 4, 1], rng=number)(x)
+    for _ in range(2):
+        model.eval()
+        with sf.simulate(SUMS), sf.no_grad():
             model(x)
-    twin = copy.deepcopy(model)
-    with pytest.warns(UserWarning, match=r"dropout \(forward\) at '1' draws") as caught:
-        with sf.simulate("bf16-standard"):
-            model(x)
-    assert caught[0].filename == __file__
-    with sf.simulate("bf16-standard"):  # another model, and one that drops nothing
-        twin(x)
-    model.eval()
-    with sf.simulate("bf16-standard"):
-        model(x)
+    for lr in (0.5, 0.25, 0.125, 0.1):  # a sweep, in which each trial starts from the same numbers
+        model.load_state_dict(first)
+        optimizer = sf.optim.SGD(model.parameters(), lr)
+        with sf.simulate("bf16-stochastic"):
+            for _ in range(2):
+                model.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
 
 
 def test_a_training_in_a_new_simulation_for_every_step_drops_the_same_numbers():
