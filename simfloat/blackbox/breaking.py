@@ -14,8 +14,8 @@ from simfloat.blackbox.operands import factors, with_exponents
 from simfloat.blackbox.probe import BlackBox
 from simfloat.formats import Format
 
-#: Sums for each binade of a format, and more for those at the ends of its range.
-ROWS, MORE_ROWS = 4, 40
+#: Sums for all binades of a format together, for each of them at least, and more for those at the ends of its range.
+ROWS, LEAST_ROWS, MORE_ROWS = 200, 2, 40
 
 #: So many operands are made at a time.
 TOGETHER = 1 << 18
@@ -58,7 +58,8 @@ def _exponents(box: BlackBox, format: Format) -> NDArray[np.int64]:
     low, high = max(first.emin + second.emin, -1000), min(first.emax + second.emax, 1000)
     every = np.arange(format.emin - format.mantissa_bits - 1, format.emax + 2)
     ends = [format.emin - 1, format.emin, format.emax, format.emax + 1]
-    exponents = np.concatenate([np.repeat(every, ROWS), np.repeat(ends, MORE_ROWS)])
+    rows = max(LEAST_ROWS, ROWS // len(every))
+    exponents = np.concatenate([np.repeat(every, rows), np.repeat(ends, MORE_ROWS)])
     return exponents[(low <= exponents) & (exponents <= high)]
 
 

@@ -33,6 +33,7 @@ from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_s
 from simfloat.blackbox.steps import MODES
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
+from simfloat.formats.format import TININESS
 
 E8M13 = Format(8, 13)
 
@@ -192,7 +193,8 @@ def _formats(precision: int, span: Span) -> list[Format]:
         return []
     known = [format for format in CATALOG.values() if format.precision == precision and format.signed]
     known += [Format(bits, precision - 1) for bits in range(2, 12) if precision <= 53]
-    flushed = [replace(format, subnormals=False) for format in known if span.low == format.emin]
+    normal = [format for format in known if span.low == format.emin]
+    flushed = [replace(format, subnormals=False, tininess=tininess) for tininess in TININESS for format in normal]
     formats = [format for format in dict.fromkeys([*known, *flushed]) if format.emax >= span.high]
     return sorted(formats, key=lambda format: (format.name is None, _distance(format, span)))[:MOST_FORMATS]
 

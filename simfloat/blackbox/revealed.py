@@ -7,13 +7,17 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from simfloat.accumulate import Accumulator
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from simfloat.accumulate import Accumulator, dot
 from simfloat.accumulate.units import UnitInputs, as_formats
 from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample
 from simfloat.blackbox.evidence import evidence_of
 from simfloat.blackbox.order import NothingLost, find_order
 from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, Span, span_of
+from simfloat.blackbox.status import status
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import FP32, Format, Rounding
 from simfloat.formats.integers import is_integer
@@ -37,12 +41,12 @@ class Revealed:
     """What :func:`simfloat.reveal` found.
 
     `accumulator` gives the function's bits, with the operands in `inputs` and results rounded to `output` (None: the
-    accumulator's own format) in the mode `rounding` (None: nearest even): ``sf.dot(a, b, inputs=r.inputs,
-    accumulate=r.accumulator, output=r.output, rounding=r.rounding)``. It is None if no accumulator does. `tree` is the
-    order of additions, None if probes showed none; `reason` says how far all this was checked, or why there is no
-    accumulator or no tree. `excluded` has, for every accumulator of that order that was tried and gives other bits,
-    operands that show it: ``candidate``, ``a``, ``b``, f's ``result``, the ``other`` one, and ``is_close`` if only sums
-    that were built to break it told it from f. Printed are three of them, close ones first.
+    accumulator's own format) in the mode `rounding` (None: nearest even); :meth:`dot` takes all four. It is None if no
+    accumulator does. `tree` is the order of additions, None if probes showed none; `reason` says how far all this was
+    checked, or why there is no accumulator or no tree. `excluded` has, for every accumulator of that order that was
+    tried and gives other bits, operands that show it: ``candidate``, ``a``, ``b``, f's ``result``, the ``other`` one,
+    and ``is_close`` if only sums that were built to break it told it from f. Printed are three of them, close ones
+    first.
     """
 
     accumulator: Accumulator | None
@@ -52,6 +56,24 @@ class Revealed:
     reason: str
     excluded: tuple[Exclusion, ...] = ()
     rounding: Rounding | None = None
+
+    def dot(self, a: ArrayLike, b: ArrayLike) -> NDArray[np.floating]:
+        """The sum of the products of two vectors of equal length, as the function adds them: :func:`simfloat.dot` with
+        the inputs, accumulator, output and rounding that were found.
+
+        Vectors of other lengths than k are added as the accumulator does. Raises ValueError if none was found.
+
+        Examples:
+            >>> found = sf.reveal(lambda a, b: sf.dot(a, b, accumulate=sf.FP32, output=sf.BF16), 5)
+            >>> found.dot([256.0, 1.0], [1.0, 1.0]), sf.dot([256.0, 1.0], [1.0, 1.0], accumulate=found.accumulator)
+            (array(256.), array(257.))
+        """
+        if self.accumulator is None:
+            raise ValueError(
+                f"There must be an accumulator that gives the function's bits; none was found: {self.reason}"
+            )
+        options: dict[str, Any] = {"output": self.output, "rounding": self.rounding}
+        return dot(a, b, inputs=self.inputs, accumulate=self.accumulator, **options)
 
     def __str__(self) -> str:
         found = "no accumulator"
@@ -89,7 +111,8 @@ def reveal(
     against all that f was asked for until then. If it fits, f is asked for sums that are built to break it: in every
     binade of its formats and beyond them, partial sums and results are numbers, half-way between two or close to that,
     next to the ends of the range most of all. The first that gives all the bits is returned. At most 5000 are tried,
-    and f is called at most `calls` times, some thousands as a rule; the result says if that was too few.
+    and f is called at most `calls` times, some thousands as a rule; the result says if that was too few. On a terminal
+    a line shows how far the search is, every two seconds.
 
     Others may give the same bits, as several generations of tensor cores do; signs of zero results are not compared,
     nor are infinite operands and NaN. What lies beyond the first k products is not seen: choose k of several of f's
@@ -104,8 +127,14 @@ def reveal(
         blocked(8, inner=sequential(Format(5, 10, name='FP16')), outer=sequential(Format(8, 23, name='FP32')))
     """
     box = BlackBox(f, _checked_terms(k), _checked_inputs(inputs), _checked_calls(calls))
-    tree, story = None, ""
     excluded: list[Exclusion] = []
+    with status(lambda: f"reveal: f was called {calls - box.calls} times, {len(excluded)} accumulators are excluded"):
+        return _searched(box, seed, calls, excluded)
+
+
+def _searched(box: BlackBox, seed: int, calls: int, excluded: list[Exclusion]) -> Revealed:
+    """The first accumulator that gives all bits; those that do not are appended to `excluded`."""
+    tree, story = None, ""
     try:
         span = span_of(box)
         tree, story = _order(box, span)
@@ -114,7 +143,7 @@ def reveal(
         for candidate in islice(candidates(evidence, tree), MOST_CANDIDATES):
             difference = exclusion(candidate, box)
             if difference is None:
-                told = f"The accumulator gives the bits of all {box.asked} sums that f was asked for."
+                told = f"{_named(candidate)} gives the bits of all {box.asked} sums that f was asked for."
                 return _revealed(candidate, box, tree, [story, told], excluded)
             excluded.append(difference)
     except OutOfCalls:
@@ -124,6 +153,14 @@ def reveal(
         if len(excluded) == MOST_CANDIDATES:
             told += " These are the most that are tried."
     return _revealed(None, box, tree, [story, told], excluded)
+
+
+def _named(candidate: Candidate) -> str:
+    """The accumulator, and what it gives the bits with."""
+    if candidate.output is None:
+        return "The accumulator"
+    rounding = "" if candidate.rounding is None else f" and rounding {candidate.rounding}"
+    return f"With output {candidate.output}{rounding} the accumulator"
 
 
 def _revealed(
