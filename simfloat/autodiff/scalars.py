@@ -14,6 +14,18 @@ from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.variable import Variable
 
 
+def _refused(sign: str, function: str) -> Callable[..., Any]:
+    """A method for a sign of Python's that is no operation of a policy."""
+
+    def method(self: Any, *_: Any) -> Any:
+        raise ValueError(
+            f"A tensor has no {sign}, which no policy rounds: take the numbers out, numpy.{function}(numpy.asarray(x), "
+            "...), or write it in operations of tensors."
+        )
+
+    return method
+
+
 class Comparable:
     """The Python protocol of a tensor's numbers. Nothing here is an operation: no policy is asked, nothing is rounded.
 
@@ -45,9 +57,17 @@ class Comparable:
     def __format__(self, specification: str) -> str:
         return format(self.item(), specification) if specification else str(self)
 
+    __floordiv__ = __rfloordiv__ = _refused("//", "floor_divide")
+    __mod__ = __rmod__ = _refused("%", "remainder")
+    __divmod__ = __rdivmod__ = _refused("divmod", "divmod")
+    __round__ = _refused("round to decimal digits", "round")
+
     def __len__(self) -> int:
         if not self.numbers.ndim:
-            raise TypeError("A tensor without axes has no length.")
+            raise TypeError(
+                "A tensor without axes has no length. PyTorch takes a tensor's numbers by torch.as_tensor(x.data), "
+                "others by numpy.asarray(x)."
+            )
         return len(self.numbers)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:

@@ -15,6 +15,7 @@ from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.parts import Gathered
 from simfloat.autodiff.variable import Node, Part, Variable
+from simfloat.kernels.events import TOTAL
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import current
@@ -89,7 +90,12 @@ def _contribution(
         return _gradient(node, number, arithmetic, incoming, before, complete, gathered)
     collected = Collected(place.observer)
     gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, gathered)
-    collected.tell(place, path if complete and parent.node is None else place.path)
+    if complete and parent.node is None:
+        # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
+        is_spread = 0 in gradient.strides
+        collected.tell(place, path, gradient.size if is_spread else None)
+    else:
+        collected.tell(place, place.path)
     return gradient
 
 
@@ -124,10 +130,15 @@ class Collected(Observer):
         """Keep the events of one call."""
         self.heard.append((events, operation))
 
-    def tell(self, place: Place, path: str) -> None:
-        """Tell the place's observer: of the rounding that finished a gradient at `path`, of others at the layer's."""
+    def tell(self, place: Place, path: str, elements: int | None = None) -> None:
+        """Tell the place's observer: of the rounding that finished a gradient at `path`, of others at the layer's.
+
+        elements is how many have the numbers that were rounded last, where these are fewer.
+        """
         observer, last = place.observer, len(self.heard) - 1
         for number, (events, operation) in enumerate(self.heard):
             where = path if number == last else place.path
             if observer is not None and wants(observer, where, "backward"):
+                if number == last and elements is not None and events[TOTAL]:
+                    events = events * (elements // events[TOTAL])
                 observer.observe(events, operation, where, "backward")

@@ -12,6 +12,9 @@ from simfloat.train.manifest import BEGUN, CHANGES
 #: Names in which two trainings may differ that have the same bits.
 NO_DIFFERENCE = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "python", "policy")
 
+#: What Python calls every lambda.
+LAMBDA = "<lambda>"
+
 
 def as_names(allow: Any) -> tuple[str, ...]:
     """The names that `allow` holds; ValueError for what are none."""
@@ -38,12 +41,23 @@ def is_allowed(allow: Iterable[str], name: str) -> bool:
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """The names whose values differ, in their order; of a part of another kind its own name alone.
 
-    An observer may be added. Batches of another size hold other numbers.
+    An observer may be added. Batches of another size hold other numbers. What is a lambda before or now may be the
+    same function, which its text does not tell: it is no difference.
     """
     names = [name for name in dict.fromkeys((*before, *now)) if name not in NO_DIFFERENCE]
-    differ = [name for name in names if before.get(name, ...) != now.get(name, ...)]
+    differ = [name for name in names if _differ(before.get(name, ...), now.get(name, ...))]
     covered = [*["data"] * ("batch_size" in differ), *["observer"] * (before.get("observer") is None)]
     return [name for name in differ if name not in covered and not name.startswith(tuple(f"{one}." for one in differ))]
+
+
+def _differ(before: Any, now: Any) -> bool:
+    """Whether two values are known to differ."""
+    if isinstance(before, tuple) and isinstance(now, tuple) and len(before) == len(now):
+        return any(map(_differ, before, now))
+    if isinstance(before, str) and isinstance(now, str):
+        lines = zip_longest(before.split("\n"), now.split("\n"), fillvalue="")
+        return any(one != other and LAMBDA not in one + other for one, other in lines)
+    return bool(before != now)
 
 
 def listed(names: Iterable[str], before: Mapping[str, Any], now: Mapping[str, Any]) -> str:

@@ -37,9 +37,12 @@ class Feed:
         return [self._noted(_checked(batch, self._given)) for batch in islice(self._batches, count)]
 
     def skip(self, count: int) -> None:
-        """Pass by the batches that were taken before a checkpoint; ValueError if there are fewer."""
+        """Pass by the batches that were taken before a checkpoint, as far as there are so many; see `check`."""
         for batch in islice(self._batches, count):
             self._noted(_checked(batch, self._given))
+
+    def check(self, count: int) -> None:
+        """Raise ValueError if fewer batches than these were there to pass by."""
         if self._given < count:
             raise ValueError(
                 f"{count} batches were taken before the checkpoint; the iterable gives {self._given}. It must begin "

@@ -70,7 +70,8 @@ def fit(
       "seed")``. Policy, switching, seed, model, loss_fn, optimizer, scaler and schedule with their options, clip,
       accumulation, the size and the numbers of the first batches and the observer are compared, and differences that
       are not allowed are refused; an observer may be added. What is allowed is as it is given now, a schedule in the
-      place of another one, and its lr, as if they had been there from the start; all else goes on.
+      place of another one, and its lr, as if they had been there from the start; all else goes on. Functions are
+      compared by their names, and lambdas, which have none, not at all.
       `simfloat.train.manifest` shows the manifest.
     * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
       checkpoint holds as many or more.

@@ -37,15 +37,19 @@ def resume(run: Run, checkpoints: Checkpoints | None, allow: tuple[str, ...]) ->
     if (before := list(states["history"]["steps"])) != columns:
         raise ValueError(f"{path} has the columns {before}, not {columns}; give the same metrics.")
     if isinstance(states.get(MANIFEST), Mapping):
-        _restore_known(run, path, states, _allowed(run, path, states, allow))
+        names = _allowed(run, path, states, allow)
+        run.feed.check(states[TAKEN])  # after what tells why there are fewer batches, as their size
+        _restore_known(run, path, states, names)
     else:
+        run.feed.check(states[TAKEN])
         _restore_unknown(run, path, states)
     run.go_on(states[TAKEN], states.get(CONCLUDED, True))
 
 
 def _allowed(run: Run, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
     """The names in which the training of a checkpoint and this one differ; ValueError unless `allow` has them."""
-    before, now, step = states[MANIFEST], run.manifest_at(states[TAKEN]), len(states["history"]["steps"]["loss"])
+    before, step = states[MANIFEST], len(states["history"]["steps"]["loss"])
+    now = _as_far_as_known(run.manifest_at(states[TAKEN]), before)
     check_names(allow, before, now)
     names = differences(before, now)
     if refused := [name for name in names if not is_allowed(allow, name)]:
@@ -57,6 +61,16 @@ def _allowed(run: Run, path: Path, states: States, allow: tuple[str, ...]) -> li
     changes = [{"step": step, "name": name, "before": before.get(name), "now": now.get(name)} for name in changed]
     run.manifest |= {BEGUN: before.get(BEGUN), CHANGES: [*before.get(CHANGES, []), *changes]}
     return names
+
+
+def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
+    """This training's manifest, in which batches that are missing are those of before."""
+    digests, then = now["data"], before.get("data", [])
+    return {
+        **now,
+        **({} if digests else {"batch_size": before.get("batch_size")}),
+        "data": digests + then[len(digests) :],
+    }
 
 
 def _remarks(run: Run, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:

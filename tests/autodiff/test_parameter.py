@@ -284,3 +284,15 @@ def test_a_tensor_with_a_history_is_not_copied(duplicate):
     with pytest.raises(ValueError, match=r"neither copied nor pickled with its history; use tensor.detach\(\)"):
         duplicate(y)
     assert duplicate(y.detach()) is not None
+
+
+@pytest.mark.parametrize("loss", [
+    lambda w: w.sum(), lambda w: w.mean(), lambda w: w.sum(0).max(), lambda w: w.broadcast_to((4, 2, 3)).sum(),
+    lambda w: w.sum() + w.sum(), lambda w: (w * w).sum(), lambda w: w[0].sum() + w[1].sum(),
+])  # fmt: skip
+def test_a_parameters_path_hears_once_of_every_element_of_its_gradient(loss):
+    w, recorder = sf.Parameter(np.full((2, 3), 2.0**-120)), sf.Recorder()
+    w.name = "w"
+    with sf.simulate("bf16-standard", observer=recorder):
+        loss(w).backward()
+    assert recorder.counts("w", phase="backward")["total"] == 6

@@ -57,8 +57,19 @@ def test_functions_of_arrays_do_not_take_tensors_past_the_policy(call):
 
 def test_a_tensor_without_axes_has_no_length():
     assert len(sf.Tensor([1.0, 2.0])) == 2
-    with pytest.raises(TypeError, match="has no length"):
+    with pytest.raises(TypeError, match=r"has no length. .* torch.as_tensor\(x.data\)"):
         len(sf.Tensor(1.0))
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda t: t // 2, r"A tensor has no //, which no policy rounds: .* numpy.floor_divide\(numpy.asarray\(x\)"),
+    (lambda t: t % 2, r"has no %, .* numpy.remainder\("), (lambda t: 2 // t, "has no //"), (lambda t: 2 % t, "no %"),
+    (lambda t: divmod(t, 2), "has no divmod"), (lambda t: divmod(2, t), "has no divmod"),
+    (lambda t: round(t, 1), r"has no round to decimal digits, .* numpy.round\("),
+])  # fmt: skip
+def test_what_no_policy_rounds_is_refused_with_what_to_write(call, message):
+    with pytest.raises(ValueError, match=message):
+        call(sf.Tensor(1.0))
 
 
 def test_the_place_of_the_largest_element_is_an_integer():

@@ -152,6 +152,32 @@ def test_what_is_allowed_goes_on_as_it_is_given_and_the_manifest_tells(name, tmp
     assert again.steps <= 7 and sf.train.manifest(tmp_path)["changes"] == manifest["changes"]
 
 
+def test_why_there_are_fewer_batches_is_said_before_that_there_are(tmp_path):
+    fit(3, parts(), checkpoint=tmp_path)
+    larger = [(np.concatenate([x, x]), np.concatenate([y, y])) for x, y in toy.batches(3)]
+    for given, lines in (
+        (
+            dict(batches=larger, seed=7, optimizer=TWICE),
+            ["seed: 3, now 7", "lr: 0.25, now 0.5", "batch_size: 4, now 8"],
+        ),
+        (dict(batches=list(toy.batches(2, start=1))), ["data: batch 0 holds other numbers"]),
+    ):
+        with pytest.raises(ValueError, match="is of another training") as refused:
+            fit(6, parts() | given, resume=tmp_path)
+        assert all(line in str(refused.value) for line in lines)
+    for count in (0, 3, 5):
+        with pytest.raises(ValueError, match=f"6 batches were taken before the checkpoint; the iterable gives {count}"):
+            fit(6, parts() | {"batches": list(toy.batches(count))}, resume=tmp_path)
+
+
+def test_lambdas_are_not_told_apart_and_other_functions_are_by_their_names(tmp_path):
+    loss = parts()["loss_fn"]
+    for given in (loss, lambda x, y: loss(x, y), partial(lambda x, y, by: loss(x, y) * by, by=1.0), loss):
+        fit(3, parts() | {"loss_fn": given}, checkpoint=tmp_path, resume=tmp_path)
+    with pytest.raises(ValueError, match="loss_fn: cross_entropy, now other_loss"):
+        fit(4, parts() | {"loss_fn": other_loss}, resume=tmp_path)
+
+
 def test_an_allowed_policy_is_in_force_and_the_state_goes_on(tmp_path):
     first, options = parts() | {"switching": None}, dict(checkpoint=tmp_path, resume=tmp_path)
     fit(3, first, **options)
