@@ -28,7 +28,7 @@ from simfloat.torch.paths import Paths
 from simfloat.torch.reaching import reached_number
 from simfloat.torch.running import pause
 from simfloat.torch.scaling import is_scaling
-from simfloat.torch.sites import Backward, Clipping, Forward, Update
+from simfloat.torch.sites import Backward, Clipping, Forward, Sum, Update
 from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored_format, tag_of
 from simfloat.torch.ways import Ways
 
@@ -147,7 +147,8 @@ class Engine:
             operand = note.operand(number)
         elif way is not None:
             operand = way.adds(operands)
-        site = Backward(note, self.simulation, operand, None if way is None else way.heard)
+        kind = Sum if way is not None and self.ways.has_ended(way) else Backward
+        site = kind(note, self.simulation, operand, None if way is None else way.heard)
         if self._composites and site.is_fused:
             return site.inside(operation)
         return site.of_bias() if site.is_of_bias(operation) else site
@@ -194,7 +195,7 @@ class Engine:
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
-        return Tag(format, is_gradient, owner, is_weight and not in_backward, heard=first.heard)
+        return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, heard=first.heard)
 
     def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
@@ -250,7 +251,9 @@ class Engine:
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
         if not self._composites and self._is_recorded():
-            self.notes.begin(self.simulation.place(operation, self.path), operands)
+            note = self.notes.begin(self.simulation.place(operation, self.path), operands)
+            if note is not None:
+                note.is_composite = True
         before = self._composites
         self._composites = (*before, operation)
         try:

@@ -52,11 +52,12 @@ def operand_of(number: int, x: torch.Tensor) -> Operand:
 class Note:
     """A forward operation, its floating operands; of its result the format, and the parameter that it still is."""
 
-    __slots__ = ("format", "operands", "place", "weight")
+    __slots__ = ("format", "is_composite", "operands", "place", "weight")
 
     def __init__(self, place: Place, operands: tuple[Operand, ...], format: Format | None = None) -> None:
         self.place, self.operands, self.format = place, operands, format
         self.weight: str | None = None
+        self.is_composite = False  # made of other operations
 
     def operand(self, number: int) -> Operand | None:
         """The operand of this number; None where the operation was carried out without it."""

@@ -27,6 +27,12 @@ Tensors = Sequence[torch.Tensor]
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
 
 
+def _current_number() -> int | None:
+    """The number of the node of autograd that computes; None outside of backward passes."""
+    node = torch._C._current_autograd_node()
+    return None if node is None else node._sequence_nr()
+
+
 class Forward:
     """An operation of the forward pass."""
 
@@ -111,8 +117,9 @@ class Backward(Forward):
         return Backward(Note(place, self.way_back.operands), self.simulation, self.operand, self._told)
 
     def has_bias(self) -> bool:
-        """Whether the operation adds a bias to a contraction."""
-        return self.place.operation in WITH_BIAS and len(self.way_back.operands) == 3
+        """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
+        way = self.way_back
+        return self.place.operation in WITH_BIAS and len(way.operands) == 3 and not way.is_composite
 
     def is_of_bias(self, operation: str) -> bool:
         """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
@@ -129,10 +136,10 @@ class Backward(Forward):
         """A gradient in the format that the gradients of the operation's result have.
 
         Autograd hands on what an addition passes back, where a rounding belongs: to the other format that the operand
-        of the addition may have, or that its recipe may ask for.
+        of the addition may have, or that its recipe may ask for. What the node itself made does not enter it.
         """
         tag, format = tag_of(x), self.way_back.format
-        if not tag.is_gradient or format is None:
+        if not tag.is_gradient or format is None or tag.node == _current_number():
             return x
         place = self.place
         if self.has_bias():
@@ -176,7 +183,19 @@ class Backward(Forward):
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """A gradient."""
         is_gradient = not operands or any(tag_of(x).is_gradient for x in operands)
-        return Tag(format, is_gradient, heard=self._heard)
+        return Tag(format, is_gradient, node=_current_number(), heard=self._heard)
+
+
+class Sum(Backward):
+    """An addition of gradients that reach one operand from several places; none of them enters an operation."""
+
+    def is_of_bias(self, operation: str) -> bool:
+        """What is added up has been computed."""
+        return False
+
+    def entered(self, x: torch.Tensor) -> torch.Tensor:
+        """A gradient as it is."""
+        return x
 
 
 class Complete(Backward):

@@ -55,6 +55,10 @@ class Way:
         self._results = found
         return (*found, *results[len(found) :])
 
+    def forget(self) -> None:
+        """Hold the results no more: autograd has added them to what came before."""
+        self._results = ()
+
     def _tell_all_but(self, results: Sequence[Any]) -> None:
         """Tell of all roundings but the last ones of these results, which may be those of a complete gradient."""
         last = [id(tag_of(x).heard) for x in results if isinstance(x, torch.Tensor)]
@@ -80,10 +84,22 @@ class Ways:
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, Way] = {}
+        self._ended: Way | None = None  # the last one, whose results autograd adds to what came before
 
     def of(self, node: Any) -> Way | None:
         """The way through a node; None where no operation of the run made it."""
         return self._ways.get(node._sequence_nr())
+
+    def has_ended(self, way: Way) -> bool:
+        """Whether a node has computed, so that what follows under it adds its results to others."""
+        return way is self._ended
+
+    def _end(self, way: Way, results: Sequence[Any]) -> tuple[Any, ...]:
+        found = way.end(results)
+        if self._ended is not None:
+            self._ended.forget()
+        self._ended = way
+        return found
 
     @contextmanager
     def open(self, roots: Iterable[Any], accumulates: bool) -> Iterator[None]:
@@ -97,7 +113,7 @@ class Ways:
                 hooks += self._listen(node, accumulates)
             yield
         finally:
-            self._gradients.under = before
+            self._gradients.under, self._ended = before, None
             for hook in hooks:
                 hook.remove()
             for node in nodes:
@@ -115,8 +131,9 @@ class Ways:
         way = self._ways[node._sequence_nr()] = Way(self._operands(note, node))
         wanted = [x for x in way.operands if x is not None]
         hooks = [node.register_prehook(way.begin)] if len({_role(note, x) for x in wanted}) > 1 else []
-        is_heard = note.place.observer is not None and any(x.path is not None for x in wanted)
-        return [*hooks, node.register_hook(way.end)] if hooks or is_heard else []
+        if not hooks and not note.place.takes_formats and all(x.path is None for x in wanted):
+            return []  # what is added up is of one format
+        return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
     def _operands(self, note: Note, node: Any) -> list[Operand | None]:
         """The operand at the end of each edge of the node; None for one that wants no gradient."""

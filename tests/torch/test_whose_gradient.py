@@ -145,3 +145,54 @@ def test_a_function_of_a_programs_own_may_not_look_at_a_gradient_whose_role_is_n
     with pytest.raises(ValueError, match="reads a number .* before it is known whose gradient"):
         gradients(Curious.apply, sf.BF16, sf.FP32)
     gradients(Curious.apply, sf.BF16, sf.BF16)
+
+
+#: Gradients of activations are narrow, those of weights are not.
+NARROW = sf.Policy(compute=sf.FP32, activation_gradients=sf.BF16, weight_gradients=sf.FP32)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.RNN, torch.nn.LSTM])
+def test_both_biases_of_a_recurrent_layer_have_the_same_gradient(kind):
+    torch.manual_seed(0)
+    layer, x, loss = kind(3, 4), torch.rand(5, 2, 3), torch.randn(5, 2, 4)
+    with sf.torch.simulate(layer, NARROW):
+        (layer(x)[0] * loss).sum().backward()
+    # Sums of a few BF16 numbers of similar size are exact in FP32, in any order.
+    torch.testing.assert_close(layer.bias_ih_l0.grad, layer.bias_hh_l0.grad, rtol=1e-6, atol=1e-6)
+
+
+def test_parts_of_a_weights_gradient_do_not_enter_its_layer_again():
+    weight, bias, x = (torch.nn.Parameter(torch.rand(shape)) for shape in ((3, 4), (4,), (5, 3)))
+    model = torch.nn.ParameterList([weight, bias])
+    with sf.torch.simulate(model, NARROW):
+        torch.addmm(bias, x, weight, alpha=0.25).sum().backward()
+    assert torch.equal(weight.grad, 0.25 * x.detach().sum(0)[:, None].expand(3, 4))
+
+
+@pytest.mark.parametrize("count", [4, 1])
+def test_a_bilinear_layers_weight_has_a_weights_gradient(count):
+    layer, x, y = torch.nn.Bilinear(3, 2, count), torch.rand(5, 3), torch.rand(5, 2)
+    with sf.torch.simulate(layer, NARROW):
+        layer(x, y).sum().backward()
+    torch.testing.assert_close(layer.weight.grad, (x.T @ y).expand(count, 3, 2), rtol=1e-6, atol=0)
+
+
+NORMS = {
+    "layer": (torch.nn.LayerNorm(3), (5, 3)),
+    "batch": (torch.nn.BatchNorm1d(3), (5, 3)),
+    "running": (torch.nn.BatchNorm1d(3).eval(), (5, 3)),
+    "group": (torch.nn.GroupNorm(1, 3), (5, 3)),
+    "instance": (torch.nn.InstanceNorm1d(3, affine=True), (2, 3, 5)),
+}
+
+
+@pytest.mark.parametrize("name", NORMS)
+def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient(name):
+    layer, shape = NORMS[name]
+    torch.manual_seed(0)
+    x, loss = torch.randn(shape), torch.randn(shape).bfloat16().float()
+    with sf.torch.simulate(layer, NARROW):
+        (layer(x) * loss).sum().backward()
+    found, _ = layer.weight.grad, layer.zero_grad()
+    (layer(x) * loss).sum().backward()
+    torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
@@ -35,16 +35,20 @@ def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
 
 
 def sums(
-    g: Tensor, y: Tensor, axes: list[int], shape: Sequence[int], mask: Sequence[bool], has_weight: bool = True
-) -> list[Tensor | None]:
-    """The gradients of weight and bias: the sums of g * y and of g."""
+    g: Tensor, normal: Callable[[], Tensor], axes: list[int], shape: Sequence[int], mask: Sequence[bool],
+    has_weight: bool = True,
+) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
+    """The gradients of weight and bias: the sums of g * y and of g, all being rounded by the role of what is reached.
+
+    `normal` computes y, what was normalized, anew.
+    """
     found: list[Tensor | None] = []
     for number, wanted in enumerate(mask[1:], 1):
-        with reaching(0):
-            terms = g * y if number == 1 and wanted else g
         with reaching(number if has_weight else 1):
+            terms = g * normal() if number == 1 and wanted else g
             found.append((terms.sum(axes) if axes else terms * 1.0).reshape(shape) if wanted else None)
-    return found
+    to_weight, to_bias = found
+    return to_weight, to_bias
 
 
 def layer_norm(
@@ -67,12 +71,15 @@ def layer_norm_backward(
 ) -> Gradients:  # fmt: skip
     """The gradients of x, weight and bias."""
     outer, inner = list(range(x.ndim - len(shape))), list(range(x.ndim - len(shape), x.ndim))
-    with reaching(0):
-        y = (x - mean) * factor
-        passed = g if weight is None else g * weight
-        to_x = normalized_slope(passed, y, factor, inner) if mask[0] else None
-    to_weight, to_bias = sums(g, y, outer, shape, mask, weight is not None)
-    return to_x, to_weight, to_bias
+
+    def normal() -> Tensor:
+        return (x - mean) * factor
+
+    to_x = None
+    if mask[0]:
+        with reaching(0):
+            to_x = normalized_slope(g if weight is None else g * weight, normal(), factor, inner)
+    return to_x, *sums(g, normal, outer, shape, mask, weight is not None)
 
 
 def channels(x: Tensor, vector: Tensor) -> Tensor:
@@ -109,15 +116,20 @@ def batch_norm_backward(
 ) -> Gradients:  # fmt: skip
     """The gradients of x, weight and bias."""
     axes = [axis for axis in range(x.ndim) if axis != 1]
-    with reaching(0):
-        if not training and running_mean is not None and running_var is not None:
-            mean, factor = running_mean, (running_var + eps).rsqrt()
-        by_channel = channels(x, factor)
-        y = (x - channels(x, mean)) * by_channel
-        passed = g if weight is None else g * channels(x, weight)
-        to_x = normalized_slope(passed, y, by_channel, axes) if training else passed * by_channel
-    to_weight, to_bias = sums(g, y, axes, (x.shape[1],), mask, weight is not None)
-    return to_x if mask[0] else None, to_weight, to_bias
+    is_own = not training and running_mean is not None and running_var is not None
+
+    def scale() -> Tensor:
+        return channels(x, (running_var + eps).rsqrt() if is_own and running_var is not None else factor)
+
+    def normal() -> Tensor:
+        return (x - channels(x, running_mean if is_own and running_mean is not None else mean)) * scale()
+
+    to_x = None
+    if mask[0]:
+        with reaching(0):
+            passed = g if weight is None else g * channels(x, weight)
+            to_x = normalized_slope(passed, normal(), scale(), axes) if training else passed * scale()
+    return to_x, *sums(g, normal, axes, (x.shape[1],), mask, weight is not None)
 
 
 def group_norm(
@@ -135,13 +147,17 @@ def group_norm_backward(
 ) -> Gradients:  # fmt: skip
     """The gradients of x, weight and bias."""
     shape, axes = (n, groups, c // groups * hxw), [axis for axis in range(x.ndim) if axis != 1]
-    with reaching(0):
-        by_group = factor.reshape(n, groups, 1)
-        y = (x.reshape(shape) - mean.reshape(n, groups, 1)) * by_group
-        passed = g if weight is None else g * channels(x, weight)
-        to_x = normalized_slope(passed.reshape(shape), y, by_group, [2]).reshape(x.shape) if mask[0] else None
-    to_weight, to_bias = sums(g, y.reshape(x.shape), axes, (c,), mask, weight is not None)
-    return to_x, to_weight, to_bias
+    by_group = factor.reshape(n, groups, 1)
+
+    def normal() -> Tensor:
+        return (x.reshape(shape) - mean.reshape(n, groups, 1)) * by_group
+
+    to_x = None
+    if mask[0]:
+        with reaching(0):
+            passed = g if weight is None else g * channels(x, weight)
+            to_x = normalized_slope(passed.reshape(shape), normal(), by_group, [2]).reshape(x.shape)
+    return to_x, *sums(g, lambda: normal().reshape(x.shape), axes, (c,), mask, weight is not None)
 
 
 def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
