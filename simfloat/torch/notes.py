@@ -81,7 +81,15 @@ class Notes:
         self.in_place = False
         if number in self._notes:
             return None
-        note = self._notes[number] = Note(place, tuple(operand_of(i, x) for i, x in enumerate(operands)))
+        known = tuple(operand_of(i, x) for i, x in enumerate(operands))
+        # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
+        renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
+        while number in renewed and number not in self._notes:
+            self._notes[number] = Note(place, (renewed[number],), renewed[number].format)
+            number -= 1
+        if number in self._notes:
+            return None
+        note = self._notes[number] = Note(place, known)
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]

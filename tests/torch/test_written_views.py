@@ -45,7 +45,16 @@ def views_of_views(h):
     return h.exp()
 
 
-CASES = (a_part, the_whole_of_a_view, one_part_by_another, an_item, a_copy, a_mask, views_of_views)
+def a_view_read_after_a_write_to_its_base(h):
+    view, other = h[:, :2], h[:, 2:]
+    h.mul_(3.0)
+    return view * other + view.t()[:, :1].sum()
+
+
+CASES = (
+    a_part, the_whole_of_a_view, a_view_read_after_a_write_to_its_base, one_part_by_another,
+    an_item, a_copy, a_mask, views_of_views,
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
