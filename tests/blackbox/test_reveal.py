@@ -3,6 +3,7 @@
 import math
 import re
 from fractions import Fraction
+from itertools import product
 
 import numpy as np
 import pytest
@@ -19,11 +20,12 @@ def black_box(accumulator, inputs=sf.FP32, output=None):
 
 
 def assert_gives_bits(found, f, k, seed=12345):
-    """What was found gives the function's bits on operands that it was not compared on."""
+    """What was found gives the function's bits on operands that it was not compared on, half of each kind."""
     box = BlackBox(f, k, found.inputs)
     options = {"inputs": found.inputs, "accumulate": found.accumulator}
     options |= {"output": found.output, "rounding": found.rounding}
-    for kind, a, b in random_operands(box, Span(-20, 14), np.random.default_rng(seed)):
+    for kind, *operands in random_operands(box, Span(-20, 14), np.random.default_rng(seed)):
+        a, b = (x[::2] for x in operands)
         ours = sf.matmul(a, b.T, **options).diagonal()
         assert equal(ours, np.array([box(x, y) for x, y in zip(a, b, strict=True)])).all(), (kind, found)
 
@@ -254,8 +256,7 @@ NEARLY = {
 }
 
 
-@pytest.mark.parametrize("k", [3, 29])
-@pytest.mark.parametrize("name", NEARLY)
+@pytest.mark.parametrize(("name", "k"), [*product(NEARLY, [3]), *product(list(NEARLY)[::2], [29])])
 def test_sums_that_differ_from_an_accumulator_at_an_end_of_the_range_only_are_told_from_it(name, k):
     f = NEARLY[name]
     found = sf.reveal(f, k, seed=k)
