@@ -85,6 +85,11 @@ class Place:
         """Where another operation runs under the same policy."""
         return Place(self.in_force, path, (*composites, operation))
 
+    @cached_property
+    def unheard(self) -> Place:
+        """The same, of which no observer hears: for what runs a second time."""
+        return Place(self.in_force._replace(observer=None), self.path, self.operations)
+
     @property
     def draws(self) -> bool:
         """Whether the policy draws random bits."""

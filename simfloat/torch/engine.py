@@ -125,7 +125,8 @@ class Engine:
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self.simulation.place(operation, self.path, self._composites)
         note = self.notes.begin(place, operands)
-        return Forward(place, self.simulation, note)
+        # What a checkpoint runs again was heard of, or not, when it ran first.
+        return Forward(place if node is None else place.unheard, self.simulation, note)
 
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)

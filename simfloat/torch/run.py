@@ -187,4 +187,6 @@ def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observ
         >>> net.weight.grad.shape
         torch.Size([1, 2])
     """
+    if isinstance(model, Policy | str):
+        raise ValueError(f"simfloat.torch.simulate takes the model first, then the policy; got {model!r} first.")
     return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer)

@@ -48,7 +48,7 @@ class Forward:
 
     def beside(self, operation: str, format: Format) -> Forward:
         """That of another operation in the same place, on a result of this format."""
-        place = self.simulation.place(operation, self.place.path, self.place.operations[:-1])
+        place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations[:-1])
         return Beside(place, self.simulation, self.note, format)
 
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:

@@ -32,10 +32,10 @@ class Model(nn.Module):
         return self.head(x)
 
 
-def trained(policy, reentrant, steps=2):
+def trained(policy, reentrant, steps=2, observer=None):
     model = Model(reentrant)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    run = sf.torch.simulate(model, policy, seed=3)
+    run = sf.torch.simulate(model, policy, 3, observer)
     found = []
     with run:
         for _ in range(steps):
@@ -54,6 +54,16 @@ def test_recomputation_sees_the_draws_and_the_scales_of_the_first_pass(name):
         found, theirs = trained(POLICIES[name], reentrant)
         assert all(map(torch.equal, found, expected)) and len(found) == len(expected)
         assert theirs == state, "what follows draws as if nothing had run twice"
+
+
+def test_what_runs_again_is_counted_once():
+    plain = sf.Recorder()
+    trained(POLICIES["stochastic"], None, observer=plain)
+    for reentrant in (True, False):
+        checkpointed = sf.Recorder()
+        trained(POLICIES["stochastic"], reentrant, observer=checkpointed)
+        assert checkpointed.counts() == plain.counts()
+        assert str(checkpointed.table()) == str(plain.table())
 
 
 def test_checkpoints_outside_of_a_block_are_pytorchs_own():

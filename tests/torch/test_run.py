@@ -222,3 +222,9 @@ def test_functions_of_pytorch_refuse_tensors_of_ours_and_operators_are_left_to_t
     with sf.simulate("bf16-standard"):
         assert (theirs + ours).data.tolist() == [4.0, 6.0] and (theirs * ours).format == sf.BF16
         assert (ours - theirs).data.tolist() == [-2.0, -2.0]
+
+
+@pytest.mark.parametrize("first", ["bf16-standard", sf.policies["fp32"]], ids=["name", "policy"])
+def test_a_policy_before_the_model_is_told(first):
+    with pytest.raises(ValueError, match="takes the model first, then the policy; got "):
+        sf.torch.simulate(first, torch.nn.Linear(1, 1))
