@@ -22,6 +22,7 @@ from simfloat.torch.gradients import Gradients, current_node, is_recomputing
 from simfloat.torch.guards import fused
 from simfloat.torch.mode import Mode
 from simfloat.torch.notes import ACCUMULATING, Note, Notes, Operand
+from simfloat.torch.numbers import numbers_of
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.parameters import Parameters, stored
 from simfloat.torch.paths import Paths
@@ -114,6 +115,7 @@ class Engine:
         if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
             return self._backward(node, operation, operands)
         if into.is_weight:
+            self.simulation.repeats.update(None)  # what runs next has other numbers
             return self._update(str(into.owner), into)
         if self.optimizing.optimizer is not None and not torch.is_grad_enabled():
             owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
@@ -125,6 +127,10 @@ class Engine:
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self.simulation.place(operation, self.path, self._composites)
         note = self.notes.begin(place, operands)
+        repeats = self.simulation.repeats
+        if not repeats.has_begun and self.shown is None:
+            numbers = [numbers_of(x) for x in operands]
+            repeats.begin(self.simulation.policy, place.path, operation, numbers)
         # What a checkpoint runs again was heard of, or not, when it ran first.
         return Forward(place if node is None else place.unheard, self.simulation, note)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from threading import get_ident
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.weak import WeakIdKeyDictionary
 
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
+from simfloat.simulation.streams import Streams
 from simfloat.torch.numbers import numbers_of, tensor_of
 from simfloat.torch.running import running
 from simfloat.torch.tags import Tag, put_own_tag, put_tag, tag_of, weight_path
@@ -26,6 +28,14 @@ COUNTERS = ("step", "mu_product", "mu", "eta")
 
 #: The moment that an optimizer begins as a copy of a gradient, where others begin as zeros.
 BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buffer"}
+
+#: The random streams with which a parameter was last updated, and which state of its memory that left.
+_MADE: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
+
+
+def _state_of(parameter: torch.Tensor) -> tuple[int, int]:
+    """What changes where something writes to a parameter, or gives it other memory."""
+    return parameter._version, parameter.data_ptr()
 
 
 class Optimizing:
@@ -64,6 +74,8 @@ class Optimizing:
                     )
             for parameter in group["params"]:
                 self._know(parameter, optimizer)
+                streams, state = _MADE.get(parameter, (None, None))
+                self._simulation.repeats.update(streams if state == _state_of(parameter) else None)
         self.optimizer = optimizer
 
     def _know(self, parameter: torch.Tensor, optimizer: torch.optim.Optimizer) -> None:
@@ -86,6 +98,8 @@ class Optimizing:
         self.optimizer = None
         for group in optimizer.param_groups:
             for parameter in group["params"]:
+                if self._simulation.place("update", str(weight_path(parameter))).draws:
+                    _MADE[parameter] = self._simulation.streams, _state_of(parameter)
                 for name, kept in optimizer.state.get(parameter, {}).items():
                     if isinstance(kept, torch.Tensor) and name not in (*COUNTERS, COMPENSATION):
                         self._store(str(weight_path(parameter)), name, kept)

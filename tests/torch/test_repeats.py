@@ -1,0 +1,47 @@
+"""Random bits that are drawn again where a training goes on in a new block of the same seed: told, once."""
+
+import warnings
+
+import pytest
+import torch
+
+import simfloat as sf
+
+X = torch.linspace(-1, 1, 12).reshape(4, 3)
+
+
+def stepped(model, policy, seed=0):
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with sf.torch.simulate(model, policy, seed=seed):
+        optimizer.zero_grad()
+        model(X).square().mean().backward()
+        optimizer.step()
+
+
+def test_a_new_block_of_one_seed_for_every_step_is_told_once():
+    model = torch.nn.Linear(3, 2)
+    stepped(model, "bf16-stochastic")
+    with pytest.warns(UserWarning, match="draws the random bits again") as told:
+        stepped(model, "bf16-stochastic")
+        stepped(model, "bf16-stochastic")
+    assert len(told) == 1
+
+
+def test_forward_passes_of_one_seed_on_the_same_numbers_are_told_at_the_third():
+    model, policy = torch.nn.Linear(3, 2), sf.Policy(compute=sf.BF16, rounding=sf.stochastic(8))
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for count in (0, 0, 1):
+            with sf.torch.simulate(model, policy):
+                model(X)
+            assert len(told) == count
+
+
+def test_other_seeds_and_parameters_that_were_written_in_between_are_no_repeats():
+    model = torch.nn.Linear(3, 2)
+    begin = {name: x.clone() for name, x in model.state_dict().items()}
+    for seed in (0, 1):
+        stepped(model, "bf16-stochastic", seed)
+    for _ in range(3):
+        model.load_state_dict(begin)
+        stepped(model, "bf16-stochastic", 1)
