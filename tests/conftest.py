@@ -57,7 +57,7 @@ def _calls_are_repeated(request):
 
 @pytest.fixture(autouse=True)
 def _simulations_of_other_tests_are_forgotten():
-    """That three in a row run alike is said within a test, not across them."""
+    """That many in a row run alike is said within a test, not across them."""
     Repeats.alike = (None, 0)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
+from weakref import WeakMethod, finalize
 
 from simfloat.hints import warn
 from simfloat.simulation.context import under_way
@@ -15,7 +17,11 @@ class Foreign:
     def __init__(self, simulation: object) -> None:
         self._simulation, self._was_called = simulation, False
         module = sys.modules.get("torch.nn.modules.module")
-        self._hook = None if module is None else module.register_module_forward_pre_hook(self._called)
+        self._hook = (
+            None if module is None else module.register_module_forward_pre_hook(_telling(WeakMethod(self._called)))
+        )
+        if self._hook is not None:
+            finalize(self, self._hook.remove)  # of a block that never ends, as in a generator that is left
 
     def _called(self, *_: Any) -> None:
         if under_way().simulation is self._simulation:
@@ -34,3 +40,14 @@ class Foreign:
                 "A PyTorch model was called in a block of simfloat.simulate, which ended without having met an "
                 "operation: nothing was rounded. PyTorch's models run under simfloat.torch.simulate(model, policy)."
             )
+
+
+def _telling(listener: WeakMethod[Callable[..., None]]) -> Callable[..., None]:
+    """A hook that calls the listener as long as there is one."""
+
+    def hook(*called: Any) -> None:
+        listen = listener()
+        if listen is not None:
+            listen(*called)
+
+    return hook

@@ -7,8 +7,8 @@ another simulation of the seed, at the same path, phase and operation, and
 
 * a parameter is updated that was updated in the other one, and not assigned or loaded since; or
 * a number that the other one computed, under a policy that draws, enters an operation; or
-* it is the third simulation in a row that begins with the same operation on the same numbers under the same policy,
-  draws as often at the same places, and updates no parameter.
+* it is one of `SAMPLES` simulations in a row that begin with the same operation on the same numbers under the same
+  policy, draw as often at the same places, and update no parameter.
 
 What goes on from simulation to simulation is told of once.
 """
@@ -27,6 +27,9 @@ from simfloat.simulation.streams import Key, Streams
 
 #: An operation's numbers are known by so many of the first ones of each operand.
 KNOWN = 1024
+
+#: So many runs alike are no comparison any more, but samples that were meant to differ.
+SAMPLES = 20
 
 
 class Beginning(NamedTuple):
@@ -89,8 +92,12 @@ class Repeats:
         known, count = Repeats.alike
         ran = self._streams.seed, beginning, drawn
         Repeats.alike = ran, count + 1 if ran == known else 1
-        if Repeats.alike[1] == 3:
-            self._warn(next(iter(drawn)), "the two simulations before", ", for the same operation on the same numbers")
+        if Repeats.alike[1] == SAMPLES:
+            self._warn(
+                next(iter(drawn)),
+                f"each of the {SAMPLES - 1} simulations before",
+                ", for the same operation on the same numbers",
+            )
 
     def _warn(self, key: Key, whose: str, why: str) -> None:
         path, phase, operation, _ = key

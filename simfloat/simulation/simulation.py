@@ -284,7 +284,7 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     place; `observer`, for example a Recorder, receives the events of every rounding. Blocks nest; each operation
     remembers what was in force, so that its backward pass follows the same policy. Keep the simulation and enter it
     again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again. That
-    warns where it goes on with the other one's numbers or trained parameters, and where three in a row under the same
+    warns where it goes on with the other one's numbers or trained parameters, and where twenty in a row under the same
     policy begin alike and train nothing, as samples do that are meant to differ; runs of one seed may be compared.
     PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
 

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 import simfloat as sf
 from simfloat.arithmetic.machines import GPU
 from simfloat.arithmetic.more_events import wants_more
-from simfloat.arithmetic.operands import check_not_masked
+from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.target import Target
 from simfloat.simulation.arithmetic import Arithmetic
@@ -96,7 +96,7 @@ class Move:
 def as_array(values):
     """The array that NumPy makes of a sequence of numbers."""
     try:
-        check_not_masked(values, "values")
+        as_operand(values)  # NumPy would round integers that float64 lacks, and unmask what is masked
         return np.asarray(values)
     except ValueError:
         raise NotMovable(values) from None

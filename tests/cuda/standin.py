@@ -43,6 +43,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host.flags))
     T = property(lambda self: ndarray(self._host.T))
+    base = property(lambda self: None if self._host.base is None else ndarray(self._host.base))
     device = types.SimpleNamespace(id=0)
     __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
 

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.simulation.repeats import SAMPLES
 from tests.bits import assert_bits
 
 RANDOM = sf.Policy(
@@ -245,7 +246,7 @@ def test_what_goes_on_from_simulation_to_simulation_is_told_of_once():
     assert [str(one.message).split(" draws")[0] for one in caught] == ["update (update)", "add (forward)"]
 
 
-def test_the_third_simulation_in_a_row_that_runs_alike_repeats_the_draws_of_the_others():
+def test_many_simulations_in_a_row_that_run_alike_repeat_the_draws_of_the_others():
     model, x = sf.nn.Sequential(sf.nn.Linear(3, 4, rng=0), sf.nn.Dropout()), np.ones((2, 3))
 
     def sampled(policy, run, seed=0):
@@ -256,9 +257,9 @@ def test_the_third_simulation_in_a_row_that_runs_alike_repeats_the_draws_of_the_
         (SUMS, lambda: sf.Tensor(1.0) + 2.0**-9, r"add \(forward\)"),
         ("bf16-standard", lambda: model(x), r"dropout \(forward\) at '1'"),
     ):
-        for _ in range(2):  # a check that a seed gives the same bits
+        for _ in range(SAMPLES - 1):  # a check that a seed gives the same bits
             sampled(policy, run)
-        with pytest.warns(UserWarning, match=place + " draws .* the two simulations before of seed 0") as caught:
+        with pytest.warns(UserWarning, match=place + " draws .* each of the 19 simulations before of seed 0") as caught:
             for _ in range(5):
                 sampled(policy, run)
         assert len(caught) == 1 and caught[0].filename == __file__
