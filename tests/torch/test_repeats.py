@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import simfloat as sf
+from simfloat.simulation.repeats import SAMPLES
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 
@@ -27,14 +28,14 @@ def test_a_new_block_of_one_seed_for_every_step_is_told_once():
     assert len(told) == 1
 
 
-def test_forward_passes_of_one_seed_on_the_same_numbers_are_told_at_the_third():
+def test_many_forward_passes_of_one_seed_on_the_same_numbers_are_told():
     model, policy = torch.nn.Linear(3, 2), sf.Policy(compute=sf.BF16, rounding=sf.stochastic(8))
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
-        for count in (0, 0, 1):
+        for number in range(1, SAMPLES + 3):
             with sf.torch.simulate(model, policy):
                 model(X)
-            assert len(told) == count
+            assert len(told) == (number >= SAMPLES)
 
 
 def test_other_seeds_and_parameters_that_were_written_in_between_are_no_repeats():
