@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.bits import same_bits
 from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
@@ -174,14 +175,6 @@ class Used(Variable):
     def origin(self) -> Guard:
         """The parameter, with the numbers that are used of it."""
         return Weights(self._parameter, self.numbers, self.format)
-
-
-def same_bits(a: NDArray, b: NDArray) -> bool:
-    """Whether two arrays of floats hold the same numbers: -0 is not +0, and NaN is NaN."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return False
-    image = np.uint32 if a.dtype == np.float32 else np.uint64
-    return bool((a.view(image) == b.view(image)).all())
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:

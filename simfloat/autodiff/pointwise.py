@@ -12,6 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.bits import image_of
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Operations, Ternary, Unary
 from simfloat.simulation.arithmetic import Arithmetic
@@ -83,8 +84,7 @@ def power_to_exponent(u: Arithmetic, g: NDArray, y: NDArray, a: NDArray, b: NDAr
 def where_above(a: NDArray, x: NDArray) -> NDArray:
     """x where a is positive or NaN, else 0."""
     # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
-    image = x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
-    return as_array(image * ~(a <= 0)).view(x.dtype)
+    return as_array(image_of(x) * ~(a <= 0)).view(x.dtype)
 
 
 def larger(a: NDArray, b: NDArray) -> NDArray:

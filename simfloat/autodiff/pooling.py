@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, pair_of
+from simfloat.arithmetic.bits import image_of
 from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
@@ -43,7 +44,7 @@ def max_pool2d(
     arithmetic = started.forward
 
     def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        image = _image(np.ascontiguousarray(g, like=g))
+        image = image_of(np.ascontiguousarray(g, like=g))
         shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
         return _spread(u, shares, g, geometry, shape)
 
@@ -143,15 +144,10 @@ def _first_largest(x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray[np.
         if has_nan:
             larger |= np.isnan(there) & ~np.isnan(largest)
         # Images times 0 or 1: to choose by np.where or a mask takes a branch for every element, seven times as long.
-        image, other = _image(largest), _image(there)
+        image, other = image_of(largest), image_of(there)
         image ^= (image ^ other) * larger
         first += (k - first) * larger
     return largest, first
-
-
-def _image(x: NDArray) -> NDArray[np.unsignedinteger]:
-    """The bits of floats as integers."""
-    return x.view(np.uint32 if x.dtype == np.float32 else np.uint64)
 
 
 def _counts(geometry: Geometry, size: Pair, with_padding: bool) -> NDArray[np.float64]:

@@ -114,7 +114,7 @@ class EmbeddingBag(Embedding):
         padding_idx: int | None = None,
         rng: Seed = None,
     ) -> None:
-        check_flags(scale_grad_by_freq=scale_grad_by_freq, sparse=sparse, include_last_offset=include_last_offset)
+        check_flags(include_last_offset=include_last_offset)
         super().__init__(
             num_embeddings, embedding_dim, padding_idx, max_norm, norm_type, scale_grad_by_freq, sparse, rng=rng
         )

@@ -226,7 +226,6 @@ class RNN(Recurrent):
         *,
         rng: Seed = None,
     ) -> None:
-        check_flags(bias=bias, batch_first=batch_first, bidirectional=bidirectional)
         if nonlinearity not in ("tanh", "relu"):
             raise ValueError(f"nonlinearity must be 'tanh' or 'relu', got {nonlinearity!r}.")
         super().__init__(input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional, rng=rng)

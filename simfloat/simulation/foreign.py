@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
-from weakref import WeakMethod, finalize
+from weakref import finalize, ref
 
 from simfloat.hints import warn
 from simfloat.simulation.context import under_way
@@ -15,22 +14,16 @@ class Foreign:
     """Whether a torch.nn.Module was called while a simulation was the innermost one; PyTorch is not imported for it."""
 
     def __init__(self, simulation: object) -> None:
-        self._simulation, self._was_called = simulation, False
+        # Weakly, so that the hook of a block that never ends, as in a generator that is left, goes with the simulation.
+        self._simulation, self._was_called = ref(simulation), False
         module = sys.modules.get("torch.nn.modules.module")
-        self._hook = (
-            None if module is None else module.register_module_forward_pre_hook(_telling(WeakMethod(self._called)))
-        )
-        if self._hook is not None:
-            finalize(self, self._hook.remove)  # of a block that never ends, as in a generator that is left
+        hook = None if module is None else module.register_module_forward_pre_hook(self._called)
+        self._listen_no_more = finalize(simulation, hook.remove) if hook is not None else lambda: None
 
     def _called(self, *_: Any) -> None:
-        if under_way().simulation is self._simulation:
+        if under_way().simulation is self._simulation():
             self._was_called = True
             self._listen_no_more()
-
-    def _listen_no_more(self) -> None:
-        if self._hook is not None:
-            self._hook.remove()
 
     def end(self, has_met: bool) -> None:
         """Listen no more; warn if a model was called, and the block met no operation of ours."""
@@ -40,14 +33,3 @@ class Foreign:
                 "A PyTorch model was called in a block of simfloat.simulate, which ended without having met an "
                 "operation: nothing was rounded. PyTorch's models run under simfloat.torch.simulate(model, policy)."
             )
-
-
-def _telling(listener: WeakMethod[Callable[..., None]]) -> Callable[..., None]:
-    """A hook that calls the listener as long as there is one."""
-
-    def hook(*called: Any) -> None:
-        listen = listener()
-        if listen is not None:
-            listen(*called)
-
-    return hook

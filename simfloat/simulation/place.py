@@ -93,7 +93,7 @@ class Place:
     @property
     def draws(self) -> bool:
         """Whether the policy draws random bits."""
-        return self.in_force.streams is not None
+        return self.streams is not None
 
     @property
     def is_particular(self) -> bool:
@@ -225,7 +225,7 @@ class Place:
         heard = None
         if observer is not None and wants(observer, path, phase):
             heard = Located(observer, path, phase, wants_more(observer))
-        streams = self.in_force.streams
+        streams = self.streams
         stream = streams.at(path, phase, self.operation, operand) if streams else None
         target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
@@ -236,7 +236,7 @@ class Place:
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
-        streams, transform = self.in_force.streams, recipe.rotation
+        streams, transform = self.streams, recipe.rotation
         if streams is None or not isinstance(transform, Hadamard):
             return None
         return Rotation(transform, streams.at("", "backward", "hadamard"))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 from torch.nn.parameter import is_lazy
 
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.bits import same_bits
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy
@@ -148,9 +148,8 @@ class Parameters:
         _check_type(path, tensor, format)
         numbers = numbers_of(tensor)
         rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
-        if np.array_equal(rounded, numbers) and np.array_equal(np.signbit(rounded), np.signbit(numbers)):
-            return None
-        return tensor_of(rounded, tensor.dtype)
+        same = same_bits(rounded.astype(numbers.dtype, copy=False), numbers)
+        return None if same else tensor_of(rounded, tensor.dtype)
 
 
 def _check_type(path: str, tensor: torch.Tensor, format: Format) -> None:
