@@ -56,7 +56,7 @@ class Loan:
         return "an array that it read was written to"
 
 
-class Weights(NamedTuple):
+class ParameterGuard(NamedTuple):
     """A guard of a parameter: its numbers as the forward pass used them."""
 
     parameter: Parameter
@@ -81,7 +81,7 @@ class Weights(NamedTuple):
 
 
 #: Whose array a tensor's numbers are, or are a view of; and a guard of it.
-Guard = Loan | Weights
+Guard = Loan | ParameterGuard
 
 
 def digest_of(numbers: NDArray) -> int:

@@ -17,7 +17,7 @@ from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
 from simfloat.autodiff.record import Made, Operand, Started, begin, finish, own, passed_to
-from simfloat.autodiff.variable import Derivative, Part, Variable, as_variable
+from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
 from simfloat.formats import FP32, Format
 from simfloat.formats.integers import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
@@ -108,7 +108,7 @@ def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
 
 
 def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
-    return lambda u, g: Part(by, key, u.round(g))
+    return lambda u, g: SplitPart(by, key, u.round(g))
 
 
 def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:

@@ -13,8 +13,8 @@ from simfloat.arithmetic.bits import same_bits
 from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
-from simfloat.autodiff.guards import Guard, Weights
-from simfloat.autodiff.owned import Owned
+from simfloat.autodiff.guards import Guard, ParameterGuard
+from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.formats import Format, nearest_even
@@ -110,7 +110,7 @@ class Parameter(Owned, Tensor):
     @property
     def origin(self) -> Guard:
         """Itself, with the numbers that it has now."""
-        return Weights(self, self.numbers, self.format)
+        return ParameterGuard(self, self.numbers, self.format)
 
     def has(self, numbers: NDArray, format: Format | None) -> bool:
         """Whether these are, bit for bit, its numbers as they are used in a format."""
@@ -174,7 +174,7 @@ class Used(Variable):
     @property
     def origin(self) -> Guard:
         """The parameter, with the numbers that are used of it."""
-        return Weights(self._parameter, self.numbers, self.format)
+        return ParameterGuard(self._parameter, self.numbers, self.format)
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:

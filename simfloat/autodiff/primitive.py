@@ -14,10 +14,10 @@ from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import first_stranger
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.operands import broadcast_shape
-from simfloat.autodiff.own_arithmetic import GRADIENT, OwnArithmetic
 from simfloat.autodiff.record import Started, begin, finish, summed_to
 from simfloat.autodiff.tape import Collected
 from simfloat.autodiff.tensor import Tensor, tensor_of
+from simfloat.autodiff.user_arithmetic import GRADIENT, UserArithmetic
 from simfloat.autodiff.variable import as_variable
 from simfloat.simulation.arithmetic import Arithmetic, Input
 
@@ -56,11 +56,11 @@ class Primitive:
         """The result as the user computes it; an observer hears of the last rounding by the operation's name."""
         observer = arithmetic.target.observer
         if observer is None:
-            return self._forward(OwnArithmetic(arithmetic, inputs), *arrays, **options)
-        heard = Collected(observer)
-        result = self._forward(OwnArithmetic(arithmetic.heard_by(heard), inputs), *arrays, **options)
-        for number, (events, step) in enumerate(heard.heard, 1):
-            observer.observe(events, self._row.name if number == len(heard.heard) else step)
+            return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
+        collected = Collected(observer)
+        result = self._forward(UserArithmetic(arithmetic.heard_by(collected), inputs), *arrays, **options)
+        for number, (events, step) in enumerate(collected.received, 1):
+            observer.observe(events, self._row.name if number == len(collected.received) else step)
         return result
 
     def _inputs(self, started: Started) -> Inputs:
@@ -78,7 +78,7 @@ class Primitive:
         name, slope, shape = self._row.operands[number], self._slopes[number], arrays[number].shape
         if slope is None:
             raise ValueError(f"{arithmetic.where} has no derivative with respect to {name}, which requires a gradient.")
-        gradient = slope(OwnArithmetic(arithmetic, inputs), g, result, *arrays, **options)
+        gradient = slope(UserArithmetic(arithmetic, inputs), g, result, *arrays, **options)
         what = f"gradient with respect to {name}"
         if self._row.kind != "pointwise":
             return _numbers_of(gradient, arithmetic, what, shape)

@@ -1,9 +1,11 @@
-"""The walk back over the record of operations.
+"""The backward pass: the walk from a result over the operations that made it.
 
 Parents stand in tuples, and the walk follows them: the order of every addition of gradients is fixed by the program.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,8 +15,7 @@ from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
-from simfloat.autodiff.parts import Gathered
-from simfloat.autodiff.variable import Node, Part, Variable
+from simfloat.autodiff.variable import Node, SplitPart, Variable
 from simfloat.kernels.events import TOTAL
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
@@ -28,7 +29,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    ready, gathered, balance = [root], Gathered(), root.balance
+    ready, splits, balance = [root], SplitGradients(), root.balance
     while ready:
         variable = ready.pop()
         node, incoming = variable.node, gradients.pop(id(variable))
@@ -45,7 +46,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 given, before = incoming, gradients.get(id(parent))
                 if balance is not None:
                     given, before = balance.meet(variable, node, number, incoming, before)
-                gradients[id(parent)] = _contribution(node, number, given, before, complete, gathered)
+                gradients[id(parent)] = _contribution(node, number, given, before, complete, splits)
                 if complete:
                     ready.append(parent)
 
@@ -64,7 +65,7 @@ def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
 
 
 def _uses(root: Variable) -> dict[int, int]:
-    """How many contributions the gradient of each variable that leads to `root` will have."""
+    """How many contributions the gradient of each variable that leads to `root` will have, by identity."""
     uses: dict[int, int] = {}
     stack = [root]
     while stack:
@@ -81,21 +82,21 @@ def _uses(root: Variable) -> dict[int, int]:
 
 
 def _contribution(
-    node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, gathered: Gathered
+    node: Node, number: int, incoming: NDArray, before: NDArray | None, complete: bool, splits: SplitGradients
 ) -> NDArray:
     """The gradient of a parent so far, with what this use contributes to it; `complete` if it is the last one."""
     parent, place, path = node.parents[number], node.place, node.paths[number]
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
-        return _gradient(node, number, arithmetic, incoming, before, complete, gathered)
+        return _gradient(node, number, arithmetic, incoming, before, complete, splits)
     collected = Collected(place.observer)
-    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, gathered)
+    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, splits)
     if complete and parent.node is None:
         # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
         is_spread = 0 in gradient.strides
-        collected.tell(place, path, gradient.size if is_spread else None)
+        collected.pass_on(place, path, gradient.size if is_spread else None)
     else:
-        collected.tell(place, place.path)
+        collected.pass_on(place, place.path)
     return gradient
 
 
@@ -106,11 +107,11 @@ def _gradient(
     incoming: NDArray,
     before: NDArray | None,
     complete: bool,
-    gathered: Gathered,
+    splits: SplitGradients,
 ) -> NDArray:
     parent, gradient = node.parents[number], node.derivatives[number](arithmetic, incoming)
-    if isinstance(gradient, Part):
-        gradient = gathered.with_part(parent, before, gradient, arithmetic)
+    if isinstance(gradient, SplitPart):
+        gradient = splits.with_part(parent, before, gradient, arithmetic)
     elif before is not None:
         gradient = arithmetic.add(before, gradient)
     if complete and parent.node is None and parent.grad is not None:
@@ -119,24 +120,49 @@ def _gradient(
     return gradient
 
 
+class SplitGradients:
+    """The gradients, in one backward pass, of variables that were split.
+
+    The parts that one operation made are written into one array, for they share no element; what else contributes to
+    the gradient is added. So a sequence that is split into its n steps costs n small arrays, not n large ones.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, tuple[NDArray, Any]] = {}  # an array that only we write to, and what split it
+
+    def with_part(self, parent: Variable, before: NDArray | None, part: SplitPart, arithmetic: Arithmetic) -> NDArray:
+        """The gradient of `parent`, `before` if there is one so far, with that of a part."""
+        array, by = self._held.get(id(parent), (None, None))
+        if before is None:
+            array, by = np.zeros(parent.shape, part.numbers.dtype, like=part.numbers), part.by
+        elif array is not before:
+            array, by = before.copy(), None
+        elif by is not part.by:
+            by = None
+        array[part.key] = part.numbers if by is part.by else arithmetic.add(array[part.key], part.numbers)
+        self._held[id(parent)] = array, by
+        return array
+
+
 class Collected(Observer):
-    """An observer that keeps what it hears, to be passed on later."""
+    """An observer that keeps the events that it receives, to be passed on later."""
 
     def __init__(self, observer: Observer | None) -> None:
-        self.heard: list[tuple[NDArray[np.int64], str]] = []
+        self.received: list[tuple[NDArray[np.int64], str]] = []
         self.more = wants_more(observer)
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Keep the events of one call."""
-        self.heard.append((events, operation))
+        self.received.append((events, operation))
 
-    def tell(self, place: Place, path: str, elements: int | None = None) -> None:
-        """Tell the place's observer: of the rounding that finished a gradient at `path`, of others at the layer's.
+    def pass_on(self, place: Place, path: str, elements: int | None = None) -> None:
+        """Give the events to the place's observer: of the rounding that finished a gradient at `path`, of others at the
+        layer's.
 
         elements is how many have the numbers that were rounded last, where these are fewer.
         """
-        observer, last = place.observer, len(self.heard) - 1
-        for number, (events, operation) in enumerate(self.heard):
+        observer, last = place.observer, len(self.received) - 1
+        for number, (events, operation) in enumerate(self.received):
             where = path if number == last else place.path
             if observer is not None and wants(observer, where, "backward"):
                 if number == last and elements is not None and events[TOTAL]:

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import composites, contractions, indexing, joining, movement, reductions
-from simfloat.autodiff.beside_torch import BesideTorch
 from simfloat.autodiff.fusing import enter, leave
 from simfloat.autodiff.numpy_functions import NumpyFunctions
 from simfloat.autodiff.pointwise import Pointwise
@@ -18,13 +17,14 @@ from simfloat.autodiff.record import Made, Operand
 from simfloat.autodiff.reductions import Axes
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
+from simfloat.autodiff.torch_hints import TorchHints
 from simfloat.autodiff.variable import Variable
 from simfloat.formats.integers import check_flags, is_integer
 from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 
 
-class Tensor(Comparable, Variable, Pointwise["Tensor"], BesideTorch, NumpyFunctions):
+class Tensor(Comparable, Variable, Pointwise["Tensor"], TorchHints, NumpyFunctions):
     """An array of numbers, and the operation that made it.
 
     `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it

@@ -22,7 +22,7 @@ def operation(
     """A decorator: the function below becomes an operation of tensors that obeys policies as the package's own do.
 
     The function takes ``(u, *operands, **options)``: the arithmetic of the place where it runs
-    (:class:`~simfloat.autodiff.own_arithmetic.OwnArithmetic`), one array for each operand, and options, which are
+    (:class:`~simfloat.autodiff.user_arithmetic.UserArithmetic`), one array for each operand, and options, which are
     keyword-only. There is a derivative for each operand: a function ``(u, g, y, *operands, **options)`` of the backward
     pass's arithmetic, the gradient `g` of the result `y`, and the same again; None where there is none::
 

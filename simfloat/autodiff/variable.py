@@ -18,16 +18,16 @@ from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 
 
-class Part(NamedTuple):
+class SplitPart(NamedTuple):
     """The gradient of some elements of a parent; to that of the others this contributes nothing."""
 
-    by: object  # what parted it: parts by one operation share no element
+    by: object  # what split it: parts by one operation share no element
     key: Any
     numbers: NDArray
 
 
 #: The gradient of a parent from that of the result, every operation rounded by the arithmetic.
-Derivative = Callable[[Arithmetic, NDArray], NDArray | Part]
+Derivative = Callable[[Arithmetic, NDArray], NDArray | SplitPart]
 
 
 class Node(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import machine_named
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.owned import Owned
+from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.formats.integers import check_flags
 from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed

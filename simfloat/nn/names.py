@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from simfloat.autodiff.owned import Owned
+from simfloat.autodiff.owners import Owned
 from simfloat.simulation.context import Names
 
 #: Under this name, which no attribute of a user's has, a module keeps what `names_of` found, and when; copies and

@@ -1,4 +1,4 @@
-"""The arithmetic that users' operations compute with."""
+"""`u`: the rounded arithmetic that a user's operation gets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from simfloat.simulation.arithmetic import Arithmetic, Input
 GRADIENT = "gradient"
 
 
-class OwnArithmetic:
+class UserArithmetic:
     """What a user's operation computes with: every result is rounded once, as the policy says where it runs.
 
     The package's functions are its methods, without format and mode: ``u.add(a, b)``, ``u.fma(a, b, c)``, ``u.exp(x)``.

@@ -1,4 +1,4 @@
-"""Who owns a module or a parameter, and under which name."""
+"""Paths of modules and parameters, by weak links to their owners."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from weakref import ref
 class Owned:
     """What modules hold as attributes: modules and parameters.
 
-    A thing may have several owners, as a shared layer has; the first is the one that came first of those that hold it
-    now. They are known weakly, so that neither a copy nor a pickle of a part carries the whole.
+    A part may have several owners, as a shared layer has; its path is by way of the first of those that hold it now.
+    Links are weak, so that neither a copy nor a pickle of a part carries the whole model.
     """
 
     _owners: tuple[tuple[ref[Any], str], ...] = ()
@@ -20,7 +20,7 @@ class Owned:
     def path(self) -> str:
         """The names from the outermost module down to this, by way of its first owner, joined by dots.
 
-        Empty for what nobody owns.
+        Empty for what has no owner.
         """
         for owner, name in self._holders():
             return f"{above}.{name}" if (above := owner.path) else name

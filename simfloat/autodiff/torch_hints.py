@@ -1,11 +1,11 @@
-"""What tensors say to who takes them for PyTorch's."""
+"""Error messages that translate PyTorch's names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-#: What PyTorch's tensors have under another name.
+#: What PyTorch calls by another name.
 NAMES = {
     "absolute": "abs", "amax": "max", "amin": "min", "argmin": "data.argmin", "bmm": "matmul",
     "chunk": "split", "clamp": "clip", "clone": "detach", "cpu": "data", "cuda": "Module.to", "dim": "ndim",
@@ -14,12 +14,12 @@ NAMES = {
     "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "view": "reshape",
 }  # fmt: skip
 
-#: PyTorch's functions behind operators: where it leaves a tensor of ours alone, Python asks that one.
+#: PyTorch's functions behind operators: where they are not implemented, Python calls our tensor's operator.
 OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge".split())
 
 
-class BesideTorch:
-    """Answers for names and functions of PyTorch's that tensors do not have."""
+class TorchHints:
+    """Errors for names and functions of PyTorch's that tensors do not have, naming what there is here."""
 
     if not TYPE_CHECKING:  # type checkers know which names there are
 
