@@ -14,7 +14,7 @@ from experiments.problem import Problem
 from experiments.scalers import make_scaler
 from experiments.variants import Variant
 from simfloat.optim import LossScale
-from simfloat.train.step import TrainingStep
+from simfloat.train.training_step import TrainingStep
 
 #: How often a tiny run is looked at.
 TINY_RECORDS = 5

@@ -1,6 +1,6 @@
 """Scaled casts and the sums of their elements, number by number, from the package's self-test."""
 
-from simfloat.selftest.scaled import (
+from simfloat.selftest.scaled_sums import (
     block_dot,
     block_scales,
     divided,

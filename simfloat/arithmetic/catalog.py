@@ -10,7 +10,7 @@ row each
 * to the table of `kernels/elementwise.py`, with the pair;
 * to the list in `arithmetic/functions.py`, from which type checkers know the name;
 * to the table of `autodiff/pointwise.py`, with its derivative, which makes it a method of tensors;
-* to the table of `selftest/functions.py`, with its value by decimals and its specials;
+* to the table of `selftest/function_checks.py`, with its value by decimals and its specials;
 * to the table of `tests/mpfr.py`, with MPFR's function.
 
 One new file and six rows. Tests fail for a row that is missing; names, documentation, classes of policies, benchmarks

@@ -27,10 +27,10 @@ from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.nvidia import INSTRUCTIONS
 from simfloat.accumulate.nvidia import UNITS as TENSOR_CORES
+from simfloat.blackbox.additions import MODES
 from simfloat.blackbox.evidence import Evidence
-from simfloat.blackbox.probe import Span
+from simfloat.blackbox.probe import ProductRange
 from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_same_order, readings_of
-from simfloat.blackbox.steps import MODES
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
 from simfloat.formats.format import TININESS
@@ -187,7 +187,7 @@ def _compensated(evidence: Evidence) -> Iterator[tuple[Format, Rounding]]:
         yield from product(_formats(step.precision - less, evidence.span), modes)
 
 
-def _formats(precision: int, span: Span) -> list[Format]:
+def _formats(precision: int, span: ProductRange) -> list[Format]:
     """Formats of so many bits, those with a name first, and of them those whose range is the span that was seen."""
     if precision < 2:
         return []
@@ -199,7 +199,7 @@ def _formats(precision: int, span: Span) -> list[Format]:
     return sorted(formats, key=lambda format: (format.name is None, _distance(format, span)))[:MOST_FORMATS]
 
 
-def _distance(format: Format, span: Span) -> int:
+def _distance(format: Format, span: ProductRange) -> int:
     low = format.emin - format.mantissa_bits if format.subnormals else format.emin
     return abs(format.emax - span.high) + abs(low - span.low)
 

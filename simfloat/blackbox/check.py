@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.blackbox.breaking import breaking_operands
 from simfloat.blackbox.candidates import Candidate
 from simfloat.blackbox.operands import random_operands
-from simfloat.blackbox.probe import BlackBox, Span, Sums
+from simfloat.blackbox.probe import BlackBox, ProductRange, Sums
 
 #: Operands that are built to break a candidate are drawn from so many seeds.
 SEEDS = 2
@@ -41,7 +41,7 @@ def _text(x: NDArray) -> str:
     return np.array2string(x, separator=", ", threshold=6, edgeitems=2, floatmode="unique", max_line_width=1000)
 
 
-def sample(box: BlackBox, span: Span, seed: int) -> None:
+def sample(box: BlackBox, span: ProductRange, seed: int) -> None:
     """Ask for random sums, some of them again. Raises ValueError if results differ from call to call, or are NaN."""
     for kind, a, b in random_operands(box, span, np.random.default_rng(seed)):
         results = np.array([box(x, y) for x, y in zip(a, b, strict=True)])

@@ -8,14 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import round as round_to
-from simfloat.blackbox.probe import BlackBox, Span
+from simfloat.blackbox.probe import BlackBox, ProductRange
 from simfloat.formats import Format, toward_zero
 
 #: Sums of each kind of operands.
 ROWS = 24
 
 
-def random_operands(box: BlackBox, span: Span, rng: np.random.Generator) -> Iterator[tuple[str, NDArray, NDArray]]:
+def random_operands(
+    box: BlackBox, span: ProductRange, rng: np.random.Generator
+) -> Iterator[tuple[str, NDArray, NDArray]]:
     """Kinds of operands (rows, terms) in the formats of the function's, those last that most accumulators differ on."""
     shape, bits = (ROWS, box.terms), box.terms.bit_length()
     low, high = span

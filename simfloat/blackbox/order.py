@@ -13,7 +13,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from simfloat.blackbox.probe import BlackBox, NoOrder, Span, last
+from simfloat.blackbox.probe import BlackBox, NoOrder, ProductRange, last
 from simfloat.blackbox.tree import Builder, Tree
 
 #: Triples and pairs of places at which probes are scaled, beside the ends.
@@ -32,7 +32,7 @@ class Probe(NamedTuple):
     ones: int
 
 
-def find_order(box: BlackBox, span: Span) -> Tree:
+def find_order(box: BlackBox, span: ProductRange) -> Tree:
     """The tree of a function's additions.
 
     Raises NothingLost if no sum lost a bit, and NoOrder if the results are those of no tree.
@@ -51,7 +51,7 @@ def find_order(box: BlackBox, span: Span) -> Tree:
     raise failure
 
 
-def _large_numbers(box: BlackBox, span: Span) -> Iterator[float]:
+def _large_numbers(box: BlackBox, span: ProductRange) -> Iterator[float]:
     """Candidates for M: the largest that cancels, the largest that is returned, and one that rounding to odd keeps."""
     top = min(box.inputs[0].emax + box.inputs[1].emax, 1023)
     highest = last(lambda exponent: _cancels(box, 2.0**exponent), span.high, top)
@@ -71,7 +71,7 @@ def _cancels(box: BlackBox, large: float) -> bool:
     return all(box.products({0: large, place: -large}) == 0.0 for place in {1, box.terms - 1})
 
 
-def _scaled(box: BlackBox, span: Span, large: float, sign: float) -> Probe:
+def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Probe:
     """One as large as it may be for all ones together to be lost beside M."""
     rng = random.Random(0)
     places = range(box.terms)
@@ -94,7 +94,7 @@ def _scaled(box: BlackBox, span: Span, large: float, sign: float) -> Probe:
     return Probe(large, one, 2 ** min(exact, total - exponent))
 
 
-def _kept(box: BlackBox, span: Span, large: float, sign: float, triple: Sequence[int]) -> int:
+def _kept(box: BlackBox, span: ProductRange, large: float, sign: float, triple: Sequence[int]) -> int:
     """The exponent of the least number that is kept beside M and -M at three places, wherever it is of the three."""
 
     def keeps(down: int) -> bool:

@@ -152,14 +152,14 @@ def last(holds: Callable[[int], bool], start: int, stop: int) -> int:
     return low
 
 
-class Span(NamedTuple):
+class ProductRange(NamedTuple):
     """The least and the largest power of two that a single product may be and be returned unchanged."""
 
     low: int
     high: int
 
 
-def span_of(box: BlackBox) -> Span:
+def span_of(box: BlackBox) -> ProductRange:
     """The span of a function's sums. Raises ValueError if it does not return single products."""
     for place in range(box.terms):
         for a, b in ((1.0, 1.0), (2.0, 1.0), (1.0, -2.0)):
@@ -180,4 +180,4 @@ def span_of(box: BlackBox) -> Span:
     high = last(returns, 0, min(first.emax + second.emax, 1023))
     lowest = first.emin - first.mantissa_bits + second.emin - second.mantissa_bits
     low = -last(lambda down: returns(-down), 0, min(-lowest, 1074))
-    return Span(low, high)
+    return ProductRange(low, high)

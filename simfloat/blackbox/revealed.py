@@ -16,7 +16,7 @@ from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample
 from simfloat.blackbox.evidence import evidence_of
 from simfloat.blackbox.order import NothingLost, find_order
-from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, Span, span_of
+from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, ProductRange, span_of
 from simfloat.blackbox.status import status
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import FP32, Format, Rounding
@@ -171,7 +171,7 @@ def _revealed(
     return Revealed(accumulator, output, box.inputs, tree, reason, tuple(excluded), rounding)
 
 
-def _order(box: BlackBox, span: Span) -> tuple[Tree | None, str]:
+def _order(box: BlackBox, span: ProductRange) -> tuple[Tree | None, str]:
     """The tree, or None and what is to be said of that."""
     try:
         return find_order(box, span), ""

@@ -41,14 +41,14 @@ def run(options: argparse.Namespace) -> int:
 def run_on_gpu(quick: bool) -> int:
     """Compare every family of loops on the GPU with the CPU's; 1 if a bit differs, 2 where there is no GPU."""
     from simfloat.arithmetic.machines import machine_named
-    from simfloat.selftest import device, run
+    from simfloat.selftest import gpu_checks, run
 
     try:
         machine_named("cuda")
     except ValueError as error:
         print(f"simfloat selftest: {error}", file=sys.stderr)
         return 2
-    return 0 if run(device.CHECKS, quick) else 1
+    return 0 if run(gpu_checks.CHECKS, quick) else 1
 
 
 @contextmanager

@@ -11,16 +11,15 @@ from simfloat.nn.criteria import BCEWithLogitsLoss, CrossEntropyLoss, CTCLoss, M
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.embedding import Embedding, EmbeddingBag
-from simfloat.nn.flatten import Flatten
-from simfloat.nn.initial import seed
 from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
 from simfloat.nn.losses import binary_cross_entropy_with_logits, mse_loss, smooth_l1_loss
 from simfloat.nn.module import Module
 from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttention
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
-from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, MaxPool2d
+from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, Flatten, MaxPool2d
 from simfloat.nn.recurrent import GRU, LSTM, RNN
+from simfloat.nn.seeds import seed
 from simfloat.nn.transformer import TransformerEncoderLayer
 
 __all__ = [

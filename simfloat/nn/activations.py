@@ -8,7 +8,7 @@ from typing import Literal
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.nn.arguments import as_number, check_not_in_place
+from simfloat.nn.layer_arguments import as_number, check_not_in_place
 from simfloat.nn.module import Module
 
 

@@ -12,8 +12,8 @@ from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import as_probability
 from simfloat.nn.dropout import dropout
+from simfloat.nn.layer_arguments import as_probability
 
 
 def scaled_dot_product_attention(

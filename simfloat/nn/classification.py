@@ -14,7 +14,7 @@ from simfloat.autodiff.functions import pick
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import is_integer
-from simfloat.nn.arguments import as_probability
+from simfloat.nn.layer_arguments import as_probability
 from simfloat.nn.losses import check_reduction, reduced
 
 

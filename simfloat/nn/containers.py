@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, overload
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
-from simfloat.nn.initial import generator_of
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 
 class _Numbered(Module):

@@ -13,13 +13,12 @@ from simfloat.autodiff.images import conv2d, conv_transpose2d
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags, is_integer
-from simfloat.nn.arguments import check_sizes
-from simfloat.nn.batch import of_images
-from simfloat.nn.initial import generator_of
+from simfloat.nn.layer_arguments import check_sizes, of_images
 from simfloat.nn.module import Module
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 
 class _Convolution(Module):

@@ -9,9 +9,9 @@ from numpy.typing import ArrayLike
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import as_number, as_probability
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.ctc import ctc_loss
+from simfloat.nn.layer_arguments import as_number, as_probability
 from simfloat.nn.losses import binary_cross_entropy_with_logits, check_reduction, mse_loss, smooth_l1_loss
 from simfloat.nn.module import Module
 

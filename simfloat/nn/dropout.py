@@ -10,7 +10,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.functions import times_factors
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.nn.arguments import as_probability, check_not_in_place
+from simfloat.nn.layer_arguments import as_probability, check_not_in_place
 from simfloat.nn.module import Module
 from simfloat.simulation.simulation import current
 

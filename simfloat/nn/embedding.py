@@ -13,12 +13,12 @@ from simfloat.autodiff.functions import embedding
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags, is_integer
-from simfloat.nn.arguments import as_indices, as_number, check_sizes
-from simfloat.nn.initial import generator_of
+from simfloat.nn.layer_arguments import as_indices, as_number, check_sizes
 from simfloat.nn.module import Module
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 MODES = ("sum", "mean", "max")
 

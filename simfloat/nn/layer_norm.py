@@ -10,7 +10,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import as_number, check_sizes
+from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
 

@@ -9,12 +9,12 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import check_sizes
-from simfloat.nn.initial import generator_of
+from simfloat.nn.layer_arguments import check_sizes
 from simfloat.nn.module import Module
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 
 class Linear(Module):

@@ -9,7 +9,7 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.nn.arguments import as_number
+from simfloat.nn.layer_arguments import as_number
 
 #: What becomes of the losses of all examples.
 REDUCTIONS = ("mean", "sum", "none")

@@ -12,9 +12,8 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.formats.integers import check_flags
-from simfloat.nn.names import KEPT, OUTERMOST, names_of, parts_changed
-from simfloat.nn.state import Held, Keys, as_buffer, fitting_arrays
-from simfloat.nn.text import tree
+from simfloat.nn.model_state import Held, Keys, as_buffer, fitting_arrays
+from simfloat.nn.module_names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.simulation.simulation import module_running
 
 
@@ -305,7 +304,7 @@ class Module(Owned):
 
     def __repr__(self) -> str:
         parts = {name: repr(module) for name, module in self._modules.items()}
-        return tree(type(self).__name__, self.extra_repr(), parts, sum(p.size for p in self.parameters()))
+        return _as_text(type(self).__name__, self.extra_repr(), parts, sum(p.size for p in self.parameters()))
 
 
 #: What every module has; an attribute of a user's that hid it would be called in its place.
@@ -315,3 +314,12 @@ _PUBLIC = {name for name in vars(Module) if not name.startswith("_")} - {"traini
 def _below(path: str, name: str) -> str:
     """The path of the part `name` of what lies at `path`."""
     return f"{path}.{name}" if path else name
+
+
+def _as_text(kind: str, arguments: str, parts: Mapping[str, str], count: int) -> str:
+    """A module in the manner of torch: its parts, as text, by name; a comment counts the parameters at and below it."""
+    text = f"{kind}({arguments})"
+    if parts:
+        inside = [arguments] * bool(arguments) + [f"({name}): {part}" for name, part in parts.items()]
+        text = "\n".join([f"{kind}(", *("  " + line.replace("\n", "\n  ") for line in inside), ")"])
+    return f"{text}  # {count} parameters" if count else text

@@ -14,15 +14,15 @@ from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import as_probability, check_sizes
 from simfloat.nn.attention import attention_weights, causal_mask
 from simfloat.nn.dropout import dropout
-from simfloat.nn.initial import generator_of
+from simfloat.nn.layer_arguments import as_probability, check_sizes
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 
 class MultiHeadAttention(Module):

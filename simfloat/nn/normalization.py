@@ -12,7 +12,7 @@ from simfloat.autodiff.averaging import moving_average
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import as_number, check_sizes
+from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
 

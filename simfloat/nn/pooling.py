@@ -1,4 +1,4 @@
-"""Layers that make images smaller."""
+"""Layers that make images smaller, or vectors of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from simfloat.autodiff import Tensor, stack
 from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from simfloat.autodiff.pooling import check_divisor
 from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags, is_integer
-from simfloat.nn.batch import of_images
+from simfloat.nn.layer_arguments import of_images
 from simfloat.nn.module import Module
 
 
@@ -151,3 +152,27 @@ def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | 
     """Window, stride and padding as pairs."""
     window = pair_of("kernel_size", kernel_size, 1)
     return window, window if stride is None else pair_of("stride", stride, 1), pair_of("padding", padding, 0)
+
+
+class Flatten(Module):
+    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples.
+
+    Examples:
+        >>> layer = sf.nn.Flatten()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((2, 4, 8, 8)))
+        >>> y.shape
+        (2, 256)
+    """
+
+    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
+        super().__init__()
+        self.start_dim, self.end_dim = start_dim, end_dim
+
+    def forward(self, x: Operand) -> Tensor:
+        """x (N, C, H, W) -> (N, C * H * W), as an example."""
+        return as_tensor(x).flatten(self.start_dim, self.end_dim)
+
+    def extra_repr(self) -> str:
+        """Its axes."""
+        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

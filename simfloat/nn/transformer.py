@@ -10,16 +10,16 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import check_flags
-from simfloat.nn.arguments import check_sizes
 from simfloat.nn.dropout import Dropout
-from simfloat.nn.initial import generator_of
+from simfloat.nn.layer_arguments import check_sizes
 from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
 from simfloat.nn.module import Module
 from simfloat.nn.multi_head_attention import MultiHeadAttention
+from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
-    from simfloat.nn.initial import Seed
+    from simfloat.nn.seeds import Seed
 
 
 class TransformerEncoderLayer(Module):

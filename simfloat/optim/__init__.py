@@ -27,7 +27,7 @@ from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
 from simfloat.optim.loss_scale import LossScale, StaticLossScale
 from simfloat.optim.muon import Muon
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.schedule import LRScheduler
+from simfloat.optim.scheduler import LRScheduler
 from simfloat.optim.schedules import CosineAnnealingLR, LambdaLR, LinearLR, StepLR
 from simfloat.optim.sequential_schedule import SequentialLR
 from simfloat.optim.sgd import SGD

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.options import Option, flag, number_from_one, number_from_zero, number_up_to_zero, optional, several
+from simfloat.optim.optimizer_options import (
+    Option,
+    flag,
+    number_from_one,
+    number_from_zero,
+    number_up_to_zero,
+    optional,
+    several,
+)
 from simfloat.optim.step import COMPENSATION, STEP, Step
 
 

@@ -13,7 +13,7 @@ from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.optim.groups import check_distinct, listed
-from simfloat.optim.options import flag, number_from_zero
+from simfloat.optim.optimizer_options import flag, number_from_zero
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.simulation import current
 

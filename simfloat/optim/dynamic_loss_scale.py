@@ -9,7 +9,7 @@ import numpy as np
 
 from simfloat.formats.integers import check_count
 from simfloat.optim.loss_scale import SMALLEST, LossScale, as_scale
-from simfloat.optim.options import number
+from simfloat.optim.optimizer_options import number
 
 
 class DynamicLossScale(LossScale):

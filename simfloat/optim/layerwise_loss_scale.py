@@ -16,7 +16,7 @@ from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.optim.float64_sums import sum_of_squares
 from simfloat.optim.loss_scale import Losses, LossScale, as_scale
-from simfloat.optim.options import number, number_from_zero
+from simfloat.optim.optimizer_options import number, number_from_zero
 
 #: How many products make an element of the gradient of an operand: of x, and of a weight that is no parameter.
 #: A weight has so many elements for each channel of x; channels lie along the last axis of x, or that of images.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.options import Option, decay, flag, number_from_zero, several
+from simfloat.optim.optimizer_options import Option, decay, flag, number_from_zero, several
 from simfloat.optim.step import Step
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from simfloat.formats.integers import check_count
 from simfloat.optim.loss_scale import LossScale, as_scale
-from simfloat.optim.options import number, number_from_zero
+from simfloat.optim.optimizer_options import number, number_from_zero
 
 OPTIONS = ("log_max", "beta1", "beta2", "deviations", "min_scale", "max_scale", "overflow")
 COUNTERS = ("iteration", "mean", "center", "variance")

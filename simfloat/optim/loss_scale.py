@@ -15,7 +15,7 @@ from simfloat.autodiff.parameter import begin_update
 from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.variable import Variable
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import number
+from simfloat.optim.optimizer_options import number
 
 #: No scale is smaller: the reciprocal of the smallest normal number of FP32 is still a number of FP32.
 SMALLEST = 2.0**-126

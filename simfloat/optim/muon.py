@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from simfloat.autodiff import Parameter
 from simfloat.optim.groups import name_of
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.options import Option, flag, integer, number, number_from_zero, several, word
+from simfloat.optim.optimizer_options import Option, flag, integer, number, number_from_zero, several, word
 from simfloat.optim.step import Step
 
 #: How the learning rate follows the shape of a matrix, for every word that `adjust_lr_fn` may be.

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import forget_gradients
-from simfloat.optim import state
+from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
-from simfloat.optim.options import Option, number_from_zero
+from simfloat.optim.optimizer_options import Option, number_from_zero
 from simfloat.optim.step import COMPENSATION, STEP, Step
 from simfloat.simulation.simulation import current
 
@@ -142,7 +142,7 @@ class Optimizer:
         ``{"state": {0: {"exp_avg": array, ...}, ...}, "param_groups": [{"lr": 0.1, ..., "params": [0, 1]}]}``.
         Arrays are copies.
         """
-        return state.packed(self)
+        return optimizer_state.packed(self)
 
     def follow(self) -> None:
         """Take what is kept of parameters to where they are, once a model was moved to another device."""
@@ -154,7 +154,7 @@ class Optimizer:
 
         Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
         """
-        self.param_groups, self.state = state.unpacked(self, state_dict)
+        self.param_groups, self.state = optimizer_state.unpacked(self, state_dict)
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         if gradient.size:
@@ -175,7 +175,7 @@ class Optimizer:
         for what, array in (("gradient", gradient), *kept.items()):
             shape = shapes.get(what, parameter.shape)
             if array.shape != shape:
-                state.check_shape(f"the {what} of {name_of(number, parameter)}", array, shape, parameter)
+                optimizer_state.check_shape(f"the {what} of {name_of(number, parameter)}", array, shape, parameter)
 
     def __repr__(self) -> str:
         defaults = {name: parameter.default for name, parameter in signature(type(self)).parameters.items()}

@@ -8,8 +8,8 @@ from types import FunctionType
 from typing import Any
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import Reader, integer, number
-from simfloat.optim.schedule import LRScheduler
+from simfloat.optim.optimizer_options import Reader, integer, number
+from simfloat.optim.scheduler import LRScheduler
 
 from_one = integer(1, 2**53)
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from simfloat.formats.integers import is_integer
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import Reader
-from simfloat.optim.schedule import LRScheduler, last_epochs
+from simfloat.optim.optimizer_options import Reader
+from simfloat.optim.scheduler import LRScheduler, last_epochs
 
 
 class SequentialLR(LRScheduler):

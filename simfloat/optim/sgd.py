@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.options import Option, flag, number, number_from_zero
+from simfloat.optim.optimizer_options import Option, flag, number, number_from_zero
 from simfloat.optim.step import Step
 
 

@@ -24,7 +24,7 @@ from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
 from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
 from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
-from simfloat.train.aside import as_number
+from simfloat.train.evaluation import as_number
 
 #: What the state of a recorder holds: its options, and by key the events in those places where any were counted.
 STATE = ("counts", "keys", "places", "events", "series", "scalars", "first_nan")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.integers import check_count
-from simfloat.optim.options import flag
+from simfloat.optim.optimizer_options import flag
 
 
 class Batches:

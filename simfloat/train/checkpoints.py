@@ -10,7 +10,7 @@ from typing import Any
 
 from simfloat.files import file_path
 from simfloat.hints import warn
-from simfloat.train import file
+from simfloat.train import state_file
 from simfloat.train.lock import locked
 from simfloat.train.manifest import BEGUN, Manifest
 
@@ -24,7 +24,7 @@ TAKEN, MANIFEST = "batches", "manifest"
 NEEDED = ("model", "optimizer", "simulation", "history", TAKEN)
 
 _NAME = re.compile(r"checkpoint-(\d+)-step-\d+\.states")
-_UNFINISHED = re.compile(rf"\.checkpoint-\d+-step-\d+\.states\.\w+{re.escape(file.UNFINISHED)}")
+_UNFINISHED = re.compile(rf"\.checkpoint-\d+-step-\d+\.states\.\w+{re.escape(state_file.UNFINISHED)}")
 
 
 class Checkpoints:
@@ -55,7 +55,7 @@ class Checkpoints:
         files = self._files()
         begun = states[MANIFEST][BEGUN]
         number = 1 + max(files, default=0)
-        file.write(self.folder / f"checkpoint-{number:06d}-step-{step}.states", states)
+        state_file.write(self.folder / f"checkpoint-{number:06d}-step-{step}.states", states)
         older = [path for _, path in sorted(files.items()) if path not in self._damaged and _begun(path) == begun]
         unfinished = [path for path in self.folder.iterdir() if _UNFINISHED.fullmatch(path.name)]
         for path in (*older[: len(older) - KEPT + 1], *self._damaged, *unfinished):
@@ -74,7 +74,7 @@ class Checkpoints:
                 states = _read(path)
             except FileNotFoundError:  # a training that writes there has removed it since
                 return self.read()
-            except file.DamagedFile as error:
+            except state_file.DamagedFile as error:
                 self._damaged.append(path)
                 errors.append(str(error))
             except ValueError as error:
@@ -129,7 +129,7 @@ def _read(path: Path) -> dict[str, Any]:
         raise ValueError(f"{path} is a folder, and no checkpoint.")
     if path.is_symlink() and not path.exists():
         raise ValueError(f"{path} is a link to nothing, and no checkpoint.")
-    states = file.read(path)
+    states = state_file.read(path)
     if missing := [name for name in NEEDED if name not in states]:
         raise ValueError(f"{path} is no checkpoint of fit: it holds {', '.join(states)}, and no {missing[0]}.")
     return states
@@ -137,5 +137,5 @@ def _read(path: Path) -> dict[str, Any]:
 
 def _begun(path: Path) -> Any:
     """When the training of a checkpoint began; None where that cannot be read."""
-    manifest = file.read_plain(path, MANIFEST)
+    manifest = state_file.read_plain(path, MANIFEST)
     return manifest.get(BEGUN) if isinstance(manifest, Mapping) else None

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 
 from simfloat.formats.integers import check_count
-from simfloat.optim.options import number_from_zero
+from simfloat.optim.optimizer_options import number_from_zero
 from simfloat.train.history import History
 
 

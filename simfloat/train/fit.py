@@ -10,7 +10,7 @@ from typing import Any
 from simfloat.arithmetic.machines import machine_named
 from simfloat.formats.integers import check_count
 from simfloat.nn import Module
-from simfloat.nn.names import names_of
+from simfloat.nn.module_names import names_of
 from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.simulation.simulation import current
 from simfloat.simulation.switching import SwitchingRule
@@ -19,10 +19,10 @@ from simfloat.train.differences import as_names
 from simfloat.train.early_stop import EarlyStop
 from simfloat.train.feed import Feed
 from simfloat.train.history import COLUMNS, History
-from simfloat.train.progress import Bar
+from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.resuming import resume as resume_from
-from simfloat.train.run import Plan, Run
-from simfloat.train.step import Metric, TrainingStep
+from simfloat.train.training import Training, TrainingPlan
+from simfloat.train.training_step import Metric, TrainingStep
 
 Folder = str | os.PathLike[str]
 
@@ -132,8 +132,8 @@ def fit(
     simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
     allowed = as_names(allow)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
-    bar = Bar(progress, _total(batches, accumulation, steps))
-    plan = Plan(
+    bar = ProgressBar(progress, _total(batches, accumulation, steps))
+    plan = TrainingPlan(
         steps=steps,
         accumulation=accumulation,
         checkpoints=checkpoints,
@@ -144,11 +144,13 @@ def fit(
         evaluate_every=evaluate_every,
         stop=stop,
     )
-    run = Run(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
+    training = Training(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
     with checkpoints.locked() if checkpoints else nullcontext():
-        resume_from(run, checkpoints if checkpoints and source and checkpoints.is_same(source) else source, allowed)
-        run.go(bar)
-    return run.history
+        resume_from(
+            training, checkpoints if checkpoints and source and checkpoints.is_same(source) else source, allowed
+        )
+        training.go(bar)
+    return training.history
 
 
 def _check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:

@@ -15,7 +15,7 @@ from simfloat.policy import Policy
 from simfloat.simulation import Simulation, Switching
 from simfloat.table import Table, table
 from simfloat.train.saving import is_part
-from simfloat.train.step import TrainingStep
+from simfloat.train.training_step import TrainingStep
 from simfloat.version import __version__
 
 #: Under these names a manifest tells when the training began, which is what it is known by, and what changed since.

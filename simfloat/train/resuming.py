@@ -12,8 +12,8 @@ from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed
 from simfloat.train.history import COLUMNS
 from simfloat.train.manifest import BEGUN, CHANGES
-from simfloat.train.run import CONCLUDED, Run
 from simfloat.train.saving import restore
+from simfloat.train.training import CONCLUDED, Training
 
 #: Parts that go on without the state of one of another kind.
 REPLACED = ("optimizer", "scaler", "schedule", "observer")
@@ -21,7 +21,7 @@ REPLACED = ("optimizer", "scaler", "schedule", "observer")
 States = Mapping[str, Any]
 
 
-def resume(run: Run, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
+def resume(training: Training, checkpoints: Checkpoints | None, allow: tuple[str, ...]) -> None:
     """Go on from the newest checkpoint that is whole; from the start if there is none.
 
     Raises ValueError, and restores nothing, if it is that of another training, unless `allow` names all in which the
@@ -29,37 +29,37 @@ def resume(run: Run, checkpoints: Checkpoints | None, allow: tuple[str, ...]) ->
     """
     found = checkpoints and checkpoints.read()
     if not found:
-        check_names(allow, run.manifest)
+        check_names(allow, training.manifest)
         return
     path, states = found
-    run.feed.skip(states[TAKEN])
-    columns = [*COLUMNS, *run.step.metrics]
+    training.feed.skip(states[TAKEN])
+    columns = [*COLUMNS, *training.step.metrics]
     if (before := list(states["history"]["steps"])) != columns:
         raise ValueError(f"{path} has the columns {before}, not {columns}; give the same metrics.")
     if isinstance(states.get(MANIFEST), Mapping):
-        names = _allowed(run, path, states, allow)
-        run.feed.check(states[TAKEN])  # after what tells why there are fewer batches, as their size
-        _restore_known(run, path, states, names)
+        names = _allowed(training, path, states, allow)
+        training.feed.check(states[TAKEN])  # after what tells why there are fewer batches, as their size
+        _restore_known(training, path, states, names)
     else:
-        run.feed.check(states[TAKEN])
-        _restore_unknown(run, path, states)
-    run.go_on(states[TAKEN], states.get(CONCLUDED, True))
+        training.feed.check(states[TAKEN])
+        _restore_unknown(training, path, states)
+    training.go_on(states[TAKEN], states.get(CONCLUDED, True))
 
 
-def _allowed(run: Run, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
+def _allowed(training: Training, path: Path, states: States, allow: tuple[str, ...]) -> list[str]:
     """The names in which the training of a checkpoint and this one differ; ValueError unless `allow` has them."""
     before, step = states[MANIFEST], len(states["history"]["steps"]["loss"])
-    now = _as_far_as_known(run.manifest_at(states[TAKEN]), before)
+    now = _as_far_as_known(training.manifest_at(states[TAKEN]), before)
     check_names(allow, before, now)
     names = differences(before, now)
     if refused := [name for name in names if not is_allowed(allow, name)]:
         raise ValueError(f"{path} is of another training:\n{listed(refused, before, now)}")
-    for name, message in _remarks(run, before, now, step):
+    for name, message in _remarks(training, before, now, step):
         if not is_allowed(allow, name):
             warn(f"{path} {message}")
     changed = [name for name in (*names, "simfloat") if before.get(name) != now.get(name)]
     changes = [{"step": step, "name": name, "before": before.get(name), "now": now.get(name)} for name in changed]
-    run.manifest |= {BEGUN: before.get(BEGUN), CHANGES: [*before.get(CHANGES, []), *changes]}
+    training.manifest |= {BEGUN: before.get(BEGUN), CHANGES: [*before.get(CHANGES, []), *changes]}
     return names
 
 
@@ -73,40 +73,40 @@ def _as_far_as_known(now: States, before: States) -> dict[str, Any]:
     }
 
 
-def _remarks(run: Run, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
+def _remarks(training: Training, before: States, now: States, step: int) -> Iterator[tuple[str, str]]:
     """What is to be said of a checkpoint of the same training, and the name that allows it."""
     if (version := before.get("simfloat")) != now["simfloat"]:
         yield (
             "simfloat",
             f"was written by simfloat {version}, and this is {now['simfloat']}: see its changelog for bits.",
         )
-    observer = run.simulation.observer
+    observer = training.simulation.observer
     if observer is not None and before.get("observer") is None:
         yield "observer", f"knows nothing of the observer {type(observer).__name__}, which begins after step {step}."
 
 
-def _restore_known(run: Run, path: Path, states: States, names: list[str]) -> None:
+def _restore_known(training: Training, path: Path, states: States, names: list[str]) -> None:
     """Bring the parts into the states of a checkpoint, but for the names that stay as they are given."""
-    simulation, policy = run.simulation, run.simulation.policy
-    kept = _kept(run, states, names)
-    restore(path, kept, {name: part for name, part in run.parts.items() if name in kept})
-    if run.plan.switching is None and simulation.policy != policy:
+    simulation, policy = training.simulation, training.simulation.policy
+    kept = _kept(training, states, names)
+    restore(path, kept, {name: part for name, part in training.parts.items() if name in kept})
+    if training.plan.switching is None and simulation.policy != policy:
         simulation.policy = policy
-    if run.plan.schedule is not None and "schedule" in states and "schedule" not in kept:
-        for _ in range(run.history.steps):
-            run.plan.schedule.step()
+    if training.plan.schedule is not None and "schedule" in states and "schedule" not in kept:
+        for _ in range(training.history.steps):
+            training.plan.schedule.step()
 
 
-def _restore_unknown(run: Run, path: Path, states: States) -> None:
+def _restore_unknown(training: Training, path: Path, states: States) -> None:
     """Bring the parts into the states of a checkpoint that does not tell which training it is of."""
     warn(f"{path} has no manifest, as those of older versions: whether it is of this training is not known.")
-    unused = [name for name in states if name not in (*run.parts, TAKEN, CONCLUDED, MANIFEST, "observer")]
+    unused = [name for name in states if name not in (*training.parts, TAKEN, CONCLUDED, MANIFEST, "observer")]
     if unused:
         raise ValueError(f"{path} is of a training with a {unused[0]}, and fit was given none.")
-    restore(path, states, {name: part for name, part in run.parts.items() if name != "observer"})
+    restore(path, states, {name: part for name, part in training.parts.items() if name != "observer"})
 
 
-def _kept(run: Run, states: States, names: list[str]) -> dict[str, Any]:
+def _kept(training: Training, states: States, names: list[str]) -> dict[str, Any]:
     """The states of a checkpoint, with what is given now for the names of differences, or without them.
 
     Where a learning rate differs, or what sets it, the schedule begins anew, from the rates that it has set.
@@ -114,15 +114,15 @@ def _kept(run: Run, states: States, names: list[str]) -> dict[str, Any]:
     kept = {name: state for name, state in states.items() if name not in REPLACED or name not in names}
     options = _options("optimizer", names)
     rates = {"optimizer", "optimizer.lr", "schedule"} & {*names} or _options("schedule", names)
-    if run.plan.schedule is not None and rates:
+    if training.plan.schedule is not None and rates:
         kept.pop("schedule", None)
         options |= {"lr", "initial_lr"}
     if "optimizer" in kept:
-        kept["optimizer"] = _with_options(kept["optimizer"], options, run.step.optimizer.param_groups)
-    if run.step.scaler is not None and "scaler" in kept:
-        kept["scaler"] = {**kept["scaler"], **_given(run.step.scaler, _options("scaler", names))}
+        kept["optimizer"] = _with_options(kept["optimizer"], options, training.step.optimizer.param_groups)
+    if training.step.scaler is not None and "scaler" in kept:
+        kept["scaler"] = {**kept["scaler"], **_given(training.step.scaler, _options("scaler", names))}
     left_out = "rule" if "switching" in names else None
-    seed = {"seed": run.simulation.seed} if "seed" in names else {}
+    seed = {"seed": training.simulation.seed} if "seed" in names else {}
     kept["simulation"] = {name: value for name, value in kept["simulation"].items() if name != left_out} | seed
     return kept
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.files import file_path
-from simfloat.train import file
+from simfloat.train import state_file
 
 __all__ = ["load", "save"]
 
@@ -34,7 +34,7 @@ def save(path: str | os.PathLike[str], **parts: Any) -> None:
     target = file_path(path)
     if not parts:
         raise ValueError("save takes what is to be saved by name, such as model=model; got nothing.")
-    file.write(target, states_of(parts))
+    state_file.write(target, states_of(parts))
 
 
 def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def load(path: str | os.PathLike[str], **parts: Any) -> dict[str, Any]:
         True
     """
     source = file_path(path)
-    states = file.read(source)
+    states = state_file.read(source)
     restore(source, states, parts)
     return states
 

@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.selftest import orders, reference
-from simfloat.selftest.numbers import hard_operands
+from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot
 from tests.bits import assert_bits
 from tests.reference import matrix_product

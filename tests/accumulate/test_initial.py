@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.numbers import DETERMINISTIC, hard_operands
+from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
 from tests.bits import assert_bits, equal_bits

@@ -9,7 +9,7 @@ import simfloat as sf
 from simfloat.accumulate.known import Problem, known_of
 from simfloat.kernels import target
 from simfloat.selftest.golden import COUNTING, HARMONIC
-from simfloat.selftest.numbers import hard_operands
+from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot, matrix
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.numbers import hard_operands
+from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product

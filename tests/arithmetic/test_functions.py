@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.kernels.elementwise import OPERATIONS
-from simfloat.selftest.functions import FUNCTIONS, SPECIALS
+from simfloat.selftest.function_checks import FUNCTIONS, SPECIALS
 from tests.bits import DETERMINISTIC, assert_bits
 
 gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.selftest.functions import FUNCTIONS
+from simfloat.selftest.function_checks import FUNCTIONS
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")

@@ -11,7 +11,7 @@ import pytest
 import simfloat as sf
 from simfloat.blackbox.check import equal
 from simfloat.blackbox.operands import random_operands
-from simfloat.blackbox.probe import BlackBox, Span
+from simfloat.blackbox.probe import BlackBox, ProductRange
 from simfloat.formats.definition import round_value
 
 
@@ -24,7 +24,7 @@ def assert_gives_bits(found, f, k, seed=12345):
     box = BlackBox(f, k, found.inputs)
     options = {"inputs": found.inputs, "accumulate": found.accumulator}
     options |= {"output": found.output, "rounding": found.rounding}
-    for kind, *operands in random_operands(box, Span(-20, 14), np.random.default_rng(seed)):
+    for kind, *operands in random_operands(box, ProductRange(-20, 14), np.random.default_rng(seed)):
         a, b = (x[::2] for x in operands)
         ours = sf.matmul(a, b.T, **options).diagonal()
         assert equal(ours, np.array([box(x, y) for x, y in zip(a, b, strict=True)])).all(), (kind, found)

@@ -10,7 +10,7 @@ import simfloat as sf
 from simfloat.kernels import kahan, pairwise, sequential
 from simfloat.kernels.grid import numbers, unpack
 from simfloat.kernels.likely import CERTAIN, cut_of, likely
-from simfloat.selftest.numbers import adversarial
+from simfloat.selftest.hard_numbers import adversarial
 from tests.bits import assert_bits
 from tests.reference import operate
 

@@ -16,7 +16,7 @@ from simfloat.kernels import halves, sequential, target
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.tiles import no_tiles
-from simfloat.selftest.numbers import hard_operands
+from simfloat.selftest.hard_numbers import hard_operands
 from tests.bits import assert_bits
 
 #: Processors with FP16 arithmetic, by the architecture of the one that is at hand.

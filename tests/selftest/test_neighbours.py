@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.selftest.hard_numbers import DETERMINISTIC, all_values
 from simfloat.selftest.neighbours import operate_on_arrays
-from simfloat.selftest.numbers import DETERMINISTIC, all_values
-from simfloat.selftest.operations import EIGHT_BITS, PAIRS, SIX_BITS
+from simfloat.selftest.operation_checks import EIGHT_BITS, PAIRS, SIX_BITS
 from simfloat.selftest.reference import operate
 from tests.bits import assert_bits
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train import file
+from simfloat.train import state_file
 from tests.train import toy
 from tests.train.test_saving import assert_same
 
@@ -190,14 +190,14 @@ def test_what_else_has_a_checkpoints_name_is_named_and_left_alone(make, message,
 
 def test_a_checkpoint_that_vanishes_while_it_is_read_is_looked_for_anew(tmp_path, monkeypatch):
     toy.fit("fp32", 2, checkpoint=tmp_path, every=1)
-    gone, read = newest(tmp_path), file.read
+    gone, read = newest(tmp_path), state_file.read
 
     def read_late(path):
         if path == gone:
             path.unlink(missing_ok=True)  # as the training that writes there does
         return read(path)
 
-    monkeypatch.setattr(file, "read", read_late)
+    monkeypatch.setattr(state_file, "read", read_late)
     states, _ = toy.fit("fp32", 5, resume=tmp_path)
     assert_same(states, toy.fit("fp32", 5)[0])
 
@@ -387,7 +387,7 @@ def test_a_full_disk_ends_training_with_the_older_checkpoints_whole(tmp_path, mo
 
 def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path):
     toy.fit("fp32", 1, checkpoint=tmp_path)
-    (tmp_path / f".checkpoint-000002-step-2.states.0a1b{file.UNFINISHED}").write_bytes(b"half")
+    (tmp_path / f".checkpoint-000002-step-2.states.0a1b{state_file.UNFINISHED}").write_bytes(b"half")
     (tmp_path / "mine.txt").touch()
     toy.fit("fp32", 2, checkpoint=tmp_path, resume=tmp_path)
     assert names(tmp_path) == ["checkpoint-000001-step-1.states", "checkpoint-000002-step-2.states", "mine.txt"]
@@ -407,7 +407,7 @@ def test_a_killed_training_loses_nothing_but_the_steps_since_its_last_checkpoint
             print(code, len(list(tmp_path.iterdir())), names(tmp_path))
         if code == 0:
             break
-    states = file.read(newest(tmp_path))
+    states = state_file.read(newest(tmp_path))
     recorder, restored = sf.Recorder(), sf.Recorder()
     want, history = toy.fit("bf16-stochastic", steps, observer=recorder)
     restored.load_state_dict(states["observer"])

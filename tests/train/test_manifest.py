@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train import file
+from simfloat.train import state_file
 from tests.train import toy
 from tests.train.test_checkpoints import newest
 from tests.train.test_saving import assert_same
@@ -332,9 +332,9 @@ def test_unknown_names_are_refused_with_the_nearest(allow, message, resume, tmp_
 
 
 def rewritten(path, change):
-    states = file.read(path)
+    states = state_file.read(path)
     change(states)
-    file.write(path, states)
+    state_file.write(path, states)
 
 
 def test_a_checkpoint_of_an_older_version_without_a_manifest_is_used_with_a_warning(tmp_path):

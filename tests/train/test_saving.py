@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.train import file
-from simfloat.train.tree import decode, encode
+from simfloat.train import state_file
+from simfloat.train.serialization import decode, encode
 
 
 def parts(seed=0, sizes=(3, 4, 2)):
@@ -131,7 +131,9 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
         changed[place] ^= 1 << place % 8
         for damaged in (bytes(changed), content[:place], content + b"\0"):
             path.write_bytes(damaged)
-            with pytest.raises(file.DamagedFile, match="x is (damaged: its checksum|no file that simfloat.save wrote)"):
+            with pytest.raises(
+                state_file.DamagedFile, match="x is (damaged: its checksum|no file that simfloat.save wrote)"
+            ):
                 sf.load(path)
 
 
@@ -140,9 +142,9 @@ def test_a_file_that_lost_or_changed_any_byte_is_refused_by_name(tmp_path):
     '{"arrays": 0, "states": {"a": {"array": 3}}}', '{"arrays": 0, "states": {"a": {}}}',
 ])  # fmt: skip
 def test_a_file_of_something_else_is_refused_by_name_though_its_checksum_is_right(header, tmp_path):
-    content = file.MAGIC + header.encode() + b"\n"
+    content = state_file.MAGIC + header.encode() + b"\n"
     (tmp_path / "x").write_bytes(content + sha256(content).digest())
-    with pytest.raises(file.DamagedFile, match="x is whole, but holds no states that simfloat.save wrote"):
+    with pytest.raises(state_file.DamagedFile, match="x is whole, but holds no states that simfloat.save wrote"):
         sf.load(tmp_path / "x")
 
 
@@ -195,7 +197,7 @@ def test_a_full_disk_leaves_the_older_file_and_no_other(call, tmp_path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     if call == "open":
-        monkeypatch.setattr(file, "_write_checked", full)
+        monkeypatch.setattr(state_file, "_write_checked", full)
     else:
         monkeypatch.setattr(os, call, full)
     with pytest.raises(OSError, match="No space left on device: '.*x'"):

@@ -16,8 +16,8 @@ from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
 from simfloat.optim.float64_sums import sequential_sum, sum_of_squares
 from simfloat.optim.groups import name_of
-from simfloat.optim.options import number_from_zero
-from simfloat.train.aside import as_number
+from simfloat.optim.optimizer_options import number_from_zero
+from simfloat.train.evaluation import as_number
 from simfloat.train.feed import Batch
 from simfloat.train.history import COLUMNS
 

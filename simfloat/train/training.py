@@ -10,19 +10,19 @@ from typing import Any
 from simfloat.arithmetic import Observer
 from simfloat.hints import warn
 from simfloat.nn import Module
-from simfloat.optim.options import flag
+from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
-from simfloat.train.aside import evaluated
 from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.evaluation import evaluated
 from simfloat.train.feed import Batch, Feed
 from simfloat.train.history import History
 from simfloat.train.interrupts import Interrupts
 from simfloat.train.manifest import CHANGES, manifest_of
-from simfloat.train.progress import Bar
+from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.saving import is_part, states_of
-from simfloat.train.step import TrainingStep
-from simfloat.train.tree import encode
+from simfloat.train.serialization import encode
+from simfloat.train.training_step import TrainingStep
 
 #: Under this name a checkpoint tells whether all was done that follows its latest step.
 CONCLUDED = "concluded"
@@ -32,7 +32,7 @@ WINDOW = 20
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
+class TrainingPlan:
     """What happens between steps, and when; see `fit`."""
 
     steps: int | None
@@ -46,10 +46,10 @@ class Plan:
     stop: Callable[[History], bool] | None
 
 
-class Run:
+class Training:
     """A training: what takes part in it by name, its history, and how many batches it has taken."""
 
-    def __init__(self, step: TrainingStep, simulation: Simulation, plan: Plan, feed: Feed) -> None:
+    def __init__(self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, feed: Feed) -> None:
         self.step, self.simulation, self.plan, self.feed = step, simulation, plan, feed
         self.history, self.taken = History(), 0
         self.kept = 0  # steps that the latest checkpoint holds
@@ -75,7 +75,7 @@ class Run:
         changed = any(change["name"] == "accumulation" for change in self.manifest[CHANGES])
         self._has_short_step = taken % self.plan.accumulation > 0 and not changed
 
-    def go(self, bar: Bar) -> None:
+    def go(self, bar: ProgressBar) -> None:
         """Make all steps."""
         if self.plan.checkpoints:
             for name, state in states_of(self.parts).items():
@@ -112,7 +112,7 @@ class Run:
             return False
         return flag("what stop gives", answer)
 
-    def _take(self, group: list[Batch], bar: Bar) -> None:
+    def _take(self, group: list[Batch], bar: ProgressBar) -> None:
         """Make a step, and what follows it."""
         row = self.step.take(group)
         self.history.add(row)

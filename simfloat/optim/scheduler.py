@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.options import Reader, integer, number
+from simfloat.optim.optimizer_options import Reader, integer, number
 
 #: What PyTorch's states of schedules hold for its warnings.
 WARNINGS = {"_step_count", "_is_initial", "_get_lr_called_within_step"}

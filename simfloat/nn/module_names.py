@@ -19,7 +19,7 @@ OUTERMOST = "simfloat is outermost"
 _latest = object()
 
 
-class Tree(Protocol):
+class NamedParts(Protocol):
     """A module, as far as names go."""
 
     @property
@@ -39,7 +39,7 @@ def parts_changed() -> None:
     _latest = object()
 
 
-def names_of(module: Tree) -> Names:
+def names_of(module: NamedParts) -> Names:
     """The paths of the module itself and of all modules and parameters inside, by identity.
 
     They begin with the path that the module has by way of its first owner. One that has none stays the outermost of

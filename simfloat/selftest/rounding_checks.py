@@ -11,7 +11,7 @@ import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
 from simfloat.selftest.batch import Batch, call
-from simfloat.selftest.numbers import DETERMINISTIC, Array, adversarial, all_values
+from simfloat.selftest.hard_numbers import DETERMINISTIC, Array, adversarial, all_values
 from simfloat.selftest.reference import draws
 
 FORMATS = (

@@ -1,8 +1,9 @@
-"""What layers are told: sizes, probabilities, indices."""
+"""Arguments of layers, checked: sizes, probabilities, indices, and images with or without a batch axis."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.formats.integers import is_integer
 
 
@@ -62,3 +66,9 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
         where = f" at {place[0] if len(place) == 1 else place}" if place else ""
         raise ValueError(f"{name} go from 0 to {count - 1}; got {indices[place]}{where}.")
     return indices
+
+
+def of_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
+    """The result of a function of images (N, C, H, W) for x, which may be one image (C, H, W): then without N."""
+    images = as_tensor(x)
+    return function(images) if images.ndim != 3 else function(images.unsqueeze(0)).squeeze(0)

@@ -11,7 +11,7 @@ from typing import Any, Self
 import numpy as np
 
 
-class Bar:
+class ProgressBar:
     """A bar on standard error with loss, scale and steps a second, drawn by the package rich.
 
     shown: None for where standard error is a terminal and rich is installed. Raises ValueError for True without rich.

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from fractions import Fraction
 from typing import NamedTuple
 
-from simfloat.blackbox.probe import BlackBox, Span, last
+from simfloat.blackbox.probe import BlackBox, ProductRange, last
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import (
     Format,
@@ -33,44 +33,44 @@ MOST_BITS = 60
 NODES = 16
 
 
-class Step(NamedTuple):
+class Addition(NamedTuple):
     """The bits that an addition keeps, and its mode: None if it rounds as none does, as a compensated one."""
 
     precision: int
     rounding: Rounding | None
 
 
-def steps_of(box: BlackBox, span: Span, tree: Tree) -> list[tuple[int, Step]]:
+def additions_of(box: BlackBox, span: ProductRange, tree: Tree) -> list[tuple[int, Addition]]:
     """Of how many products some sums inside a tree are, with the kinds of the additions that make them, as far as they
     show; those nearest to the leaves first."""
     leaves, parents = tree.leaves(), tree.parents()
-    found: dict[tuple[int, Step], None] = {}
+    found: dict[tuple[int, Addition], None] = {}
     for node in _nodes(tree):
         first, second, *_ = tree.children(node)
         siblings = [child for child in tree.children(parents[node]) if child != node]
-        step = _step(box, span, leaves[first][0], leaves[second][0], leaves[siblings[0]][0])
+        step = _addition(box, span, leaves[first][0], leaves[second][0], leaves[siblings[0]][0])
         if step is not None:
             found[len(leaves[node]), step] = None
     return list(found)
 
 
-def last_step(box: BlackBox, span: Span, tree: Tree | None) -> Step | None:
+def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
     """How the result itself is rounded: by the last addition, or after it."""
     if tree is None:
-        return _step(box, span, 0, 1, None)
+        return _addition(box, span, 0, 1, None)
     leaves = tree.leaves()
     first, second, *_ = tree.children(tree.root)
-    return _step(box, span, leaves[first][0], leaves[second][0], None)
+    return _addition(box, span, leaves[first][0], leaves[second][0], None)
 
 
-def fraction_bits(box: BlackBox, span: Span, tree: Tree) -> int | None:
+def fraction_bits(box: BlackBox, span: ProductRange, tree: Tree) -> int | None:
     """How far below the largest of several products that are added at once others are kept; None if there are none."""
     leaves = tree.leaves()
     for node in range(tree.terms, tree.root + 1):
         children = tree.children(node)
         if len(children) > 2:
             large, small, other = (leaves[child][0] for child in children[:3])
-            step = _step(box, span, large, small, other)
+            step = _addition(box, span, large, small, other)
             return None if step is None else step.precision - 1
     return None
 
@@ -87,7 +87,7 @@ def _nodes(tree: Tree) -> list[int]:
     return sorted({*even, *high[:NODES]})
 
 
-def _step(box: BlackBox, span: Span, i: int, j: int, k: int | None) -> Step | None:
+def _addition(box: BlackBox, span: ProductRange, i: int, j: int, k: int | None) -> Addition | None:
     """How the sum of products i and j is rounded, seen when -M comes at place k, or in the result itself.
 
     None if the function's span is too short to tell.
@@ -110,11 +110,11 @@ def _step(box: BlackBox, span: Span, i: int, j: int, k: int | None) -> Step | No
             spacing = math.ldexp(large, -kept)
             asked = [(sign, sign * part) for sign in (1, -1) for part in PARTS if box.factors(float(part) * spacing)]
             seen = [sum_of(sign * large, float(part) * spacing) / spacing for sign, part in asked]
-            return Step(kept + 1, _mode(kept, asked, seen))
+            return Addition(kept + 1, _mode(kept, asked, seen))
     return None
 
 
-def _large_exponents(box: BlackBox, span: Span, i: int, k: int | None) -> Iterator[int]:
+def _large_exponents(box: BlackBox, span: ProductRange, i: int, k: int | None) -> Iterator[int]:
     """Exponents of M, rising: beside the first none may be lost of the numbers that are returned, if these are few.
 
     An M that comes back as -M at place k may lie beyond them.
