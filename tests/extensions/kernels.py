@@ -1,0 +1,3 @@
+"""Extensions that have kernels of their own, which run as plain Python here."""
+
+KERNELS = ()

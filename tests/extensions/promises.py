@@ -1,0 +1,22 @@
+"""Run in a copy of the sources with extensions written: which of them keep their promise, as JSON."""
+
+import json
+import sys
+import traceback
+
+from tests.extensions.kernels import KERNELS
+from tests.extensions.tables import TABLES
+
+
+def kept(extension):
+    """What went wrong, an empty text if nothing did."""
+    try:
+        extension.promise()
+    except Exception:
+        return traceback.format_exc()
+    return ""
+
+
+if __name__ == "__main__":
+    extensions = {"tables": TABLES, "kernels": KERNELS}[sys.argv[1]]
+    print(json.dumps({extension.adds: kept(extension) for extension in extensions}))

@@ -1,0 +1,57 @@
+"""What CONTRIBUTING's table says of each thing to add is enough: written into a copy of the sources, it works."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.extensions.extension import copied, written
+from tests.extensions.kernels import KERNELS
+from tests.extensions.tables import TABLES
+
+
+def python(folder, *arguments, **environment):
+    """What Python says that runs in a copy."""
+    variables = {**os.environ, "PYTHONPATH": str(folder), **environment}
+    command = [sys.executable, "-W", "error", *arguments]
+    return subprocess.run(command, cwd=folder, env=variables, capture_output=True, text=True, timeout=500)
+
+
+def promises(folder, name, extensions, **environment):
+    """A copy of the sources with these extensions, and for each of them what went wrong."""
+    copied(folder)
+    for extension in extensions:
+        written(extension, folder)
+    done = python(folder, "-m", "tests.extensions.promises", name, **environment)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+@pytest.fixture(scope="module")
+def tables(tmp_path_factory):
+    return promises(tmp_path_factory.mktemp("tables"), "tables", TABLES)
+
+
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    return promises(tmp_path_factory.mktemp("kernels"), "kernels", KERNELS, NUMBA_DISABLE_JIT="1")
+
+
+@pytest.mark.parametrize("extension", TABLES, ids=lambda extension: extension.adds)
+def test_what_is_added_as_the_table_says_works(tables, extension):
+    assert tables[1][extension.adds] == ""
+
+
+@pytest.mark.parametrize("extension", KERNELS, ids=lambda extension: extension.adds)
+def test_what_is_added_with_kernels_as_the_table_says_works(kernels, extension):
+    assert kernels[1][extension.adds] == ""
+
+
+@pytest.mark.parametrize("copy", ["tables", "kernels"])
+def test_tests_of_names_and_pages_hold_with_the_extensions(request, copy):
+    folder, _ = request.getfixturevalue(copy)
+    chosen = ["tests/test_docs.py", "tests/test_structure.py", "tests/arithmetic/test_catalog.py"]
+    done = python(folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--device", "cpu", *chosen)
+    assert done.returncode == 0, done.stdout
