@@ -8,7 +8,7 @@ from functools import partial
 
 import simfloat as sf
 from simfloat.telemetry.entries import Key, exponents, zeros
-from simfloat.telemetry.kept import Histogram
+from simfloat.telemetry.range_fit import Histogram
 
 
 def gradient_histograms(recorder: sf.Recorder, parameters: Container[str]) -> dict[str, dict[str, int]]:

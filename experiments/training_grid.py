@@ -16,7 +16,7 @@ from experiments.training import SIZES, Problems, check_policy
 from experiments.variants import named_policy
 from simfloat.optim.loss_scale import as_scale
 from simfloat.policy.roles import ROLES
-from simfloat.policy.text import text_of, value_of
+from simfloat.policy.serialization import text_of, value_of
 
 #: No seed and no size is larger.
 MOST = 2**32 - 1

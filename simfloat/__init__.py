@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from simfloat.autodiff import *
     from simfloat.blackbox import *
     from simfloat.formats import *
-    from simfloat.formats.catalog import *
+    from simfloat.formats.named import *
     from simfloat.policy import *
     from simfloat.simulation import *
     from simfloat.telemetry import *

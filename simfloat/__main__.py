@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import simfloat as sf
 from simfloat.commands import COMMANDS
-from simfloat.commands.arguments import Parser, shielded
-from simfloat.terminal import guarded
+from simfloat.terminal import Parser, guarded, shielded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

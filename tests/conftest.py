@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from simfloat.kernels import notice
-from simfloat.simulation.repeats import Repeats
+from simfloat.simulation.slips import Repeats
 
 # Tests look at what is said on standard error; how long kernels take to compile is no part of it.
 notice.silence()

@@ -25,7 +25,7 @@ from experiments.verdicts import (
     judged,
     ratio_test,
 )
-from simfloat.telemetry.kept import Histogram, kept, span
+from simfloat.telemetry.range_fit import Histogram, kept, span
 
 #: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.
 THOUSANDTH = 0.001

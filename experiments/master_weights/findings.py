@@ -13,7 +13,7 @@ from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
 from experiments.statistics import final, select, spread
 from experiments.verdicts import Finding, all_of, compare, difference_test, every_test, judged, ratio_test
-from simfloat.telemetry.kept import Histogram, kept, span
+from simfloat.telemetry.range_fit import Histogram, kept, span
 
 
 def findings(results: list[Result]) -> list[Finding]:

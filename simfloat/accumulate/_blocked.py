@@ -15,9 +15,9 @@ from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
 from simfloat.accumulate.runs import Runs, StackedRuns
 from simfloat.arithmetic.machines import CPU
+from simfloat.checks import is_integer
 from simfloat.formats import Format, Rounding
-from simfloat.formats.integers import is_integer
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 #: Stages of random bits that an accumulator may use; a result and the casts of operands have others.
 MOST_STAGES = 250

@@ -16,9 +16,9 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
 from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.machines import machine_of, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP64, Format, Rounding
 
 #: Bits of a total that its round-to-odd keeps at least.

@@ -17,9 +17,9 @@ from simfloat.accumulate.known import Problem
 from simfloat.accumulate.units import cut_to_tf32, powers
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
+from simfloat.checks import is_integer
 from simfloat.formats import FP16, FP32, Format, as_format, nearest_even
-from simfloat.formats.integers import is_integer
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)

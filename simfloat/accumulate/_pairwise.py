@@ -12,7 +12,7 @@ from simfloat.accumulate.stepwise import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
 from simfloat.formats import as_format, nearest_even
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

@@ -16,13 +16,12 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, terms_and_sums
 from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
-from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
-from simfloat.arithmetic.target import Target
+from simfloat.arithmetic.target import Target, check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

@@ -44,7 +44,7 @@ from simfloat.accumulate.units import (
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP16, FP32, FP64, TF32, Format, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 
 def tensor_core(

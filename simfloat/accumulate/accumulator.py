@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import Problem
-from simfloat.arithmetic.stream import SHORT
+from simfloat.arithmetic.bit_stream import SHORT
 from simfloat.formats import Format, Rounding
 
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from simfloat import kernels
 from simfloat.accumulate.facts import Facts
-from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.target import odd_suffices
 from simfloat.formats import FP16, Format, Rounding, nearest_even
 
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.facts import Facts, facts_of
 from simfloat.accumulate.known import Known, known_of
 from simfloat.arithmetic._cast import Cast
-from simfloat.arithmetic.stream import Draw
+from simfloat.arithmetic.bit_stream import Draw
 
 
 @lru_cache(maxsize=4096)

@@ -18,12 +18,12 @@ from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._round import round_vector
-from simfloat.arithmetic.exactness import check_precision
+from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.nan_causes import OfSum
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
-from simfloat.arithmetic.stream import Draw, take_draw
+from simfloat.arithmetic.target import check_precision
 
 
 class Work(NamedTuple):

@@ -15,12 +15,12 @@ from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.one_tile import NARROW, begin_from
 from simfloat.accumulate.options import Inputs, Options, options_of
 from simfloat.accumulate.unfolded import convolve_unfolded, sums_of_images, unfolded_images
+from simfloat.arithmetic.bit_stream import Draw, Stream
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.stream import Draw, Stream
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 #: Elements of the patches that are gathered at a time, so that they stay in the cache while all kernels meet them.

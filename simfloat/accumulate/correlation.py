@@ -15,8 +15,8 @@ from simfloat.accumulate.one_tile import NARROW
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.accumulate.unfolded import correlate_unfolded, unfolded
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 
 #: Elements of the patches that are gathered at a time, so that memory stays small beside that of the images.

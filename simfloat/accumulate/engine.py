@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.stream import Draw
 from simfloat.formats import Format, Rounding
 
 #: Scales of the blocks of a tile: of its rows (m, k / block), and of its columns (k / block, n).

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 
 Pair = tuple[int, int]
 

@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import scratch
 
 #: Columns below which the inner loop, which runs over columns, is too short to be quick.

@@ -10,8 +10,8 @@ from simfloat.accumulate.casting import after_cast, take_unobserved
 from simfloat.accumulate.facts import facts_of
 from simfloat.accumulate.known import Known, known_of
 from simfloat.accumulate.options import Options
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
-from simfloat.arithmetic.stream import Draw
 
 #: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
 STAGES, DEPTHS = (255, 254), (-1, -2)

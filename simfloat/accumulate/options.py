@@ -13,14 +13,14 @@ from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.short import Casts, Short, formats_of, short_for
 from simfloat.arithmetic._cast import Cast, as_cast
+from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
 from simfloat.arithmetic.scaling import History
-from simfloat.arithmetic.stream import Stream
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.formats import Rounding, as_format, nearest_even
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: As users give the formats of operands, or how they are taken to them.

@@ -13,10 +13,10 @@ from simfloat.accumulate.options import Inputs, options_of
 from simfloat.accumulate.product import as_vectors
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.stream import Stream
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 

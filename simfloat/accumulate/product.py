@@ -13,12 +13,12 @@ from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.options import Inputs, OneInput, Options, options_of
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
 from simfloat.accumulate.tiles import sums_of_matrices
+from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.stream import Stream
-from simfloat.formats.integers import is_integer
-from simfloat.formats.names import FormatLike
+from simfloat.checks import is_integer
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 

@@ -16,9 +16,8 @@ from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
 from simfloat.accumulate.runs import Runs
 from simfloat.accumulate.scales import Scales
-from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.operations import compute_alone, odd_results
-from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.arithmetic.target import Target, carrier_of, odd_suffices
 from simfloat.formats import Format, Rounding, nearest_even
 
 

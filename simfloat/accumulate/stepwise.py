@@ -18,10 +18,10 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, limited_sums
 from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
-from simfloat.arithmetic.exactness import check_precision, odd_suffices
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Nanoseconds of a rounded operation, by the kind of step; others, the hardware's own, take 0.02.

@@ -20,9 +20,9 @@ from simfloat.accumulate.one_tile import (
     sums_of_one_tile,
     zeros_for,
 )
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
 
 #: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.

@@ -13,7 +13,7 @@ from simfloat.accumulate.known import Known, Problem, first_stranger
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import FP32, TF32, Format, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 #: The formats of the left and of the right operand.
 FormatPair = tuple[Format, Format]

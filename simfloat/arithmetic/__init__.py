@@ -2,17 +2,17 @@
 
 from simfloat.arithmetic._cast import cast, scaled
 from simfloat.arithmetic._round import round
+from simfloat.arithmetic.bit_stream import BitStream, GivenBits
 from simfloat.arithmetic.block_scaling import block
 from simfloat.arithmetic.blocks import BlockScaled, block_quantize
 from simfloat.arithmetic.catalog import FUNCTIONS as _FUNCTIONS
 from simfloat.arithmetic.codes import decode, encode, to_hex
 from simfloat.arithmetic.functions import *  # noqa: F403 (one for each row of the catalog)
 from simfloat.arithmetic.hadamard import hadamard
-from simfloat.arithmetic.memory import readmemh, writememh
+from simfloat.arithmetic.memory_images import readmemh, writememh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.scaling import delayed, per_tensor
 from simfloat.arithmetic.spacing import nextafter, ulp
-from simfloat.arithmetic.stream import BitStream, GivenBits
 from simfloat.arithmetic.threads import get_threads, set_threads
 
 __all__ = [

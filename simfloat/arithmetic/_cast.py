@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic._round import round_vector
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
@@ -18,12 +19,11 @@ from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import History, Scaling, Whole
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, carrier_of, result_dtype
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
-from simfloat.formats.value import hashed_once
+from simfloat.values import hashed_once
 
 Way = tuple[Target, Plan]
 

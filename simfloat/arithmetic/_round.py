@@ -9,15 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
 from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
 from simfloat.arithmetic.sources import Elements
-from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import as_format, nearest_even
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic._round import round_array, round_drawn
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.scaling import LARGEST, largest_magnitude, quotients
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.formats import E4M3, E8M0, Format, nearest_even
 

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_elements import (
     RULES,
     Blocks,
@@ -16,11 +17,10 @@ from simfloat.arithmetic.block_elements import (
 )
 from simfloat.arithmetic.blocks import check_elements
 from simfloat.arithmetic.scaling import Scaling
-from simfloat.arithmetic.stream import Draw
 from simfloat.arithmetic.target import Target
+from simfloat.checks import is_integer
 from simfloat.formats import E4M3, E8M0, FP32, Format, as_format
-from simfloat.formats.integers import is_integer
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 #: The rule of scales that are powers of two, unless another one is named.
 ROUNDED_UP = "rceil"

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.bit_stream import Stream, check_stream, take_draw
 from simfloat.arithmetic.block_elements import RULES, Blocks, repeated, scaled_by_powers, scaled_in_two_levels
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import LARGEST
-from simfloat.arithmetic.stream import Stream, check_stream, take_draw
 from simfloat.arithmetic.target import Target, result_dtype
+from simfloat.checks import is_integer
 from simfloat.formats import E4M3, E8M0, Format, as_format, nearest_even
-from simfloat.formats.integers import is_integer
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 

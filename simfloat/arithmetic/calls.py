@@ -8,12 +8,12 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import OPERATIONS, Operation
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
-from simfloat.arithmetic.stream import Stream
 from simfloat.formats import nearest_even
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]

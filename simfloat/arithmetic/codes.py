@@ -1,17 +1,21 @@
-"""Codes: the bit patterns of a format's numbers, right-aligned in the smallest unsigned integers."""
+"""Codes: the bit patterns of a format's numbers, as the smallest unsigned integers or as hexadecimal text."""
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.hexadecimal import codes_of, texts_of
 from simfloat.arithmetic.machines import Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import as_operand, check_not_masked
 from simfloat.formats import Format, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
+
+#: Digits with or without 0x; underscores may stand between digits, as in Verilog and in Python.
+CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
 
 
 def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
@@ -136,3 +140,34 @@ def magnitudes(codes: NDArray, format: Format) -> NDArray[np.float64]:
         significand = np.where(low, 0.0, significand)
     with np.errstate(over="ignore"):
         return np.ldexp(significand, np.where(low, 1, field) - format.bias - format.mantissa_bits)
+
+
+def texts_of(codes: NDArray[np.unsignedinteger], format: Format) -> NDArray[np.str_]:
+    """Each code in lower-case digits, as many as codes of the format have at most."""
+    digits = -(-format.bits // 4)
+    texts = [f"{code:0{digits}x}" for code in codes.reshape(-1).tolist()]
+    return np.array(texts, f"U{digits}").reshape(codes.shape)
+
+
+def codes_of(texts: Any, format: Format) -> NDArray[np.uint64]:
+    """The codes that a text, or texts in an array or in sequences, are written for.
+
+    Raises ValueError naming the first that is no code of the format.
+    """
+    array = np.asarray(texts, object)
+    codes = [code_of(text, format) for text in array.reshape(-1).tolist()]
+    return np.array(codes, np.uint64).reshape(array.shape)
+
+
+def code_of(text: Any, format: Format) -> int:
+    """The code that a text is written for. Raises ValueError for anything else."""
+    digits = CODE.fullmatch(text) if isinstance(text, str) else None
+    if digits is None:
+        example = f"{1:0{-(-format.bits // 4)}x}"
+        raise ValueError(
+            f"A code of {format} is hexadecimal digits such as {example!r} or '0x{example}', got {text!r}."
+        )
+    code = int(digits[1], 16)
+    if code >> format.bits:
+        raise ValueError(f"Code {text!r} is not one of {format}, whose codes have {format.bits} bits.")
+    return code

@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.stream import Draw, random_words
+from simfloat.arithmetic.bit_stream import Draw, random_words
 
 #: Sizes whose square root is a power of two, so that entries of the matrix are, too.
 SIZES = (4, 16, 64)

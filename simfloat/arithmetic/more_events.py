@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.exactness import MOST_PRECISION
+from simfloat.arithmetic.target import MOST_PRECISION
 from simfloat.formats import Format
 from simfloat.kernels.events import SIZE, no_events
 

@@ -9,16 +9,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
-from simfloat.arithmetic.exactness import check_precision
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.more_events import check_inexact, wants_more
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
-from simfloat.arithmetic.stream import NO_WORDS, Draw, Stream, take_draw
-from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.arithmetic.target import Target, carrier_of, check_precision
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.rounding import RoundingLike, as_rounding
 

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.more_events import count_more, events_for
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format
-from simfloat.formats.integers import is_integer
 
 #: The range of scales: float32's positive numbers.
 SMALLEST, LARGEST = np.float32(FP32.smallest_subnormal), np.float32(FP32.max)

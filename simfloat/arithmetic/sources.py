@@ -10,12 +10,12 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.arithmetic.exactness import odd_suffices
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
+from simfloat.arithmetic.target import odd_suffices
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 

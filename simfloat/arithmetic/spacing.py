@@ -10,7 +10,7 @@ from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import as_operand, broadcast_shape
 from simfloat.arithmetic.target import result_dtype
 from simfloat.formats import Format, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 
 def ulp(x: ArrayLike, format: FormatLike) -> NDArray[np.floating]:

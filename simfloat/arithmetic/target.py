@@ -1,4 +1,4 @@
-"""Where results go: the one value that travels with numbers to be rounded."""
+"""Where results go: the format, mode and array type that a rounding has, and which of them float64 can prove."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.bit_stream import Stream, check_stream
 from simfloat.arithmetic.observer import Observer, check_observer
 from simfloat.arithmetic.operands import FloatType, are_float32
-from simfloat.arithmetic.stream import Stream, check_stream
-from simfloat.formats import Format, Rounding, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats import FP64, Format, Rounding, as_format
+from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
+
+#: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
+MOST_PRECISION = 50
 
 
 class Target(NamedTuple):
@@ -66,3 +69,20 @@ def carrier_of(format: Format) -> FloatType:
 def result_dtype(operands: list[NDArray], format: Format) -> FloatType:
     """float32 if all operands are float32 and the format fits, else float64."""
     return carrier_of(format) if are_float32(operands) else np.float64
+
+
+def check_precision(format: Format, rounding: Rounding) -> None:
+    """Raise ValueError for formats whose single rounding float64's arithmetic cannot prove."""
+    if format.mantissa_bits >= MOST_PRECISION and not (format == FP64 and rounding.mode == "nearest_even"):
+        raise ValueError(
+            f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
+            f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
+        )
+
+
+def odd_suffices(format: Format, rounding: Rounding) -> bool:
+    """Whether round-to-odd in float64 holds all that a rounding reads, at every magnitude of the format."""
+    # A draw reads `bits` bits below the last place, and two more stand for what lies below.
+    bits = rounding.bits + 2
+    above = format.emax < 1023 or not rounding.is_stochastic  # without a draw, what lies above is beyond the largest
+    return above and format.last_exponent - format.mantissa_bits - bits >= -1074 and format.precision + bits <= 53

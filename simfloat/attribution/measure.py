@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.attribution.parts import Made, Part, parts_of
 from simfloat.attribution.probes import Probes, checked_modes, explicit
 from simfloat.attribution.result import FIELDS, Attribution, Cost
+from simfloat.attribution.roles_used import Made, Part, parts_of
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.nn import Module

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.attribution.parts import Part, below, parts_of_place, together
+from simfloat.attribution.roles_used import Part, below, parts_of_place, together
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.torch import Run, simulate

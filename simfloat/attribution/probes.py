@@ -6,10 +6,10 @@ from collections.abc import Iterable
 from glob import escape
 from typing import Any
 
-from simfloat.attribution.parts import STORED, Part
+from simfloat.attribution.roles_used import STORED, Part
 from simfloat.policy import Policy
-from simfloat.policy.kinds import WIDEST
 from simfloat.policy.overrides import path_matches
+from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import ROLES
 
 #: Where an override holds: an operation, or None for a parameter's storage; and which role it is of.

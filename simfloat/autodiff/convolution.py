@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of, turned
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 

@@ -16,7 +16,7 @@ from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff.movement import seen
 from simfloat.autodiff.record import Made, begin, finish, own
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.rows import added_rows
 

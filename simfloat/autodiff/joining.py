@@ -18,8 +18,8 @@ from simfloat.arithmetic.target import carrier_of
 from simfloat.autodiff.movement import is_number_of, place_of, seen
 from simfloat.autodiff.record import Made, Operand, Started, begin, finish, own, passed_to
 from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
+from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format
-from simfloat.formats.integers import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import widest
 

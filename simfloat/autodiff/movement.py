@@ -17,8 +17,8 @@ from simfloat.arithmetic.machines import seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.record import Made, begin, finish, passed_to
 from simfloat.autodiff.variable import Variable
+from simfloat.checks import is_integer
 from simfloat.formats import FP32, FP64, Format
-from simfloat.formats.integers import is_integer
 
 
 def seen(a: Variable) -> NDArray:

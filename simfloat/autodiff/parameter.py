@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.bits import same_bits
+from simfloat.arithmetic.arrays import same_bits
 from simfloat.arithmetic.machines import Machine, machine_of, seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.target import Target, carrier_of
@@ -17,8 +17,8 @@ from simfloat.autodiff.guards import Guard, ParameterGuard
 from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
+from simfloat.checks import check_flags
 from simfloat.formats import Format, nearest_even
-from simfloat.formats.integers import check_flags
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import current

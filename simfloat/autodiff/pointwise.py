@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.bits import image_of
+from simfloat.arithmetic.arrays import image_of
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Operations, Ternary, Unary
 from simfloat.simulation.arithmetic import Arithmetic

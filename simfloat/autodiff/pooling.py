@@ -15,11 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, pair_of
-from simfloat.arithmetic.bits import image_of
+from simfloat.arithmetic.arrays import image_of
 from simfloat.arithmetic.machines import beside
 from simfloat.autodiff.record import Made, Operand, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Made, begin, finish
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 Axes = int | Sequence[int] | None

@@ -19,7 +19,7 @@ from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.torch_hints import TorchHints
 from simfloat.autodiff.variable import Variable
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 

@@ -19,8 +19,8 @@ from simfloat.blackbox.order import NothingLost, find_order
 from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, ProductRange, span_of
 from simfloat.blackbox.status import status
 from simfloat.blackbox.tree import Tree
+from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format, Rounding
-from simfloat.formats.integers import is_integer
 
 #: The most products of a sum that is to be revealed.
 MOST_TERMS = 2048

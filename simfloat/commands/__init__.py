@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from simfloat.commands import info, rounding, selftest, show, warmup
+from simfloat.commands import info, round_number, selftest, show, warmup
 
 
 class Command(Protocol):
@@ -21,4 +21,10 @@ class Command(Protocol):
 
 
 #: Every command by its name, in the order of the help.
-COMMANDS: dict[str, Command] = {"show": show, "round": rounding, "info": info, "warmup": warmup, "selftest": selftest}
+COMMANDS: dict[str, Command] = {
+    "show": show,
+    "round": round_number,
+    "info": info,
+    "warmup": warmup,
+    "selftest": selftest,
+}

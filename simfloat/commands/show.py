@@ -8,10 +8,10 @@ import shutil
 import numpy as np
 
 import simfloat as sf
-from simfloat.commands.arguments import reading
 from simfloat.formats.definition import round_value
 from simfloat.formats.description import binary_of, facts, hex_of
 from simfloat.table import Table, table
+from simfloat.terminal import reading
 
 HELP = "the facts of a format, its codes, and the numbers around 1"
 

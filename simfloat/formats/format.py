@@ -11,10 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.description import html
-from simfloat.formats.integers import as_pythons
+from simfloat.formats.format_text import arguments_of
 from simfloat.formats.special import SPECIALS
-from simfloat.formats.text import arguments_of
-from simfloat.formats.value import hashed_once
+from simfloat.values import hashed_once, store_as_pythons
 
 #: Widths of float64's fields.
 LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
@@ -86,8 +85,7 @@ class Format:
         return super().__new__(cls)
 
     def __post_init__(self) -> None:
-        for key, value in vars(self).copy().items():
-            object.__setattr__(self, key, as_pythons(value))
+        store_as_pythons(self)
         _check_widths(self)
         if self.bias is None:
             object.__setattr__(self, "bias", _default_bias(self.exponent_bits, self.special))

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from simfloat.formats.definition import round_value
 from simfloat.formats.format import Format
-from simfloat.formats.names import FormatLike, as_format
+from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.formats.rounding import nearest_even
 
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, NamedTuple, TypeAlias
 
-from simfloat.formats.integers import as_pythons
-from simfloat.formats.value import hashed_once
+from simfloat.values import hashed_once, store_as_pythons
 
 HALF = Fraction(1, 2)
 
@@ -59,8 +58,7 @@ class Rounding:
     saturates: bool = False
 
     def __post_init__(self) -> None:
-        for key, value in vars(self).copy().items():
-            object.__setattr__(self, key, as_pythons(value))
+        store_as_pythons(self)
         if self.mode == "stochastic":
             _check_stochastic(self.bits, self.variant)
         elif not isinstance(self.mode, str) or self.mode not in MODES:

@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability
 

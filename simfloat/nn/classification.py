@@ -13,7 +13,7 @@ from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.functions import pick
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.nn.layer_arguments import as_probability
 from simfloat.nn.losses import check_reduction, reduced
 

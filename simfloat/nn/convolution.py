@@ -12,7 +12,7 @@ from simfloat.autodiff.functions import add_bias
 from simfloat.autodiff.images import conv2d, conv_transpose2d
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.nn.layer_arguments import check_sizes, of_images
 from simfloat.nn.module import Module
 from simfloat.nn.seeds import generator_of

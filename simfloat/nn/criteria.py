@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.layer_arguments import as_number, as_probability

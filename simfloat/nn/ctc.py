@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import beside, on_cpu
 from simfloat.autodiff import Tensor, stack, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.nn.layer_arguments import as_indices
 from simfloat.nn.losses import check_reduction
 

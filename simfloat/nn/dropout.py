@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.machines import beside
-from simfloat.arithmetic.stream import Draw, random_words
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.functions import times_factors
 from simfloat.autodiff.record import Operand

@@ -12,7 +12,7 @@ from simfloat.autodiff import Parameter, Tensor, concatenate
 from simfloat.autodiff.functions import embedding
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.nn.layer_arguments import as_indices, as_number, check_sizes
 from simfloat.nn.module import Module
 from simfloat.nn.seeds import generator_of

@@ -14,7 +14,7 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 
 
 def check_sizes(**sizes: Any) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 

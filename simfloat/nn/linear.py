@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.layer_arguments import check_sizes
 from simfloat.nn.module import Module
 from simfloat.nn.seeds import generator_of

@@ -11,7 +11,7 @@ from simfloat.arithmetic.machines import machine_named
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.owners import Owned
 from simfloat.autodiff.parameter import forget_gradients
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.model_state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.module_names import KEPT, OUTERMOST, names_of, parts_changed
 from simfloat.simulation.simulation import module_running

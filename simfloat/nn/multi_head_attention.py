@@ -13,7 +13,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.attention import attention_weights, causal_mask
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability, check_sizes

@@ -11,7 +11,7 @@ from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.averaging import moving_average
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 

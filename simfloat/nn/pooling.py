@@ -8,7 +8,7 @@ from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from simfloat.autodiff.pooling import check_divisor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.nn.layer_arguments import of_images
 from simfloat.nn.module import Module
 

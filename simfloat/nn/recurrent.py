@@ -11,7 +11,7 @@ from simfloat.autodiff import Parameter, Tensor, concatenate, stack
 from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 from simfloat.nn.dropout import dropout
 from simfloat.nn.layer_arguments import as_probability, check_sizes
 from simfloat.nn.module import Module

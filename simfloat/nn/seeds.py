@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from simfloat.formats.integers import check_count, is_integer
+from simfloat.checks import check_count, is_integer
 
 if TYPE_CHECKING:  # numpy.random is imported when it is first used
     Seed: TypeAlias = np.random.Generator | int | None

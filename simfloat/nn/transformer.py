@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
-from simfloat.formats.integers import check_flags
+from simfloat.checks import check_flags
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.layer_arguments import check_sizes
 from simfloat.nn.layer_norm import LayerNorm

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from simfloat.formats.integers import check_count
+from simfloat.checks import check_count
 from simfloat.optim.loss_scale import SMALLEST, LossScale, as_scale
 from simfloat.optim.optimizer_options import number
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.hints import did_you_mean, type_name
+from simfloat.checks import did_you_mean, type_name
 
 #: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, a schedule's start.
 LABELS = ("param_names", "name", "initial_lr")

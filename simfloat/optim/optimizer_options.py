@@ -9,7 +9,7 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 import numpy as np
 
-from simfloat.formats.integers import check_flags, is_integer
+from simfloat.checks import check_flags, is_integer
 
 Value = TypeVar("Value")
 

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Any
 
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader
 from simfloat.optim.scheduler import LRScheduler, last_epochs

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.formats.names import FormatLike, as_format
+from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
 from simfloat.plots.ranges import draw_ranges
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.kept import Histogram, Span, histogram_of, span
+from simfloat.telemetry.range_fit import Histogram, Span, histogram_of, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

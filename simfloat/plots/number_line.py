@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats import Format
-from simfloat.formats.names import FormatLike, as_format
+from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.plots.curves import plain
 from simfloat.plots.figure import NORMAL, SMALL
-from simfloat.telemetry.kept import span
+from simfloat.telemetry.range_fit import span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simfloat.formats.format import Format
 from simfloat.plots.curves import plain
 from simfloat.plots.figure import SMALL
-from simfloat.telemetry.kept import Histogram, Span, kept, span
+from simfloat.telemetry.range_fit import Histogram, Span, kept, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,8 +6,8 @@ Others follow their operands. The lists are those of the libraries, as far as th
 from __future__ import annotations
 
 from simfloat.formats import FP32, Format
-from simfloat.policy.kinds import WIDEST
 from simfloat.policy.policy import Policy
+from simfloat.policy.role_types import WIDEST
 
 #: The guide's deny list names losses, as both libraries do.
 LOSSES = (

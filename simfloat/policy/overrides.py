@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any
 
-from simfloat.hints import did_you_mean
-from simfloat.policy.operations import check_operation, roles_of, with_classes
+from simfloat.checks import did_you_mean
+from simfloat.policy.operation_roles import check_operation, roles_of, with_classes
 from simfloat.policy.roles import PARAMETER, ROLES, UPDATE, led_by
 
 #: Names that an error lists before it says how many more there are.

@@ -9,13 +9,12 @@ from textwrap import fill
 from typing import Any
 
 from simfloat.arithmetic._cast import Cast
+from simfloat.checks import did_you_mean
 from simfloat.formats import FP32, Format
-from simfloat.hints import did_you_mean
-from simfloat.policy import lists, text
-from simfloat.policy.difference import difference
-from simfloat.policy.explain import Layered, check_model, table
-from simfloat.policy.operations import with_classes
+from simfloat.policy import operation_lists, serialization
+from simfloat.policy.operation_roles import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text, shown
+from simfloat.policy.policy_tables import Layered, check_model, difference, table
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
 from simfloat.table import table as aligned
@@ -83,7 +82,7 @@ class Policy(Roles):
 
         Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **lists.allowed(self, operations, format))
+        return self.override(operation=operations, **operation_lists.allowed(self, operations, format))
 
     def deny(self, *operations: str, format: Format | str = FP32) -> Policy:
         """The same policy with these operations on its deny list: they run in `format` throughout.
@@ -91,14 +90,14 @@ class Policy(Roles):
         Operands, results and gradients have this format; sums run in it one after the other, unless they do already or
         are exact. Raises ValueError for an unknown operation, with the nearest names.
         """
-        return self.override(operation=operations, **lists.denied(self, operations, format))
+        return self.override(operation=operations, **operation_lists.denied(self, operations, format))
 
     def infer(self, *operations: str) -> Policy:
         """The same policy with these operations in the widest of their operands' formats, and gradients in theirs.
 
         Raises ValueError for an unknown operation, and for one that rounds operands to a format of its own.
         """
-        return self.override(operation=operations, **lists.inferred(self, operations))
+        return self.override(operation=operations, **operation_lists.inferred(self, operations))
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
         """What the layer, or the parameter, at `path` uses for an operation, given with the composites around it.
@@ -168,10 +167,10 @@ class Policy(Roles):
         `from_dict` makes the same policy of it. Raises ValueError for an accumulator nested too deeply for a text.
         """
         labels = {key: getattr(self, key) for key in LABELS if getattr(self, key) is not None}
-        data = labels | text.to_texts(self._given())
+        data = labels | serialization.to_texts(self._given())
         overrides = [
             {key: list(value) if isinstance(value, tuple) else value for key, value in _target(entry)}
-            | text.to_texts(entry.roles)
+            | serialization.to_texts(entry.roles)
             for entry in self.overrides
         ]
         return data | ({"overrides": overrides} if overrides else {})
@@ -193,12 +192,12 @@ class Policy(Roles):
 
     def to_toml(self) -> str:
         """The policy as the text of a TOML file with `to_dict`'s keys at top level."""
-        return text.to_toml(self.to_dict())
+        return serialization.to_toml(self.to_dict())
 
     @classmethod
     def from_toml(cls, toml: str) -> Policy:
         """The policy in the text of a TOML file. Raises ValueError saying where it is wrong."""
-        return cls.from_dict(text.from_toml(toml))
+        return cls.from_dict(serialization.from_toml(toml))
 
     def _given(self) -> list[tuple[str, Any]]:
         """The roles that are not at their default, and their values."""
@@ -230,7 +229,7 @@ def _target(override: Override) -> list[tuple[str, Any]]:
 
 
 def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
-    return text.from_texts({key: value for key, value in data.items() if key in ROLES})
+    return serialization.from_texts({key: value for key, value in data.items() if key in ROLES})
 
 
 def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:

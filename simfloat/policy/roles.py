@@ -10,7 +10,7 @@ from simfloat.accumulate import Accumulator
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.formats import FP32, Format, Rounding, nearest_even
-from simfloat.policy.kinds import (
+from simfloat.policy.role_types import (
     ADDITION,
     FLAG,
     FORWARD_RESULT,

@@ -3,7 +3,7 @@
 Every front end asks this room how an operation is to be carried out, and nothing else.
 """
 
-from simfloat.simulation.recording import no_grad
+from simfloat.simulation.context import no_grad
 from simfloat.simulation.simulation import Simulation, simulate
 from simfloat.simulation.switching import Switching
 

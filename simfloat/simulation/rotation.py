@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import exact, matmul
+from simfloat.arithmetic.bit_stream import BitStream
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.machines import beside
-from simfloat.arithmetic.stream import BitStream
 from simfloat.formats import FP32
 
 

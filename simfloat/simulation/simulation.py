@@ -10,14 +10,13 @@ from weakref import ref
 from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.arithmetic.scaling import History
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
-from simfloat.simulation.foreign import Foreign
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
-from simfloat.simulation.repeats import Repeats
+from simfloat.simulation.slips import Foreign, Repeats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
 

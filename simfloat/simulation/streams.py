@@ -6,7 +6,7 @@ import json
 from hashlib import blake2b
 from typing import Any
 
-from simfloat.arithmetic.stream import BitStream
+from simfloat.arithmetic.bit_stream import BitStream
 
 #: (path, phase, operation, number of the operand whose gradient is computed or None)
 Key = tuple[str, str, str, int | None]

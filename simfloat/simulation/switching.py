@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.arithmetic import Observer
-from simfloat.formats.integers import is_integer
+from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 

@@ -12,7 +12,7 @@ from simfloat.formats import Format
 from simfloat.table import Table, table
 from simfloat.telemetry.entries import Key, are_precise, are_wide, counted, exponents, overflowed_sums, zeros
 from simfloat.telemetry.first_nan import Entries, FirstNaN, finding
-from simfloat.telemetry.kept import Histogram, Span, kept, span
+from simfloat.telemetry.range_fit import Histogram, Span, kept, span
 from simfloat.telemetry.remedy import override
 
 #: Exponents between which a scale is a normal number of float64.

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from typing import NamedTuple
 
-from simfloat.hints import did_you_mean
+from simfloat.checks import did_you_mean
 from simfloat.telemetry.entries import Key
 
 PHASES = ("forward", "backward", "update")

@@ -13,17 +13,17 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.more_events import MORE
-from simfloat.formats.integers import check_flags
-from simfloat.formats.names import FormatLike, as_format
+from simfloat.checks import check_flags
+from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.kernels.events import NAN, OVERFLOW, SIZE
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, cause_of_nan, counted, counted_more, exponents, resized, zeros
+from simfloat.telemetry.exports import comma_separated, json_lines, table, write_whole
 from simfloat.telemetry.first_nan import FirstNaN
 from simfloat.telemetry.query import Query, check_pattern, check_phase, matches
 from simfloat.telemetry.series import Scalars, Series
 from simfloat.telemetry.tensorboard import write_tensorboard
-from simfloat.telemetry.text import comma_separated, json_lines, table, write_whole
 from simfloat.train.evaluation import as_number
 
 #: What the state of a recorder holds: its options, and by key the events in those places where any were counted.

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.telemetry.entries import COUNTED, exponents
+from simfloat.telemetry.exports import Entries
 from simfloat.telemetry.series import PLACES
-from simfloat.telemetry.text import Entries
 
 #: A phase and a path.
 Place = tuple[str, str]

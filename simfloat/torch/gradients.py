@@ -10,7 +10,7 @@ import torch
 
 from simfloat.arithmetic.observer import wants
 from simfloat.formats import nearest_even
-from simfloat.policy.kinds import WIDEST
+from simfloat.policy.role_types import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.torch.hearing import heard_at

@@ -9,7 +9,7 @@ import torch
 from torch.nn.parameter import is_lazy
 
 from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.bits import same_bits
+from simfloat.arithmetic.arrays import same_bits
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from simfloat.formats import FP32, Format
-from simfloat.policy.kinds import WIDEST
+from simfloat.policy.role_types import WIDEST
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.gradients import Gradients
 from simfloat.torch.hearing import Heard

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.formats.integers import check_count
+from simfloat.checks import check_count
 from simfloat.optim.optimizer_options import flag
 
 

@@ -8,8 +8,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from simfloat.files import file_path
-from simfloat.hints import warn
+from simfloat.checks import file_path, warn
 from simfloat.train import state_file
 from simfloat.train.lock import locked
 from simfloat.train.manifest import BEGUN, Manifest

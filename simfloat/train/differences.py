@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from itertools import chain, zip_longest
 from typing import Any
 
-from simfloat.hints import did_you_mean
+from simfloat.checks import did_you_mean
 from simfloat.train.manifest import BEGUN, CHANGES
 
 #: Names in which two trainings may differ that have the same bits.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
-from simfloat.formats.integers import check_count
+from simfloat.checks import check_count
 from simfloat.optim.optimizer_options import number_from_zero
 from simfloat.train.history import History
 

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 from typing import Any
 
 from simfloat.arithmetic.machines import machine_named
-from simfloat.formats.integers import check_count
+from simfloat.checks import check_count
 from simfloat.nn import Module
 from simfloat.nn.module_names import names_of
 from simfloat.optim import LossScale, LRScheduler, Optimizer

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 
-from simfloat.hints import warn
+from simfloat.checks import warn
 
 #: The file that is locked; it names the process, and goes when the training ends.
 NAME = ".lock"

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from simfloat.hints import warn
+from simfloat.checks import warn
 from simfloat.optim import LossScale
 from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed

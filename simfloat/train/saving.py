@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from simfloat.files import file_path
+from simfloat.checks import file_path
 from simfloat.train import state_file
 
 __all__ = ["load", "save"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfloat.arithmetic import Observer
-from simfloat.hints import warn
+from simfloat.checks import warn
 from simfloat.nn import Module
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation

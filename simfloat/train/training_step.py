@@ -11,7 +11,7 @@ import numpy as np
 from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.variable import Variable
-from simfloat.hints import type_name
+from simfloat.checks import type_name
 from simfloat.nn import Module
 from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
 from simfloat.optim.float64_sums import sequential_sum, sum_of_squares

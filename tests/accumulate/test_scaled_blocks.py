@@ -163,7 +163,7 @@ def test_stochastic_elements_stay_on_both_sides_of_the_scaled_number(rng):
     x = spread(rng, (4, 32))
     cast = sf.cast(sf.E2M1, sf.stochastic(), scale=sf.block(16, sf.E4M3))
     assert_bits(
-        cast.apply_in_blocks(x, -1, sf.arithmetic.stream.Draw(0, 3))[0],
+        cast.apply_in_blocks(x, -1, sf.arithmetic.bit_stream.Draw(0, 3))[0],
         sf.block_quantize(x, sf.E2M1, scale=sf.E4M3, rounding=sf.stochastic(), stream=sf.BitStream(3)).elements,
     )
 

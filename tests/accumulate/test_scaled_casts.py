@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic.stream import Draw
+from simfloat.arithmetic.bit_stream import Draw
 from tests.bits import assert_bits
 from tests.scalar_casts import elements, product, tensor_scale
 

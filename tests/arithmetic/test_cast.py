@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic._cast import as_cast
-from simfloat.arithmetic.stream import Draw
+from simfloat.arithmetic.bit_stream import Draw
 from tests.bits import assert_bits
 
 

@@ -18,7 +18,7 @@ def format_is_everywhere():
 FORMAT = Extension(
     "a format",
     format_is_everywhere,
-    rows=(Row("simfloat/formats/catalog.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),),
+    rows=(Row("simfloat/formats/named.py", "FP16 = ", 'FP24 = Format(7, 16, name="FP24")'),),
 )
 
 
@@ -258,7 +258,7 @@ SCALING = Extension(
     "a scaling of operands",
     scaling_scales,
     rows=(
-        Row("simfloat/policy/text.py", '"hadamard": ', '    "given_scale": arithmetic.given_scale,'),
+        Row("simfloat/policy/serialization.py", '"hadamard": ', '    "given_scale": arithmetic.given_scale,'),
         Row(
             "simfloat/arithmetic/__init__.py",
             "from simfloat.arithmetic.functions",

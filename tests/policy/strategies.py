@@ -7,8 +7,8 @@ import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.formats.format import TININESS
 from simfloat.formats.special import SPECIALS
-from simfloat.policy.kinds import UPDATES
-from simfloat.policy.operations import CLASSES, roles_of
+from simfloat.policy.operation_roles import CLASSES, roles_of
+from simfloat.policy.role_types import UPDATES
 from simfloat.policy.roles import ROLES, led_by
 from tests.bits import DETERMINISTIC
 

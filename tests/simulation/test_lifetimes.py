@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.simulation.recording import is_recording
+from simfloat.simulation.context import is_recording
 from simfloat.simulation.simulation import current
 
 NOT_IN_FORCE = "put it inside `with simfloat.simulate"

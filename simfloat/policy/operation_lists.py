@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 from simfloat.accumulate import Accumulator, sequential
 from simfloat.formats import Format, as_format
-from simfloat.policy.kinds import OPERAND, WIDEST, format_of
-from simfloat.policy.operations import check_operation, roles_of
+from simfloat.policy.operation_roles import check_operation, roles_of
+from simfloat.policy.role_types import OPERAND, WIDEST, format_of
 from simfloat.policy.roles import RESULTS, UPDATE, Recipe
 
 #: The roles of an operation's operands and of its sums, each after the one that it follows.

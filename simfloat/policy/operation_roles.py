@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from functools import cache
 
 from simfloat.arithmetic.catalog import kind_of, names
-from simfloat.hints import did_you_mean
+from simfloat.checks import did_you_mean
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, REDUCTION, ROLES, UPDATE
 
 #: Classes of operations. An override for a composite holds for all that happens inside, so composites are none.

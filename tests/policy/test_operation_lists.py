@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.policy.amp import LOSSES
-from simfloat.policy.operations import OF_PYTORCH, roles_of
+from simfloat.policy.operation_roles import OF_PYTORCH, roles_of
 from tests.bits import assert_bits
 from tests.policy import strategies
 

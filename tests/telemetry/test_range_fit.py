@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.telemetry.kept import Kept, Span, kept, span
+from simfloat.telemetry.range_fit import Kept, Span, kept, span
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from simfloat.arithmetic.catalog import kind_of
 from simfloat.autodiff.variable import Node, Variable
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy, Recipe
-from simfloat.policy.kinds import WIDEST
-from simfloat.policy.operations import roles_of
+from simfloat.policy.operation_roles import roles_of
+from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import COMPOSITE, CONTRACTION, MOVEMENT, POINTWISE, RESULTS
 from simfloat.simulation.place import Place
 

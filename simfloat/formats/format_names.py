@@ -6,7 +6,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from simfloat.formats.catalog import (
+from simfloat.checks import is_integer
+from simfloat.formats.format import NAMED, Format, read
+from simfloat.formats.format_text import fixed_arguments, p3109_arguments
+from simfloat.formats.instead import instead_of
+from simfloat.formats.named import (
     BF16,
     CATALOG,
     E2M1,
@@ -24,10 +28,6 @@ from simfloat.formats.catalog import (
     FP32,
     FP64,
 )
-from simfloat.formats.format import NAMED, Format, read
-from simfloat.formats.instead import instead_of
-from simfloat.formats.integers import is_integer
-from simfloat.formats.text import fixed_arguments, p3109_arguments
 
 #: What `as_format` reads, as far as types tell: PyTorch's dtypes too.
 FormatLike: TypeAlias = Format | str | np.dtype | type[Any]

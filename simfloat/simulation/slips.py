@@ -1,28 +1,35 @@
-"""Random bits that are drawn again: a simulation of the same seed repeats those of another one.
+"""Slips that a simulation warns of: random bits that are drawn again, and PyTorch's models in a block of our own.
 
-That is meant where what is compared starts alike, as two models, two policies or two trials do, and where a run is made
-twice to see that it gives the same bits. It is a slip where something goes on, as a training does in a new `simulate`
-block for every step, or where runs are meant to differ. So it is told where a draw of a simulation repeats one of
-another simulation of the seed, at the same path, phase and operation, and
+A simulation draws the random bits again that another one of its seed drew. That is meant where what is compared starts
+alike, as two models, two policies or two trials do, and where a run is made twice to see that it gives the same bits.
+It is a slip where something goes on, as a training does in a new `simulate` block for every step, or where runs are
+meant to differ. So a warning is given where a draw of a simulation repeats one of another simulation of the seed, at
+the same path, phase and operation, and
 
 * a parameter is updated that was updated in the other one, and not assigned or loaded since; or
 * a number that the other one computed, under a policy that draws, enters an operation; or
 * it is one of `SAMPLES` simulations in a row that begin with the same operation on the same numbers under the same
   policy, draw as often at the same places, and update no parameter.
 
-What goes on from simulation to simulation is told of once.
+What goes on from simulation to simulation is warned of once.
+
+A block for tensors of our own has no part in what a PyTorch model computes; so one is warned of that was called there,
+in a block without any operation of ours.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+from weakref import finalize, ref
 
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.hints import warn
+from simfloat.checks import warn
 from simfloat.policy import Policy
+from simfloat.simulation.context import under_way
 from simfloat.simulation.streams import Key, Streams
 
 #: An operation's numbers are known by so many of the first ones of each operand.
@@ -107,3 +114,28 @@ class Repeats:
             "simulation, `sim = simfloat.simulate(...)`, and enter it for every step, `with sim:`; or give each a seed "
             "of its own, or go on with sim.load_state(state)."
         )
+
+
+class Foreign:
+    """Whether a torch.nn.Module was called while a simulation was the innermost one; PyTorch is not imported for it."""
+
+    def __init__(self, simulation: object) -> None:
+        # Weakly, so that the hook of a block that never ends, as in a generator that is left, goes with the simulation.
+        self._simulation, self._was_called = ref(simulation), False
+        module = sys.modules.get("torch.nn.modules.module")
+        hook = None if module is None else module.register_module_forward_pre_hook(self._called)
+        self._listen_no_more = finalize(simulation, hook.remove) if hook is not None else lambda: None
+
+    def _called(self, *_: Any) -> None:
+        if under_way().simulation is self._simulation():
+            self._was_called = True
+            self._listen_no_more()
+
+    def end(self, has_met: bool) -> None:
+        """Listen no more; warn if a model was called, and the block met no operation of ours."""
+        self._listen_no_more()
+        if self._was_called and not has_met:
+            warn(
+                "A PyTorch model was called in a block of simfloat.simulate, which ended without having met an "
+                "operation: nothing was rounded. PyTorch's models run under simfloat.torch.simulate(model, policy)."
+            )

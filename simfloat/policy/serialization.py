@@ -12,7 +12,7 @@ from simfloat import accumulate, arithmetic, formats
 from simfloat.accumulate import Accumulator
 from simfloat.formats import CATALOG
 from simfloat.formats.rounding import MODES, rounding_of
-from simfloat.policy.kinds import FLAG
+from simfloat.policy.role_types import FLAG
 from simfloat.policy.roles import ROLES
 
 

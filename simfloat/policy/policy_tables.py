@@ -1,4 +1,4 @@
-"""A policy as a table: what runs where."""
+"""Policies as tables: what runs where, and in what two of them differ."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import fill
 from typing import Any, Protocol
 
-from simfloat.policy.operations import roles_of
+from simfloat.policy.operation_roles import roles_of
+from simfloat.policy.overrides import Override
 from simfloat.policy.roles import PARAMETER, ROLES, Recipe
 from simfloat.table import Table
 from simfloat.table import table as aligned
@@ -15,8 +16,8 @@ from simfloat.table import table as aligned
 Recipes = Callable[..., Recipe]
 Row = tuple[str, ...]
 
-#: Names of operations that share a row are broken into lines of so many characters.
-WIDTH = 28
+#: Lines of the names of operations that share a row, and of overrides, have at most so many characters.
+WIDTH, OVERRIDE_WIDTH = 28, 60
 
 #: The cell of a role that the row has no use for.
 UNUSED = "-"
@@ -105,3 +106,25 @@ def _operation_cells(layer: str, operation: str, recipes: Recipes) -> Row:
 
 def _cells(recipe: Recipe, used: Iterable[str]) -> Row:
     return tuple(str(getattr(recipe, role)) if role in used else UNUSED for role in ROLES)
+
+
+def difference(
+    names: tuple[str, str], recipes: tuple[Recipe, Recipe], overrides: Sequence[Sequence[Override]]
+) -> Table:
+    """A row for each role with two values, and one for each override that only one of the policies has."""
+    pairs = ((role, *(str(getattr(recipe, role)) for recipe in recipes)) for role in ROLES)
+    rows: list[Row] = [("role", *names), *((role, mine, theirs) for role, mine, theirs in pairs if mine != theirs)]
+    return aligned([*rows, *_overrides(*overrides)])
+
+
+def _overrides(mine: Sequence[Override], theirs: Sequence[Override]) -> Iterator[Row]:
+    for override in mine:
+        if override not in theirs:
+            yield "override", _broken(override), ""
+    for override in theirs:
+        if override not in mine:
+            yield "override", "", _broken(override)
+
+
+def _broken(override: Override) -> str:
+    return fill(str(override), OVERRIDE_WIDTH, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False)

@@ -5,7 +5,15 @@ from __future__ import annotations
 from dataclasses import fields
 from typing import Any, TypeVar
 
+import numpy as np
+
 T = TypeVar("T")
+
+
+def store_as_pythons(value: Any) -> None:
+    """Store NumPy's integers and truth values among the fields of a new value as Python's, which print as literals."""
+    for name, given in vars(value).copy().items():
+        object.__setattr__(value, name, given.item() if isinstance(given, np.integer | np.bool) else given)
 
 
 def hashed_once(cls: type[T]) -> type[T]:

@@ -13,11 +13,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.codes import decode, encode
-from simfloat.arithmetic.hexadecimal import code_of, texts_of
-from simfloat.files import file_path
+from simfloat.arithmetic.codes import code_of, decode, encode, texts_of
+from simfloat.checks import file_path
 from simfloat.formats import Format, as_format
-from simfloat.formats.names import FormatLike
+from simfloat.formats.format_names import FormatLike
 
 #: What a file consists of besides white space: comments, the start of one that never ends, and words.
 PIECES = re.compile(r"//[^\n]*|/\*.*?\*/|(?P<open>/\*)|(?P<word>(?:(?!//|/\*)\S)+)", re.DOTALL)
