@@ -15,7 +15,7 @@ from simfloat.attribution.roles_used import Part, below, parts_of_place, togethe
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.torch import Run, simulate
-from simfloat.torch.calling import called
+from simfloat.torch.tensor_arguments import called
 
 
 class Apart(Observer):

@@ -9,7 +9,7 @@ except ImportError as error:
     raise ImportError("simfloat.torch needs PyTorch: pip install 'simfloat[torch]'.") from error
 
 from simfloat.torch.explaining import explain
-from simfloat.torch.run import Run, simulate
-from simfloat.torch.users import rule
+from simfloat.torch.rules.search import rule
+from simfloat.torch.simulated_model import Run, simulate
 
 __all__ = ["Run", "explain", "rule", "simulate"]

@@ -7,15 +7,15 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from simfloat.torch.arguments import replaced, written_by
-from simfloat.torch.memory import memory_of, seen_as
-from simfloat.torch.paths import tensors_in
+from simfloat.torch.module_paths import tensors_in
+from simfloat.torch.storage import memory_of, seen_as
 from simfloat.torch.tags import put_tag, tag_of
+from simfloat.torch.tensor_arguments import replaced, written_by
 
 Tensor = torch.Tensor
 
 
-class Step(NamedTuple):
+class DeferredOperation(NamedTuple):
     """An operation that waits, and the tensors that PyTorch made by it or wrote to."""
 
     function: Any
@@ -32,7 +32,7 @@ class Deferred:
     """
 
     def __init__(self) -> None:
-        self._steps: list[Step] = []
+        self._steps: list[DeferredOperation] = []
         self._waiting: dict[int, Tensor] = {}  # by memory, which so is not given to others
         self._before: dict[int, Tensor] = {}  # copies of those that were written to later
 
@@ -64,7 +64,7 @@ class Deferred:
                 "activation_gradients and weight_gradients one format, and leave out overrides and the observer."
             )
         if written or not all(map(self.has, results)):  # else it is a view
-            self._steps.append(Step(function, arguments, options, results))
+            self._steps.append(DeferredOperation(function, arguments, options, results))
             self._waiting.update((memory_of(x), x) for x in results)
         return result
 
@@ -86,7 +86,7 @@ class Deferred:
                     made[memory_of(plain)] = plain, _laid_out_as(x, plain)
         return real(result)
 
-    def _leading_to(self, result: Tensor) -> list[Step]:
+    def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
         wanted, found = {memory_of(result)}, []
         for step in reversed(self._steps):
             if any(memory_of(x) in wanted for x in step.results):

@@ -13,9 +13,9 @@ from simfloat.policy.policy import as_policy
 from simfloat.policy.roles import UPDATE
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.torch.calling import called
-from simfloat.torch.paths import tensors_in
-from simfloat.torch.run import Run
+from simfloat.torch.module_paths import tensors_in
+from simfloat.torch.simulated_model import Run
+from simfloat.torch.tensor_arguments import called
 
 #: The layer of what runs in none.
 OUTSIDE = "(outside)"

@@ -13,11 +13,11 @@ from simfloat.formats import nearest_even
 from simfloat.policy.role_types import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
-from simfloat.torch.hearing import heard_at
-from simfloat.torch.notes import Note, Operand
-from simfloat.torch.numbers import numbers_of, tensor_of
-from simfloat.torch.sites import Backward, Complete
+from simfloat.torch.forward_log import LoggedOperation, Operand
+from simfloat.torch.observing import observed_at
+from simfloat.torch.phases import Backward, Complete
 from simfloat.torch.tags import Tag, put_own_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 current_node = torch._C._current_autograd_node
 
@@ -29,7 +29,7 @@ class Gradients:
         self._simulation = simulation
         self.under: Place | None = None  # whose policy the backward pass that runs follows
 
-    def site(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
+    def phase(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
         """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a user's hook."""
         for x in operands:
             if tag_of(x).heard is not None:
@@ -38,13 +38,13 @@ class Gradients:
         note = self._note(node.variable)
         return kind(note, self._simulation, note.operands[0])
 
-    def _note(self, leaf: torch.Tensor) -> Note:
+    def _note(self, leaf: torch.Tensor) -> LoggedOperation:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""
         path = weight_path(leaf)
         layer = (path or "").rpartition(".")[0]
         simulation, under = self._simulation, self.under
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
-        return Note(place, (Operand(0, path, stored_format(leaf)),))
+        return LoggedOperation(place, (Operand(0, path, stored_format(leaf)),))
 
     def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:
         """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
@@ -61,7 +61,7 @@ class Gradients:
         if tag.heard is not None:
             tag.heard.tell(where if is_last else None)
         if tag.format != format or not is_last and wants(place.observer, where, "backward"):
-            arithmetic = heard_at(where, place, place.to_weight(path, 0, note.operands[0].format))
+            arithmetic = observed_at(where, place, place.to_weight(path, 0, note.operands[0].format))
             if tag.format == format:  # only counted, so that nothing is drawn because somebody observes
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)

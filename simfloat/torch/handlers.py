@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-from simfloat.torch.call import Call
-from simfloat.torch.numbers import result_type
-from simfloat.torch.operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
-from simfloat.torch.sites import Backward, Forward
+from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
+from simfloat.torch.phases import Backward, Forward
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of, weight_path
-
-if TYPE_CHECKING:
-    from simfloat.torch.engine import Engine
+from simfloat.torch.tensor_arrays import numbers_of, result_type, tensor_of
 
 
 class Handler:
@@ -27,7 +25,7 @@ class Handler:
         """Whether numbers are rounded."""
         return self.how in ("rule", "decomposition", "loop")
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The operation's result, to be written to what `into` tells of."""
         raise ValueError(f"{type(self).__name__} carries nothing out.")
 
@@ -41,7 +39,7 @@ class Movement(Handler):
         self.makes = makes  # numbers of its own, of which the operands tell nothing
         self.chooses = chooses  # numbers, which then are no longer the parameter that they were in
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""
         operands = [] if self.makes else operands_of(run, func, args, options)
         note = run.note(func, operands)
@@ -61,34 +59,34 @@ class Plain(Handler):
 
     how = "PyTorch"
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it."""
         return func(*args, **options)
 
 
 class Ruled(Handler):
-    """A rule computes the result from a Call and the operation's own arguments; `operation` names it in a policy."""
+    """A rule computes the result from a RuleCall and the operation's arguments; `operation` names it in a policy."""
 
     how = "rule"
 
     def __init__(self, operation: str, rule: Callable[..., Any]) -> None:
         self.operation, self.rule = operation, rule
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The result by the rule; PyTorch's own where no floating numbers take part, and an optimizer's counting."""
         operands = operands_of(run, func, args, options)
         if not operands:
             made, operands = of_integers(func, args, options)
             if not operands:
                 return run.left_alone(made, operands)
-        site = run.site(self.operation_for(args), self.ordered(operands), into)
-        if site is None:
+        phase = run.phase(self.operation_for(args), self.ordered(operands), into)
+        if phase is None:
             return run.left_alone(func(*args, **options), operands)
-        if isinstance(site, Backward):
-            args = tuple(site.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
+        if isinstance(phase, Backward):
+            args = tuple(phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
         dtype = options.pop("dtype", None) or result_type(operands)
         options.pop("memory_format", None)
-        return self.rule(Call(site, operands, dtype, func, run.shown), *args, **options)
+        return self.rule(RuleCall(phase, operands, dtype, func, run.shown), *args, **options)
 
     def operation_for(self, args: Arguments) -> str:
         """The operation's name."""
@@ -108,7 +106,7 @@ class Composed(Handler):
         # So many of what it gives in the forward pass are results; what follows is kept for the backward pass.
         self.operation, self.function, self.results = operation, function, results
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The function's result, inside of a composite of the operation's name."""
         operands = operands_of(run, func, args, options)
         if not operands:
@@ -117,25 +115,27 @@ class Composed(Handler):
                 return run.left_alone(made, operands)
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
-        site = run.site(self.operation, operands)
-        if site is None or not site.is_fused:
+        phase = run.phase(self.operation, operands)
+        if phase is None or not phase.is_fused:
             return result
-        return self._closed(lambda site, x: _rounded(Call(site, operands, x.dtype, func, run.shown), x), site, result)
+        return self._closed(
+            lambda phase, x: _rounded(RuleCall(phase, operands, x.dtype, func, run.shown), x), phase, result
+        )
 
-    def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], site: Forward, result: Any) -> Any:
+    def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
         """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
 
-        def closed(site: Forward, x: Any) -> Any:
-            return rounded(site, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+        def closed(phase: Forward, x: Any) -> Any:
+            return rounded(phase, x) if isinstance(x, torch.Tensor) and x.is_floating_point() else x
 
         if not isinstance(result, list | tuple):
-            return closed(site, result)
-        if isinstance(site, Backward):
-            return tuple(closed(site.reaching(i), x) for i, x in enumerate(result))
-        return (*(closed(site, x) for x in result[: self.results]), *result[self.results :])
+            return closed(phase, result)
+        if isinstance(phase, Backward):
+            return tuple(closed(phase.to_operand(i), x) for i, x in enumerate(result))
+        return (*(closed(phase, x) for x in result[: self.results]), *result[self.results :])
 
 
-def _rounded(call: Call, x: torch.Tensor) -> torch.Tensor:
+def _rounded(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
     """A result of a fused composite, rounded once."""
     call.begin(x.shape)
     return call.laid_out(call.tensor(call.round(x)))
@@ -146,7 +146,7 @@ class Expanded(Handler):
 
     how = "decomposition"
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it, of operations that are simulated."""
         with run.mode:
             return func.decompose(*args, **options)
@@ -158,7 +158,7 @@ class InPlace(Handler):
     def __init__(self, functional: Any, handler: Handler) -> None:
         self.functional, self.handler, self.how = functional, handler, handler.how
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The first operand, written to."""
         target = args[0]
         if not target.is_floating_point():
@@ -182,7 +182,7 @@ class Written(Handler):
     def __init__(self, functional: Any, handler: Handler) -> None:
         self.functional, self.handler, self.how = functional, handler, handler.how
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """`out`, written to."""
         out = options.pop("out")
         into = run.optimizing.moment_of(out, run.known_of(out))
@@ -198,7 +198,7 @@ class Overwritten(Handler):
     def __init__(self, *, keeps: bool = False) -> None:
         self.keeps = keeps  # the format, as zeros and ones do
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The first operand, of which then is known what is known of what was written to it."""
         target = args[0]
         if not isinstance(target, torch.Tensor) or not target.is_floating_point():
@@ -221,7 +221,7 @@ class ForEach(Handler):
         # Of addcmul and addcdiv, a list's factor stands where that of one tensor has a name.
         self.factor_at = 3 if single.__name__.startswith("addc") else -1
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """The list of results; what is given as a list is given to each its own."""
         count = next(len(x) for x in args if isinstance(x, list | tuple))
         rows = [[x[i] if isinstance(x, list | tuple) else x for x in args] for i in range(count)]
@@ -241,7 +241,7 @@ class Refused(Handler):
     def __init__(self, remedy: str) -> None:
         self.remedy = remedy
 
-    def __call__(self, run: Engine, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """PyTorch's own result where neither operands nor results are floating numbers; else ValueError."""
         operands = floating_in((*args, *options.values()))
         if not operands:
@@ -252,3 +252,22 @@ class Refused(Handler):
             run.note(func, operands)
             return func(*args, **options)
         raise refusal(run, func, self.remedy)
+
+
+class Unscale(Handler):
+    """Gradients are multiplied by the inverse of the scale, each product rounded to `weights`."""
+
+    how = "rule"
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """Nothing: gradients are written to, and `found`, which says whether one of them is not finite."""
+        gradients: list[torch.Tensor] = args[0]
+        found, inverse = args[1], args[2]
+        for gradient in gradients:
+            if not bool(torch.isfinite(gradient).all()):
+                found.fill_(1.0)
+            tag = tag_of(gradient)
+            arithmetic = run.simulation.place("update", tag.owner or "").to_unscaled
+            product = arithmetic.multiply(numbers_of(gradient), numbers_of(inverse))
+            gradient.copy_(tensor_of(product, gradient.dtype))
+            put_tag(gradient, tag._replace(format=arithmetic.format, is_gradient=True))

@@ -10,12 +10,11 @@ from functools import wraps
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.torch.mode import Mode
-from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.open_run import OpenRun, running
 from simfloat.torch.tags import Tag, put_tag, tag_of
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 #: The functions of recurrent layers and of their cells.
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu", "lstm_cell", "gru_cell", "rnn_tanh_cell", "rnn_relu_cell")
@@ -47,26 +46,25 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of a recurrent layer, whose initial states are first rounded as results of its products will be."""
 
     @wraps(function)
-    def run(*args: Any, **options: Any) -> Any:
-        mode = _get_current_dispatch_mode()
-        if not isinstance(mode, Mode):
+    def call(*args: Any, **options: Any) -> Any:
+        run = running()
+        if run is None:
             return function(*args, **options)
         # Sequences of several lengths have the sizes of their batches, integers, before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
         states = args[at]
         if isinstance(states, tuple):
-            narrow: Any = tuple(narrowed(mode, x) for x in states)
+            narrow: Any = tuple(narrowed(run, x) for x in states)
         else:
-            narrow = narrowed(mode, states)
+            narrow = narrowed(run, states)
         return function(*args[:at], narrow, *args[at + 1 :], **options)
 
-    return run
+    return call
 
 
-def narrowed(mode: Mode, x: torch.Tensor) -> torch.Tensor:
+def narrowed(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
     """A state as a recurrent layer takes it."""
-    engine = mode.engine
-    others, products = (engine.simulation.place(name, engine.path) for name in ("multiply", "linear"))
+    others, products = (run.simulation.place(name, run.path) for name in ("multiply", "linear"))
     if not others.is_widest or products.is_widest or tag_of(x).format == products.forward.format:
         return x
     return Narrowed.apply(x, products.forward.named("cast_input"))
@@ -76,15 +74,15 @@ def alike(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that multiplies an operand by chance, whose factors it makes as numbers of the operand's format."""
 
     @wraps(function)
-    def run(x: torch.Tensor, *args: Any, **options: Any) -> Any:
-        mode = _get_current_dispatch_mode()
-        if not isinstance(mode, Mode):
+    def call(x: torch.Tensor, *args: Any, **options: Any) -> Any:
+        run = running()
+        if run is None:
             return function(x, *args, **options)
-        engine, before = mode.engine, mode.engine.made
-        engine.made = tag_of(x).format
+        before = run.made
+        run.made = tag_of(x).format
         try:
             return function(x, *args, **options)
         finally:
-            engine.made = before
+            run.made = before
 
-    return run
+    return call

@@ -15,9 +15,9 @@ from torch.utils.weak import WeakIdKeyDictionary
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
-from simfloat.torch.numbers import numbers_of, tensor_of
-from simfloat.torch.running import running
+from simfloat.torch.open_run import running
 from simfloat.torch.tags import Tag, put_own_tag, put_tag, tag_of, weight_path
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 #: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
 COMPENSATION = "compensation"

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils import checkpoint
 
 from simfloat.simulation import Simulation
-from simfloat.torch.running import running
+from simfloat.torch.open_run import running
 
 
 class Again:
@@ -29,8 +29,8 @@ def reentrant(before: staticmethod) -> staticmethod:
 
     @wraps(before.__func__)
     def forward(context: Any, function: Callable[..., Any], *args: Any) -> Any:
-        engine = running()
-        again = function if engine is None else Again(function, engine.simulation)
+        run = running()
+        again = function if run is None else Again(function, run.simulation)
         results = before.__func__(context, function, *args)
         context.run_function = again
         return results
@@ -43,8 +43,8 @@ def remembering(before: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(before)
     def begin(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-        engine = running()
-        return before(function if engine is None else Again(function, engine.simulation), *args, **options)
+        run = running()
+        return before(function if run is None else Again(function, run.simulation), *args, **options)
 
     return begin
 

@@ -11,7 +11,7 @@ import torch
 
 from simfloat.formats import BF16, FP16, FP32, FP64, Format
 from simfloat.simulation.widest import widest
-from simfloat.torch.memory import Parts, extent_of
+from simfloat.torch.storage import TaggedParts, extent_of
 
 #: The formats of PyTorch's floating types that numbers may travel as.
 FORMAT_OF: dict[torch.dtype, Format] = {
@@ -22,6 +22,14 @@ FORMAT_OF: dict[torch.dtype, Format] = {
 }
 
 _NAME, _PARTS = "_simfloat_tag", "_simfloat_parts"
+
+#: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
+STORED = "_simfloat_stored"
+
+
+def stored(x: torch.Tensor) -> torch.Tensor:
+    """The tensor that the program gave: a parameter's own where x is its rounded copy."""
+    return getattr(x, STORED, x)
 
 
 class Tag(NamedTuple):
@@ -42,7 +50,7 @@ NOTHING = Tag()
 def tag_of(tensor: torch.Tensor) -> Tag:
     """What is known of a tensor's numbers."""
     storage = tensor.untyped_storage()
-    parts: Parts[Tag] | None = getattr(storage, _PARTS, None)
+    parts: TaggedParts[Tag] | None = getattr(storage, _PARTS, None)
     known = None if parts is None else parts.at(tensor)
     return getattr(storage, _NAME, NOTHING) if known is None else known
 
@@ -50,14 +58,14 @@ def tag_of(tensor: torch.Tensor) -> Tag:
 def put_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers from now on."""
     storage = tensor.untyped_storage()
-    parts: Parts[Tag] | None = getattr(storage, _PARTS, None)
+    parts: TaggedParts[Tag] | None = getattr(storage, _PARTS, None)
     if parts is None or not parts.change(tensor, tag):
         setattr(storage, _NAME, tag)
 
 
 def has_parts(tensor: torch.Tensor) -> bool:
     """Whether parts of the tensor's memory are known by themselves, of which it is none."""
-    parts: Parts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
+    parts: TaggedParts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
     return parts is not None and parts.at(tensor) is None
 
 
@@ -70,7 +78,7 @@ def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
         setattr(storage, _NAME, tag)
         return
     if getattr(storage, _PARTS, None) is None:
-        setattr(storage, _PARTS, Parts[Tag]())
+        setattr(storage, _PARTS, TaggedParts[Tag]())
     getattr(storage, _PARTS).put(tensor, tag)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.reaching import reaching
+from simfloat.torch.phases import target_operand
 
 Tensor = torch.Tensor
 
@@ -62,9 +62,9 @@ def prelu(x: Tensor, slope: Tensor) -> Tensor:
 
 def prelu_backward(g: Tensor, x: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
     """g where x is positive, else slope * g; and for the slope x * g where x is not."""
-    with reaching(0):
+    with target_operand(0):
         to_x = torch.where(x > 0, itself(g), slope * g)
-    with reaching(1):
+    with target_operand(1):
         return to_x, torch.where(x > 0, torch.zeros_like(g), x * g)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import torch
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.scattering import added_at, numbered
+from simfloat.torch.tensor_arrays import numbers_of
 
 _aten = torch.ops.aten
 
@@ -23,7 +23,7 @@ class Adjoint(Ruled):
         super().__init__(operation, self.computed)
         self.moved, self.size_at = moved, size_at  # which argument tells the size that is reached
 
-    def computed(self, call: Call, g: torch.Tensor, *options: Any) -> torch.Tensor:
+    def computed(self, call: RuleCall, g: torch.Tensor, *options: Any) -> torch.Tensor:
         """The numbers of g, added up where each came from."""
         reached = options[self.size_at]
         x = g.new_zeros(reached.shape if isinstance(reached, torch.Tensor) else tuple(reached))
@@ -44,7 +44,7 @@ def repeated(name: str) -> Callable[..., torch.Tensor]:
 
 
 def folded(
-    call: Call, x: torch.Tensor, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
+    call: RuleCall, x: torch.Tensor, size: Sequence[int], kernel: Sequence[int], dilation: Sequence[int],
     padding: Sequence[int], stride: Sequence[int],
 ) -> torch.Tensor:  # fmt: skip
     """Images of the sums of windows that overlap; what lies in the border is left out."""

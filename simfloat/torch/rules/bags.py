@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
 
 #: The numbers by which PyTorch names what becomes of a bag's rows.
 MEAN, MAX = 1, 2
@@ -33,9 +33,9 @@ def check_options(by_frequency: bool, weights: torch.Tensor | None) -> None:
         )
 
 
-def check_mean(call: Call) -> None:
+def check_mean(call: RuleCall) -> None:
     """Raise ValueError for the mean of a policy that fuses it: the sum would be rounded before it is divided."""
-    if call.site.is_fused:
+    if call.phase.is_fused:
         raise ValueError(
             f"{call.name} with mode='mean' is not fused; give the policy .override(operation='embedding_bag', "
             "fused=False), or divide sums in the model."
@@ -43,7 +43,7 @@ def check_mean(call: Call) -> None:
 
 
 def gathered(
-    call: Call, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
+    call: RuleCall, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, by_frequency: bool = False,
     mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """The sum of every bag's rows, in their order; the mean, sum and quotient being rounded; or the maximum."""
@@ -64,7 +64,7 @@ def gathered(
 
 
 def gathered_backward(
-    call: Call, g: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, places: torch.Tensor,
+    call: RuleCall, g: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor, places: torch.Tensor,
     sizes: torch.Tensor, largest: torch.Tensor, count: int, by_frequency: bool, mode: int, sparse: bool,
     weights: torch.Tensor | None, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip

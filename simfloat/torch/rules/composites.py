@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.reaching import reaching
-from simfloat.torch.rules.reductions import axes_of
+from simfloat.torch.phases import target_operand
+from simfloat.torch.rules.aten_reductions import axes_of
 
 Tensor = torch.Tensor
 
@@ -150,10 +150,10 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
 def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """(g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t the sums of w * v."""
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
-    with reaching(0):
+    with target_operand(0):
         total = (w * v).sum(axes, keepdim=True)
         to_v = (g / norm) * (w - v * (total / (norm * norm)))
-    with reaching(1):
+    with target_operand(1):
         return to_v, total / norm
 
 

@@ -10,11 +10,11 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.phases import Backward
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.volumes import Volumes, backwards, convolve, correlate
-from simfloat.torch.sites import Backward
+from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
 
@@ -77,7 +77,7 @@ def geometry_for(x: NDArray, w: NDArray, steps: Steps) -> tuple[Any, Any]:
 
 
 def convolved(
-    call: Call, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Sizes, padding: Sizes,
+    call: RuleCall, x: torch.Tensor, w: torch.Tensor, bias: torch.Tensor | None, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int,
 ) -> torch.Tensor:  # fmt: skip
     """The convolution, or the transposed one; the addition of the bias is a second rounding."""
@@ -89,31 +89,31 @@ def convolved(
     result = convolve(call.begin(x.shape), images, kernels, geometry, call.inputs(x, w))
     result = result[:, :, 0] if x.ndim == 3 else result
     if bias is not None:
-        call.site = call.site.beside("add", call.format)
+        call.phase = call.phase.beside("add", call.format)
         call.begin(result.shape)
         result = call.add(result, numbers_of(bias).reshape(-1, *[1] * (x.ndim - 2)))
     return call.tensor(result)
 
 
 def convolved_backward(
-    call: Call, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
+    call: RuleCall, g: torch.Tensor, x: torch.Tensor, w: torch.Tensor, bias_sizes: Any, stride: Sizes, padding: Sizes,
     dilation: Sizes, transposed: bool, output_padding: Sizes, groups: int, mask: Sequence[bool],
 ) -> tuple[torch.Tensor | None, ...]:  # fmt: skip
     """The gradients of images, kernels and bias, as far as they are asked for."""
-    if not isinstance(call.site, Backward):
+    if not isinstance(call.phase, Backward):
         raise ValueError("aten.convolution_backward is simulated in a backward pass alone.")
-    way, (gradient, images, kernels) = call.site, (as_images(numbers_of(t)) for t in (g, x, w))
+    way, (gradient, images, kernels) = call.phase, (as_images(numbers_of(t)) for t in (g, x, w))
     steps = Steps.along(x.ndim - 2, stride, padding, dilation, transposed, output_padding, groups)
     geometry, size = geometry_for(images, kernels, steps)
     found: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:
-        call.site = way.reaching(0)
+        call.phase = way.to_operand(0)
         arithmetic, inputs = call.begin(x.shape), call.inputs(g, w)
         back = geometry if transposed else geometry.transposed(size)
         reached = convolve(arithmetic, gradient, kernels if transposed else backwards(kernels, groups), back, inputs)
         found[0] = call.tensor(reached.reshape(x.shape))
     if mask[1]:
-        call.site = way.reaching(1)
+        call.phase = way.to_operand(1)
         arithmetic = call.begin(w.shape)
         if transposed:
             reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
@@ -121,7 +121,7 @@ def convolved_backward(
             reached = correlate(arithmetic, gradient, images, geometry, call.inputs(g, x))
         found[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
-        call.site = way.of_bias()
+        call.phase = way.of_bias()
         call.begin((g.shape[1],))
         found[2] = call.tensor(call.sum(gradient, (0, *range(2, gradient.ndim))))
     return tuple(found)

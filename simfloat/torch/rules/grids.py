@@ -12,8 +12,8 @@ import numpy as np
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.numbers import tensor_of
-from simfloat.torch.reaching import reaching
+from simfloat.torch.phases import target_operand
+from simfloat.torch.tensor_arrays import tensor_of
 
 Tensor = torch.Tensor
 
@@ -134,12 +134,12 @@ def sampled_backward(
     added for the next pixel along the coordinate's axis and subtracted for the first.
     """
     g = g.flatten(2)
-    with reaching(1):
+    with target_operand(1):
         axes = axes_of_points(x, grid, mode, padding, corners)
     beside = list(corners_of(axes, mode))
-    with reaching(0):
+    with target_operand(0):
         to_x = _to_images(g, x, axes, beside, mode) if mask[0] else None
-    with reaching(1):
+    with target_operand(1):
         return to_x, _to_points(g, x, grid, axes, beside, mode) if mask[1] else None
 
 

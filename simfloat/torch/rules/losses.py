@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.numbers import exactly
+from simfloat.torch.tensor_arrays import exactly
 
 Tensor = torch.Tensor
 

@@ -13,30 +13,30 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.quotients import quotients, remainders
+from simfloat.torch.tensor_arrays import numbers_of
 
 
-def power(u: Call, a: NDArray, b: NDArray) -> NDArray:
+def power(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     """a to the power b."""
     return u.apply("power", a, b)
 
 
-def divide(u: Call, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
+def divide(u: RuleCall, a: NDArray, b: NDArray, *, rounding_mode: str | None = None) -> NDArray:
     """a / b, the exact quotient rounded once; to an integer first where that is asked for."""
     return u.divide(a, b) if rounding_mode is None else u.add(*quotients(a, b, is_floor=rounding_mode == "floor"))
 
 
-def modulo(u: Call, a: NDArray, b: NDArray) -> NDArray:
+def modulo(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
     """What is left of a behind b times the largest integer that is not above a / b: of b's sign."""
     left = remainders(a, b)
     # Adding zero would lose the sign of a zero, but for a zero of its own sign.
     return u.add(left, np.where((left != 0) & ((left < 0) != (b < 0)), b, np.copysign(0.0, left)))
 
 
-def mixed(u: Call, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
+def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     """a + weight * (b - a); where weight is 1/2 or more b - (1 - weight) * (b - a), as PyTorch computes it."""
     difference = u.subtract(b, a)
     if weight.ndim == 0:
@@ -48,21 +48,21 @@ def mixed(u: Call, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     return u.total(np.where(low, a, b), share)
 
 
-def gelu_slope(u: Call, g: NDArray, a: NDArray) -> NDArray:
+def gelu_slope(u: RuleCall, g: NDArray, a: NDArray) -> NDArray:
     """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2)))."""
     probability = u.multiply(0.5, u.add(1.0, u.apply("erf", u.multiply(a, 0.5**0.5))))
     density = u.multiply((2 * np.pi) ** -0.5, u.apply("exp", u.multiply(u.multiply(a, a), -0.5)))
     return u.multiply(g, u.add(probability, u.multiply(a, density)))
 
 
-def gelu(u: Call, a: NDArray, *, approximate: str = "none") -> NDArray:
+def gelu(u: RuleCall, a: NDArray, *, approximate: str = "none") -> NDArray:
     """a times the probability of a normal number below it; by the hyperbolic tangent where that is asked for."""
     if approximate == "none":
         return u.apply("gelu", a)
     return u.multiply(u.multiply(a, 0.5), u.add(1.0, u.apply("tanh", _bend(u, a))))
 
 
-def gelu_backward(u: Call, g: NDArray, a: NDArray, *, approximate: str = "none") -> NDArray:
+def gelu_backward(u: RuleCall, g: NDArray, a: NDArray, *, approximate: str = "none") -> NDArray:
     """g times the derivative of gelu."""
     if approximate == "none":
         return gelu_slope(u, g, a)
@@ -72,36 +72,36 @@ def gelu_backward(u: Call, g: NDArray, a: NDArray, *, approximate: str = "none")
     return u.multiply(g, u.add(u.multiply(0.5, u.add(1.0, t)), rise))
 
 
-def _bend(u: Call, a: NDArray) -> NDArray:
+def _bend(u: RuleCall, a: NDArray) -> NDArray:
     """sqrt(2 / pi) * (a + 0.044715 * a^3)."""
     cubed = u.multiply(u.multiply(a, a), a)
     return u.multiply((2 / np.pi) ** 0.5, u.add(a, u.multiply(0.044715, cubed)))
 
 
-def silu_slope(u: Call, g: NDArray, a: NDArray) -> NDArray:
+def silu_slope(u: RuleCall, g: NDArray, a: NDArray) -> NDArray:
     """g * (s * (1 + a * (1 - s))) with s = sigmoid(a)."""
     s = u.apply("sigmoid", a)
     return u.multiply(g, u.multiply(s, u.add(1.0, u.multiply(a, u.subtract(1.0, s)))))
 
 
-def leaky(u: Call, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
+def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """a where it is positive, else slope * a."""
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
-def leaky_slope(u: Call, g: NDArray, a: NDArray, slope: NDArray, is_result: bool) -> NDArray:
+def leaky_slope(u: RuleCall, g: NDArray, a: NDArray, slope: NDArray, is_result: bool) -> NDArray:
     """g where a is positive, else slope * g."""
     return u.multiply(g, np.where(a > 0, 1.0, slope))
 
 
-def above(u: Call, g: NDArray, a: NDArray, threshold: NDArray) -> NDArray:
+def above(u: RuleCall, g: NDArray, a: NDArray, threshold: NDArray) -> NDArray:
     """g where a is above the threshold, or NaN; else 0."""
     # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
     image = g.view(np.uint32 if g.dtype == np.float32 else np.uint64)
     return u.round(np.asarray(image * ~(a <= threshold)).view(g.dtype))
 
 
-def inside(u: Call, g: NDArray, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+def inside(u: RuleCall, g: NDArray, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
     """g where a is between the bounds, else 0."""
     return u.round(np.where((a <= low) | (a >= high), g.dtype.type(0), g))
 
@@ -168,7 +168,7 @@ class Pointwise(Ruled):
         super().__init__(operation, self.computed)
         self.function = function
 
-    def computed(self, call: Call, *args: Any, **options: Any) -> torch.Tensor:
+    def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
         call.begin(common_shape([x.shape for x in arrays if isinstance(x, np.ndarray) and x.ndim]))
@@ -182,7 +182,7 @@ class Chosen(Ruled):
         super().__init__(operation, self.computed)
         self.function = function
 
-    def computed(self, call: Call, *args: Any, **options: Any) -> torch.Tensor:
+    def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result."""
         found = self.function(*args, **options)
         call.begin(found.shape)

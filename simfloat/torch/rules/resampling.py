@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
 
@@ -64,7 +64,7 @@ def taps_of(kernel: Kernel, old: Sizes, new: Sizes, corners: bool, scales: Seque
 
 
 def resampled(
-    call: Call, x: torch.Tensor, size: Sizes, corners: bool, *scales: float | None, kernel: Kernel
+    call: RuleCall, x: torch.Tensor, size: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
     numbers = numbers_of(x)
@@ -80,7 +80,7 @@ def resampled(
 
 
 def resampled_backward(
-    call: Call, g: torch.Tensor, size: Sizes, old: Sizes, corners: bool, *scales: float | None, kernel: Kernel
+    call: RuleCall, g: torch.Tensor, size: Sizes, old: Sizes, corners: bool, *scales: float | None, kernel: Kernel
 ) -> torch.Tensor:
     """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
     numbers = numbers_of(g)

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Handler, Movement, Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tags import NOTHING, Tag
+from simfloat.torch.tensor_arrays import numbers_of
 
 _aten = torch.ops.aten
 
@@ -23,7 +23,7 @@ def numbered(x: torch.Tensor) -> torch.Tensor:
     return torch.arange(x.numel()).reshape(x.shape)
 
 
-def added_at(call: Call, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
+def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
     call.begin(x.shape)
     flat = np.ascontiguousarray(values).reshape(-1)
@@ -33,7 +33,7 @@ def added_at(call: Call, x: torch.Tensor, places: torch.Tensor, values: NDArray)
 
 
 def embedding_backward(
-    call: Call, g: torch.Tensor, places: torch.Tensor, count: int, padding: int, by_frequency: bool
+    call: RuleCall, g: torch.Tensor, places: torch.Tensor, count: int, padding: int, by_frequency: bool
 ) -> torch.Tensor:
     """The gradient of a table of rows."""
     if by_frequency:
@@ -45,21 +45,21 @@ def embedding_backward(
 
 
 def index_put(
-    call: Call, x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False, *_: Any
+    call: RuleCall, x: torch.Tensor, indices: Sequence[Any], values: torch.Tensor, accumulate: bool = False, *_: Any
 ) -> torch.Tensor:
     """x with values added at indices."""
     places = _aten.index(numbered(x), list(indices))
     return added_at(call, x, places, np.broadcast_to(numbers_of(values), places.shape))
 
 
-def scatter_add(call: Call, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
+def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """x with src added at places along an axis."""
     kept = numbers_of(src)[tuple(map(slice, index.shape))]
     return added_at(call, x, numbered(x).gather(dim, index), kept)
 
 
 def index_add(
-    call: Call, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
+    call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> torch.Tensor:
     """x with alpha * source added at places along an axis."""
     call.begin(x.shape)
@@ -69,7 +69,7 @@ def index_add(
 def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
     """A rule for the gradient of images of so many axes, from the places that were the largest of windows."""
 
-    def rule(call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
+    def rule(call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         places, pixels = options[-1], math.prod(x.shape[-axes:])
         image = torch.arange(x.numel() // pixels).reshape(*x.shape[:-axes], *[1] * axes) * pixels
         return added_at(call, torch.zeros_like(x), places + image, numbers_of(g))
@@ -77,13 +77,13 @@ def max_pool_backward(axes: int) -> Callable[..., torch.Tensor]:
     return rule
 
 
-def put(call: Call, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
+def put(call: RuleCall, x: torch.Tensor, index: torch.Tensor, source: torch.Tensor, accumulate: bool) -> torch.Tensor:
     """x with source added at the elements of these numbers."""
     return added_at(call, x, index % max(x.numel(), 1), numbers_of(source))
 
 
 def scatter_reduce(
-    call: Call, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
+    call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor, reduce: str, *,
     include_self: bool = True,
 ) -> torch.Tensor:  # fmt: skip
     """x with src at places along an axis: added, then divided by their number, or the largest or smallest of all."""

@@ -1,13 +1,16 @@
-"""Which way an operation of PyTorch is carried out."""
+"""Which way an operation of PyTorch is carried out, users' rules among them."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
+from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
+from simfloat.torch.floating_operands import COMPLEX, SPARSE
 from simfloat.torch.handlers import (
     Composed,
     Expanded,
@@ -19,31 +22,31 @@ from simfloat.torch.handlers import (
     Plain,
     Refused,
     Ruled,
+    Unscale,
     Written,
 )
-from simfloat.torch.operands import COMPLEX, SPARSE
 from simfloat.torch.rules import (
     activations,
     adjoints,
+    aten_contractions,
+    aten_functions,
+    aten_normalization,
+    aten_pooling,
+    aten_reductions,
     bags,
     composites,
-    contractions,
     convolutions,
     ctc,
     distances,
-    functions,
     grids,
     losses,
-    normalization,
     pointwise,
-    pooling,
-    reductions,
     resampling,
     scattering,
 )
-from simfloat.torch.rules.movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
-from simfloat.torch.rules.users import USERS, name_operation
-from simfloat.torch.scaling import Unscale
+from simfloat.torch.rules.aten_movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
+
+Function = TypeVar("Function", bound=Callable[..., Any])
 
 _aten = torch.ops.aten
 
@@ -72,24 +75,33 @@ RULES: dict[str, Handler] = {
         name: pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in pointwise.CHOSEN.items()
     },
-    **contractions.TABLE,
-    **reductions.TABLE,
+    **aten_contractions.TABLE,
+    **aten_reductions.TABLE,
     **composites.TABLE,
     "_amp_foreach_non_finite_check_and_unscale_": Unscale(),
     **bags.TABLE,
     **convolutions.TABLE,
     **losses.TABLE,
-    **normalization.TABLE,
-    **pooling.TABLE,
+    **aten_normalization.TABLE,
+    **aten_pooling.TABLE,
     **scattering.TABLE,
     **activations.TABLE,
     **adjoints.TABLE,
     **resampling.TABLE,
     **ctc.TABLE,
     **distances.TABLE,
-    **functions.TABLE,
+    **aten_functions.TABLE,
     **grids.TABLE,
 }
+
+#: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
+USERS: dict[str, Callable[..., Any]] = {}
+
+
+def name_operation(name: str, kind: Kind) -> None:
+    """Let policies name an operation of PyTorch's, or of a user's rule, unless they can already."""
+    if kind_of(name) is None:
+        register(Operation(name, ("x",), kind, "An operation of PyTorch models."), __name__)
 
 
 # Policies can name what only PyTorch has, from the time on that this part of the package is imported.
@@ -198,3 +210,30 @@ def _alike(base: Any, func: Any) -> Any:
 def _types(func: Any) -> list[str]:
     """The types of the arguments of an operation, without what its result is written to."""
     return [str(argument.type) for argument in func._schema.arguments if not argument.is_out]
+
+
+def rule(name: str) -> Callable[[Function], Function]:
+    """A decorator that makes a function the rule of an operation, such as ``"mylib::op"``, or takes its rule's place.
+
+    The function takes the operation's own arguments and gives its result, in PyTorch's operations, which are then
+    simulated in the place of the operation. If the operation is differentiated by another operation, that one needs a
+    rule too. Example::
+
+        @simfloat.torch.rule("mylib::swish")
+        def swish(x):
+            return x * x.sigmoid()
+
+    Raises ValueError for a name without a library, and for what is no function.
+    """
+    if not isinstance(name, str) or name.count("::") != 1 or not all(name.split("::")):
+        raise ValueError(f"A rule is for an operation's name with its library's, such as 'mylib::op'; got {name!r}.")
+
+    def register(function: Function) -> Function:
+        if not callable(function):
+            raise ValueError(f"The rule of {name} is a function of its arguments, got {function!r}.")
+        name_operation(name.partition("::")[2], "composite")
+        USERS[name] = function
+        forget()
+        return function
+
+    return register

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
-if TYPE_CHECKING:
-    from simfloat.torch.engine import Engine
+from simfloat.torch.run_context import RunContext
 
 Arguments = tuple[Any, ...]
 Options = dict[str, Any]
@@ -33,7 +32,7 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
     return found
 
 
-def operands_of(run: Engine, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
+def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
     found = floating_in((*args, *options.values()))
     for x in found:
@@ -54,7 +53,7 @@ def of_integers(func: Any, args: Arguments, options: Options) -> tuple[Any, list
     return made, floating_in(made if isinstance(made, LISTS) else (made,)) if is_of_tensors else []
 
 
-def refusal(run: Engine, func: Any, remedy: str) -> ValueError:
+def refusal(run: RunContext, func: Any, remedy: str) -> ValueError:
     """What to raise for an operation that cannot be carried out."""
     where = f"in layer {run.path!r}" if run.path else "outside of any layer"
     return ValueError(f"{func} {where} cannot be simulated: {remedy}")

@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
 
@@ -45,7 +45,7 @@ def adaptive(size: int, count: int) -> Windows:
     return Windows(np.where(pixels >= (start + counts)[:, np.newaxis], size, pixels), counts)
 
 
-def averages(call: Call, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
+def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None) -> torch.Tensor:
     """The sum of every window, row by row, divided by how much it counts for; places off the image are +0."""
     axes = len(sides)
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
@@ -56,7 +56,7 @@ def averages(call: Call, x: torch.Tensor, sides: Sequence[Windows], divisor: flo
 
 
 def averages_backward(
-    call: Call, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None
+    call: RuleCall, g: torch.Tensor, x: torch.Tensor, sides: Sequence[Windows], divisor: float | None = None
 ) -> torch.Tensor:
     """The gradient of images: each window's, divided, to all of its pixels; in the order of the windows."""
     axes = len(sides)
@@ -105,19 +105,19 @@ class Average:
         sides = zip(x.shape[-self.axes :], result.shape[-self.axes :], spans, steps, borders, strict=True)
         return [strided(*side, with_padding=with_padding) for side in sides]
 
-    def strided(self, call: Call, x: torch.Tensor, *options: Any) -> torch.Tensor:
+    def strided(self, call: RuleCall, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """Averages of windows a stride apart."""
         return averages(call, x, self.windows(x, *options), options[5] if len(options) > 5 else None)
 
-    def strided_backward(self, call: Call, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
+    def strided_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor, *options: Any) -> torch.Tensor:
         """The gradient of images."""
         return averages_backward(call, g, x, self.windows(x, *options), options[5])
 
-    def adaptive(self, call: Call, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
+    def adaptive(self, call: RuleCall, x: torch.Tensor, sizes: Sizes) -> torch.Tensor:
         """As many averages as asked for."""
         return averages(call, x, list(map(adaptive, x.shape[-self.axes :], sizes)))
 
-    def adaptive_backward(self, call: Call, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    def adaptive_backward(self, call: RuleCall, g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         """The gradient of images."""
         return averages_backward(call, g, x, list(map(adaptive, x.shape[-self.axes :], g.shape[-self.axes :])))
 

@@ -9,17 +9,14 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.simulation.arithmetic import Arithmetic, Input
-from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
-from simfloat.torch.numbers import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
-from simfloat.torch.sites import Forward
+from simfloat.torch.phases import Forward
+from simfloat.torch.run_context import Shown
 from simfloat.torch.tags import FORMAT_OF, put_tag, tag_of
-
-#: Operations with the places where they compute, in a dry run.
-Shown = dict[tuple[str, Place], None]
+from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 
 
-class Call:
+class RuleCall:
     """What a rule computes with: every result is rounded once, as the policy says where the operation runs.
 
     A rule says which `shape` its result will have, before it computes anything: in the backward pass it tells whose
@@ -27,16 +24,16 @@ class Call:
     """
 
     def __init__(
-        self, site: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object, shown: Shown | None
+        self, phase: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object, shown: Shown | None
     ) -> None:
-        self.site, self.operands, self.dtype, self.name, self._shown = site, operands, dtype, name, shown
+        self.phase, self.operands, self.dtype, self.name, self._shown = phase, operands, dtype, name, shown
         self.arithmetic: Arithmetic
 
     def begin(self, shape: Sequence[int]) -> Arithmetic:
         """The arithmetic for a result of this shape."""
         if self._shown is not None:
-            self._shown[str(self.name), self.site.place] = None
-        found = self.site.arithmetic(self.operands, tuple(shape))
+            self._shown[str(self.name), self.phase.place] = None
+        found = self.phase.arithmetic(self.operands, tuple(shape))
         self.arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
         self.format = self.arithmetic.format
         if not self.format.fits_float32 and self.dtype != torch.float64:
@@ -87,13 +84,13 @@ class Call:
 
     def total(self, a: Numbers, b: Numbers) -> NDArray:
         """a + b as the result: by the policy's last addition where it goes to a parameter."""
-        format, total = self.site.total(self.arithmetic, numbers_of(a), numbers_of(b))
+        format, total = self.phase.total(self.arithmetic, numbers_of(a), numbers_of(b))
         self.format = format
         return total
 
     def difference(self, a: Numbers, b: Numbers) -> NDArray:
         """a - b as the result: by the policy's last addition where it goes to a parameter."""
-        return self.total(a, -numbers_of(b)) if self.site.is_last_addition() else self.subtract(a, b)
+        return self.total(a, -numbers_of(b)) if self.phase.is_last_addition() else self.subtract(a, b)
 
     def round(self, x: Numbers) -> NDArray:
         """The numbers themselves, rounded."""
@@ -101,22 +98,22 @@ class Call:
 
     def sum(self, x: Numbers, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, which are dropped, in row-major order, by the policy's `reduce`."""
-        self.site.place.has_summed = True
+        self.phase.place.has_summed = True
         return self.arithmetic.sum(numbers_of(x), axes)
 
     def added_rows(self, rows: NDArray, places: NDArray[np.integer], shape: tuple[int, int]) -> NDArray:
         """Rows, one for each of places, added into an array of this shape by the policy's `reduce`, in their order."""
-        self.site.place.has_summed = True
+        self.phase.place.has_summed = True
         return added_rows(self.arithmetic, rows, places, shape)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""
-        return self.site.inputs(a, b)
+        return self.phase.inputs(a, b)
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
         result = tensor_of(array, self.dtype)
-        put_tag(result, self.site.tag(self.format, self.operands))
+        put_tag(result, self.phase.tag(self.format, self.operands))
         return result
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:

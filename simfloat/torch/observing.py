@@ -13,7 +13,7 @@ from simfloat.simulation.arithmetic import Arithmetic, Located
 from simfloat.simulation.place import Place
 
 
-class Heard(Observer):
+class HeldEvents(Observer):
     """An observer that keeps what it hears of one operation, to be passed on later."""
 
     def __init__(self, place: Place) -> None:
@@ -52,16 +52,16 @@ class Renamed(Observer):
         self._observer.observe(events, self._name, path, phase)
 
 
-def listening(place: Place, path: str) -> Heard | None:
+def held_events(place: Place, path: str) -> HeldEvents | None:
     """Who hears of the gradient of the parameter at `path`, if the place's observer wants to."""
     observer = place.observer
     if observer is None:
         return None
     is_wanted = wants(observer, path, "backward") or wants(observer, place.path, "backward")
-    return Heard(place) if is_wanted else None
+    return HeldEvents(place) if is_wanted else None
 
 
-def heard_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
+def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
     """The same arithmetic, of which the place's observer hears at another path, if it wants to."""
     observer = place.observer
     if observer is None or not wants(observer, path, "backward"):

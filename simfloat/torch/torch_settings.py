@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
+from functools import partial, wraps
 from threading import Lock
 from typing import Any
 
@@ -12,9 +12,8 @@ from torch import _VF
 from torch.utils import checkpoint
 
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
+from simfloat.torch.open_run import running, scaling
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
-from simfloat.torch.running import running
-from simfloat.torch.scaling import scaling
 from simfloat.torch.tags import put_tag, tag_of
 
 
@@ -55,7 +54,7 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
                 _mark(gradient)
-        with run.ways.open(outputs, options.get("accumulate_grad", False)):
+        with run.backward(outputs, options.get("accumulate_grad", False)):
             return engine(outputs, gradients, *args, **options)
 
     return begin
@@ -69,6 +68,17 @@ def _mark(gradient: torch.Tensor) -> None:
             "Gradients by torch.func cannot be simulated: it records them, and gradients of gradients have no place in "
             "the model. Use backward() or torch.autograd.grad."
         ) from None
+
+
+def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
+    """A method of torch.amp.GradScaler whose own multiplications are PyTorch's."""
+
+    @wraps(method)
+    def call(*args: Any, **options: Any) -> Any:
+        with scaling():
+            return method(*args, **options)
+
+    return call
 
 
 def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
@@ -88,7 +98,7 @@ SETTINGS = (
     wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     wrapped(torch.autograd, "_engine_run_backward", marking),
-    *(wrapped(torch.amp.GradScaler, name, scaling) for name in ("scale", "unscale_")),
+    *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, alike) for name in DROPPING),
 )

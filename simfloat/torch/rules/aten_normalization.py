@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.reaching import reaching
-from simfloat.torch.rules.reductions import axes_of
+from simfloat.torch.phases import target_operand
+from simfloat.torch.rules.aten_reductions import axes_of
 
 Tensor = torch.Tensor
 Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
@@ -44,7 +44,7 @@ def sums(
     """
     found: list[Tensor | None] = []
     for number, wanted in enumerate(mask[1:], 1):
-        with reaching(number if has_weight else 1):
+        with target_operand(number if has_weight else 1):
             terms = g * normal() if number == 1 and wanted else g
             found.append((terms.sum(axes) if axes else terms * 1.0).reshape(shape) if wanted else None)
     to_weight, to_bias = found
@@ -77,7 +77,7 @@ def layer_norm_backward(
 
     to_x = None
     if mask[0]:
-        with reaching(0):
+        with target_operand(0):
             to_x = normalized_slope(g if weight is None else g * weight, normal(), factor, inner)
     return to_x, *sums(g, normal, outer, shape, mask, weight is not None)
 
@@ -126,7 +126,7 @@ def batch_norm_backward(
 
     to_x = None
     if mask[0]:
-        with reaching(0):
+        with target_operand(0):
             passed = g if weight is None else g * channels(x, weight)
             to_x = normalized_slope(passed, normal(), scale(), axes) if training else passed * scale()
     return to_x, *sums(g, normal, axes, (x.shape[1],), mask, weight is not None)
@@ -154,7 +154,7 @@ def group_norm_backward(
 
     to_x = None
     if mask[0]:
-        with reaching(0):
+        with target_operand(0):
             passed = g if weight is None else g * channels(x, weight)
             to_x = normalized_slope(passed.reshape(shape), normal(), by_group, [2]).reshape(x.shape)
     return to_x, *sums(g, lambda: normal().reshape(x.shape), axes, (c,), mask, weight is not None)

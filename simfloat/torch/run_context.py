@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import get_ident
 from typing import Any
 
 import torch
-from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.formats import Format
 from simfloat.policy.roles import MOVEMENT
 from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
-from simfloat.torch.call import Shown
+from simfloat.torch.backward_nodes import BackwardNodes
 from simfloat.torch.deferring import Deferred
+from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
 from simfloat.torch.gradients import Gradients, current_node, is_recomputing
-from simfloat.torch.guards import fused
-from simfloat.torch.mode import Mode
-from simfloat.torch.notes import ACCUMULATING, Note, Notes, Operand
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.module_paths import ModulePaths
+from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.parameters import Parameters, stored
-from simfloat.torch.paths import Paths
-from simfloat.torch.reaching import reached_number
-from simfloat.torch.running import pause
-from simfloat.torch.scaling import is_scaling
-from simfloat.torch.sites import Backward, Clipping, Forward, Sum, Update
-from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored_format, tag_of
-from simfloat.torch.ways import Ways
+from simfloat.torch.phases import Backward, Clipping, Forward, Sum, Update, target_number
+from simfloat.torch.stored_parameters import StoredParameters
+from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
+from simfloat.torch.tensor_arrays import numbers_of
+
+#: Operations with the places where they compute, in a dry run.
+Shown = dict[tuple[str, Place], None]
 
 #: How the table says that PyTorch itself computed a result.
 BY_PYTORCH = "PyTorch"
@@ -40,17 +38,17 @@ BY_PYTORCH = "PyTorch"
 SCALE = "scale"
 
 
-class Engine:
+class RunContext:
     """What a run knows while its block is open."""
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
-        self.mode = Mode(self)
-        self.notes = Notes()
-        self.paths = Paths(simulation)
-        self.parameters = Parameters(simulation)
+        self.mode: AbstractContextManager[Any] = nullcontext()  # under which operations come here, once there is one
+        self.notes = ForwardLog()
+        self.paths = ModulePaths(simulation)
+        self.parameters = StoredParameters(simulation)
         self.gradients = Gradients(simulation)
-        self.ways = Ways(self._note_of, self.gradients)
+        self.ways = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = Optimizing(simulation)
         self.met: Counter[tuple[Any, str, str]] = Counter()
         self._meeting: tuple[Any, str, str] = (None, "", "")
@@ -63,21 +61,19 @@ class Engine:
         """Begin a block; nodes of autograd are numbered for each thread, so those of another one are forgotten."""
         if self._thread != get_ident():
             self._thread = get_ident()
-            self.notes = Notes()
+            self.notes = ForwardLog()
             self.paths.forget()
         self.notes.skip()
 
-    @contextmanager
-    def paused(self) -> Iterator[None]:
-        """A block in which everything is PyTorch's own, and after which the parameters are known as they then are."""
+    def pause(self) -> None:
+        """Know that what follows is PyTorch's own."""
         self.paths.pause()
-        try:
-            with fused(), pause(), _disable_current_modes():
-                yield
-        finally:
-            self.paths.resume()
-            self.notes.skip()
-            self.parameters.renew()
+
+    def resume(self) -> None:
+        """Go on after PyTorch's own arithmetic: the parameters are known as they then are."""
+        self.paths.resume()
+        self.notes.skip()
+        self.parameters.renew()
 
     def check_between_steps(self) -> None:
         """Raise ValueError where the policy cannot change: while a module, a backward pass or an optimizer runs."""
@@ -105,7 +101,7 @@ class Engine:
         way = None if node is None or self._composites or torch.is_grad_enabled() else self.ways.of(node)
         return None if way is None else way.deferred
 
-    def site(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
+    def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
         node = current_node()
         if is_scaling():
@@ -139,7 +135,7 @@ class Engine:
 
     def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Backward | None:
         if node._sequence_nr() == ACCUMULATING:
-            return self.gradients.site(node, operands)
+            return self.gradients.phase(node, operands)
         note = self._note_of(node)
         if note is None:
             raise ValueError(
@@ -148,25 +144,29 @@ class Engine:
             )
         if note.place.operation == SCALE:
             return None
-        number, way = reached_number(), self.ways.of(node)
+        number, way = target_number(), self.ways.of(node)
         operand: Operand | None = None
         if number is not None:
             operand = note.operand(number)
         elif way is not None:
             operand = way.adds(operands)
         kind = Sum if way is not None and self.ways.has_ended(way) else Backward
-        site = kind(note, self.simulation, operand, None if way is None else way.heard)
-        if self._composites and site.is_fused:
-            return site.inside(operation)
-        return site.of_bias() if site.is_of_bias(operation) else site
+        phase = kind(note, self.simulation, operand, None if way is None else way.heard)
+        if self._composites and phase.is_fused:
+            return phase.inside(operation)
+        return phase.of_bias() if phase.is_of_bias(operation) else phase
 
-    def _note_of(self, node: Any) -> Note | None:
+    def backward(self, roots: Iterable[Any], accumulates: bool) -> AbstractContextManager[None]:
+        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
+        return self.ways.open(roots, accumulates)
+
+    def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
         note, is_a_users = self.notes.of(node), isinstance(node, torch.autograd.function.BackwardCFunction)
         path = self.paths.at(node._sequence_nr()) if note is None and is_a_users else None
         if path is None:
             return note
-        return Note(self.simulation.place(node.name().removesuffix("Backward"), path), ())
+        return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
     def _is_recorded(self) -> bool:
         """Whether autograd records the operation: going forward, or doing so again for its backward pass."""
@@ -180,7 +180,7 @@ class Engine:
             "no place in the model. Leave create_graph out."
         )
 
-    def note(self, func: Any, operands: Sequence[torch.Tensor]) -> Note | None:
+    def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note a movement of the forward pass for the way back."""
         if not operands or not self._is_recorded():
             return None

@@ -8,13 +8,13 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.tags import weight_path
+from simfloat.torch.tensor_arrays import numbers_of
 
 
-def product(call: Call, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> NDArray:
+def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> NDArray:
     """a (m, k) times b (k, n), or (batch, m, k) times (batch, k, n) with three axes.
 
     Raises ValueError for shapes that do not fit: a rule is asked before PyTorch has looked at them.
@@ -26,12 +26,12 @@ def product(call: Call, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> NDAr
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b))
 
 
-def multiplied(call: Call, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
+def multiplied(call: RuleCall, a: torch.Tensor, b: torch.Tensor, *, axes: int = 2) -> torch.Tensor:
     """The product of matrices, or of a batch of them."""
     return call.tensor(product(call, a, b, axes))
 
 
-def by_vector(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def by_vector(call: RuleCall, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """The product of a matrix and a vector, or of two vectors."""
     rows = a if a.ndim > 1 else a.unsqueeze(0)
     result = product(call, rows, b.unsqueeze(-1))
@@ -39,14 +39,21 @@ def by_vector(call: Call, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def added(
-    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1, axes: int = 2
+    call: RuleCall,
+    c: torch.Tensor,
+    a: torch.Tensor,
+    b: torch.Tensor,
+    *,
+    beta: float = 1,
+    alpha: float = 1,
+    axes: int = 2,
 ) -> torch.Tensor:
     """beta * c + alpha * a @ b: the product is rounded, and so is the sum; and each factor that is not 1."""
     result = call.times(float(alpha), product(call, a, b, axes))
     if c.ndim > axes or any(n not in (1, m) for n, m in zip(c.shape[::-1], result.shape[::-1], strict=False)):
         raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
     format = call.format
-    call.site = call.site.beside("add", format)
+    call.phase = call.phase.beside("add", format)
     call.begin(result.shape)
     if beta == 0:
         return call.tensor(result)
@@ -54,14 +61,14 @@ def added(
 
 
 def added_vector(
-    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """The same for a matrix and a vector."""
     return added(call, c.unsqueeze(-1), a, b.unsqueeze(-1), beta=beta, alpha=alpha).squeeze(-1)
 
 
 def added_batch(
-    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """The same for the sum of products of a batch of matrices: one sum through all of them, in their order."""
     if (a.ndim, b.ndim) != (3, 3) or (a.shape[0], a.shape[2]) != b.shape[:2]:
@@ -72,7 +79,7 @@ def added_batch(
 
 
 def added_outer(
-    call: Call, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
+    call: RuleCall, c: torch.Tensor, a: torch.Tensor, b: torch.Tensor, *, beta: float = 1, alpha: float = 1
 ) -> torch.Tensor:
     """The same for a column and a row."""
     return added(call, c, a.unsqueeze(-1), b.unsqueeze(0), beta=beta, alpha=alpha)

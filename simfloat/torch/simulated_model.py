@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from simfloat.arithmetic import Observer
 from simfloat.policy import Policy
@@ -16,10 +17,28 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.switching import Switch, SwitchingRule
 from simfloat.table import Table
 from simfloat.table import table as aligned
-from simfloat.torch.call import Shown
-from simfloat.torch.engine import Engine
-from simfloat.torch.guards import unfused
-from simfloat.torch.running import opened, run_in_thread, running
+from simfloat.torch.open_run import opened, pause, run_in_thread, running
+from simfloat.torch.rules.search import handler_of
+from simfloat.torch.run_context import RunContext, Shown
+from simfloat.torch.torch_settings import fused, unfused
+
+
+class DispatchMode(TorchDispatchMode):
+    """The dispatch mode that sends every ATen call to its handler, those of autograd and of optimizers too."""
+
+    def __init__(self, run: RunContext) -> None:
+        super().__init__()
+        self.run = run
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operation's result."""
+        handler, run, options = handler_of(func), self.run, kwargs or {}
+        args, options = run.parameters.of(func, args, options)
+        deferred = run.deferred()
+        if deferred is not None and deferred.takes(func, handler.is_rule, args, options):
+            return deferred.result(func, args, options)
+        run.meet(func, handler.how)
+        return handler(run, func, args, options)
 
 
 class Run:
@@ -37,12 +56,13 @@ class Run:
                 )
         self.model = model
         self.simulation = Simulation(policy, seed, observer)
-        self._engine = Engine(self.simulation)
+        self._context = RunContext(self.simulation)
+        self._context.mode = DispatchMode(self._context)
         self._depth = 0
         self._open = ExitStack()
 
     def __enter__(self) -> Run:
-        if self._depth and opened() is not self._engine:
+        if self._depth and opened() is not self._context:
             raise ValueError("The block of this run is open in another thread; a run is that of one thread at a time.")
         if self._depth == 0:
             if opened() is not None:
@@ -55,20 +75,20 @@ class Run:
         return self
 
     def _begin(self) -> None:
-        engine = self._engine
-        engine.begin()
+        context = self._context
+        context.begin()
         with ExitStack() as stack:
             stack.enter_context(self.simulation)
             stack.enter_context(unfused())
-            stack.callback(engine.parameters.end)
-            engine.parameters.begin(self.model)
-            stack.callback(engine.paths.end)
-            engine.paths.begin(self.model)
-            stack.callback(engine.optimizing.end)
-            engine.optimizing.begin(engine.parameters.by_path)
-            stack.enter_context(engine.mode)
+            stack.callback(context.parameters.end)
+            context.parameters.begin(self.model)
+            stack.callback(context.paths.end)
+            context.paths.begin(self.model)
+            stack.callback(context.optimizing.end)
+            context.optimizing.begin(context.parameters.by_path)
+            stack.enter_context(context.mode)
             stack.callback(run_in_thread, None)
-            run_in_thread(engine)
+            run_in_thread(context)
             self._open = stack.pop_all()
 
     def __exit__(self, *error: Any) -> None:
@@ -79,12 +99,12 @@ class Run:
     @property
     def met(self) -> Counter[tuple[Any, str, str]]:
         """How often each operation was met, with how it was carried out and the path of its layer."""
-        return self._engine.met
+        return self._context.met
 
     def show(self) -> Shown:
         """Run dry from now on: leave what has no rule to PyTorch. What this gives fills with what is computed where."""
-        self._engine.shown = {}
-        return self._engine.shown
+        self._context.shown = {}
+        return self._context.shown
 
     @property
     def policy(self) -> Policy:
@@ -99,10 +119,10 @@ class Run:
     @policy.setter
     def policy(self, policy: Policy | str) -> None:
         chosen = as_policy(policy, "A run")
-        self._engine.check_between_steps()
-        self._engine.parameters.check(chosen)
+        self._context.check_between_steps()
+        self._context.parameters.check(chosen)
         self.simulation.policy = chosen
-        self._engine.parameters.renew()
+        self._context.parameters.renew()
 
     @property
     def switches(self) -> tuple[Switch, ...]:
@@ -114,9 +134,9 @@ class Run:
 
         rule is a `simfloat.Switching`, or any function of the step and the observer that returns a policy or a name.
         """
-        self._engine.check_between_steps()
+        self._context.check_between_steps()
         self.simulation.follow(rule, step)
-        self._engine.parameters.renew()
+        self._context.parameters.renew()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -135,11 +155,15 @@ class Run:
             >>> rounded, plain
             (0.333984375, 0.3333333432674408)
         """
-        if running() is not self._engine:
+        if running() is not self._context:
             yield
             return
-        with self._engine.paused():
-            yield
+        self._context.pause()
+        try:
+            with fused(), pause(), _disable_current_modes():
+                yield
+        finally:
+            self._context.resume()
 
     @property
     def state(self) -> dict[str, Any]:
@@ -157,7 +181,7 @@ class Run:
     def table(self) -> Table:
         """Every operation met so far, how it was carried out, how often, and in which layers."""
         found: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
-        for (func, how, path), count in self._engine.met.items():
+        for (func, how, path), count in self._context.met.items():
             total, paths = found.get((str(func), how), (0, {}))
             found[str(func), how] = total + count, {**paths, path or "(outside)": None}
         rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(found.items())]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 
 import torch
 from numpy.typing import NDArray
@@ -13,18 +14,36 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
-from simfloat.torch.hearing import Heard, Renamed, heard_at, listening
-from simfloat.torch.notes import Note, Operand
-from simfloat.torch.numbers import numbers_of, tensor_of
+from simfloat.torch.forward_log import LoggedOperation, Operand
+from simfloat.torch.observing import HeldEvents, Renamed, held_events, observed_at
+from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
-
-if TYPE_CHECKING:
-    from simfloat.torch.optimizing import Optimizing
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 Tensors = Sequence[torch.Tensor]
 
 #: Operations that PyTorch carries out together with the addition of a bias.
 WITH_BIAS = ("linear", "matmul", "conv2d", "conv_transpose2d")
+
+_target: ContextVar[int | None] = ContextVar("simfloat.torch target operand", default=None)
+
+
+@contextmanager
+def target_operand(number: int) -> Iterator[None]:
+    """Names the operand whose gradient is computed, where a composite's backward pass computes several.
+
+    It is the operand of this number of the forward operation.
+    """
+    token = _target.set(number)
+    try:
+        yield
+    finally:
+        _target.reset(token)
+
+
+def target_number() -> int | None:
+    """The number of the operand whose gradient is computed; None where the rule does not name it."""
+    return _target.get()
 
 
 def _current_number() -> int | None:
@@ -36,15 +55,13 @@ def _current_number() -> int | None:
 class Forward:
     """An operation of the forward pass."""
 
-    phase = "forward"
-
-    def __init__(self, place: Place, simulation: Simulation, note: Note | None = None) -> None:
+    def __init__(self, place: Place, simulation: Simulation, note: LoggedOperation | None = None) -> None:
         self.place, self.simulation, self.note = place, simulation, note
 
     @property
     def is_fused(self) -> bool:
         """Whether it is a composite that computes in the format of `reduce`, and rounds its result once."""
-        return self.phase != "update" and self.place.recipe.fused
+        return self.place.recipe.fused
 
     def beside(self, operation: str, format: Format) -> Forward:
         """That of another operation in the same place, on a result of this format."""
@@ -81,7 +98,7 @@ class Forward:
 class Beside(Forward):
     """A second operation of the forward pass, such as the addition of a bias: the first one's format decides."""
 
-    def __init__(self, place: Place, simulation: Simulation, note: Note | None, format: Format) -> None:
+    def __init__(self, place: Place, simulation: Simulation, note: LoggedOperation | None, format: Format) -> None:
         super().__init__(place, simulation, note)
         self.format = format
 
@@ -93,28 +110,30 @@ class Beside(Forward):
 class Backward(Forward):
     """An operation of the backward pass of the operation that a note tells of."""
 
-    phase = "backward"
-
     def __init__(
-        self, note: Note, simulation: Simulation, operand: Operand | None, heard: list[Heard] | None = None
+        self,
+        note: LoggedOperation,
+        simulation: Simulation,
+        operand: Operand | None,
+        heard: list[HeldEvents] | None = None,
     ) -> None:
         super().__init__(note.place, simulation)
         self.way_back, self.operand = note, operand  # whose gradient is computed
         self._told = heard  # where what was heard of a rounding is kept until it is known if it was the last one
-        self._heard: Heard | None = None
+        self._heard: HeldEvents | None = None
 
     def beside(self, operation: str, format: Format) -> Forward:
         """The backward pass of one operation is that of one place."""
         return self
 
-    def reaching(self, number: int) -> Backward:
+    def to_operand(self, number: int) -> Backward:
         """The same on the way to the operand of this number."""
         return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._told)
 
     def inside(self, operation: str) -> Backward:
         """An operation inside of a fused composite, on the same way."""
         place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations)
-        return Backward(Note(place, self.way_back.operands), self.simulation, self.operand, self._told)
+        return Backward(LoggedOperation(place, self.way_back.operands), self.simulation, self.operand, self._told)
 
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
@@ -130,7 +149,9 @@ class Backward(Forward):
         way = self.way_back
         addition = self.simulation.beside(self.place, "add", self.place.path, self.place.operations[:-1])
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
-        return Backward(Note(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._told)
+        return Backward(
+            LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._told
+        )
 
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient in the format that the gradients of the operation's result have.
@@ -164,7 +185,7 @@ class Backward(Forward):
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic of a parameter's gradient, of which is heard where once it is known if it is complete."""
-        self._heard = listening(self.place, path)
+        self._heard = held_events(self.place, path)
         if self._heard is None:
             return arithmetic
         if self._told is not None:
@@ -203,17 +224,24 @@ class Complete(Backward):
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
         """The arithmetic of a parameter's gradient, of which is heard at the parameter's path."""
-        return heard_at(path, self.place, arithmetic)
+        return observed_at(path, self.place, arithmetic)
 
 
-class Clipping(Forward):
-    """An operation on gradients outside of a backward pass and of an optimizer."""
+class OfParameter(Forward):
+    """An operation on what belongs to a parameter, outside of forward and backward passes: all have one place."""
 
-    phase = "update"
+    @property
+    def is_fused(self) -> bool:
+        """No: it is no part of the model's passes, in which composites are fused."""
+        return False
 
     def beside(self, operation: str, format: Format) -> Forward:
-        """Everything that happens to gradients has one place."""
+        """The same."""
         return self
+
+
+class Clipping(OfParameter):
+    """An operation on gradients outside of a backward pass and of an optimizer."""
 
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """That by which gradients are clipped."""
@@ -224,18 +252,12 @@ class Clipping(Forward):
         return Tag(format, True, self.place.path or None)
 
 
-class Update(Forward):
+class Update(OfParameter):
     """An operation of an optimizer on what belongs to one parameter, written to `into` if that is known."""
-
-    phase = "update"
 
     def __init__(self, place: Place, simulation: Simulation, optimizing: Optimizing, into: Tag) -> None:
         super().__init__(place, simulation)
         self.optimizing, self.into = optimizing, into
-
-    def beside(self, operation: str, format: Format) -> Forward:
-        """A parameter's update has one place."""
-        return self
 
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """That of an optimizer before its last addition."""

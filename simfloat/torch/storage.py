@@ -25,7 +25,7 @@ def extent_of(x: torch.Tensor) -> tuple[int, int]:
     return begin * size, (begin + steps + 1) * size
 
 
-class Parts(Generic[T]):
+class TaggedParts(Generic[T]):
     """What is known of parts of one memory that lie one behind the other."""
 
     def __init__(self) -> None:

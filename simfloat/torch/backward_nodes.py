@@ -11,16 +11,16 @@ import torch
 from simfloat.formats import FP32, Format
 from simfloat.policy.role_types import WIDEST
 from simfloat.torch.deferring import Deferred
+from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
 from simfloat.torch.gradients import Gradients
-from simfloat.torch.hearing import Heard
-from simfloat.torch.notes import ACCUMULATING, Note, Operand, Origin
+from simfloat.torch.observing import HeldEvents
 from simfloat.torch.tags import stored_format, tag_of, weight_path
 
 #: What finds the note of a node.
-Finder = Callable[[Any], Note | None]
+Finder = Callable[[Any], LoggedOperation | None]
 
 
-class Way:
+class BackwardNode:
     """The way back through one node, to those operands of its operation that want a gradient.
 
     Operations of the node belong to `operand`. Where the operands have different roles, only what the node returns
@@ -30,7 +30,7 @@ class Way:
     def __init__(self, operands: Sequence[Operand | None]) -> None:
         self.operands = operands
         self.operand = min((x for x in operands if x is not None), default=None, key=lambda x: x.number)
-        self.heard: list[Heard] = []  # of the roundings so far
+        self.heard: list[HeldEvents] = []  # of the roundings so far
         self.deferred: Deferred | None = None  # while the node computes
         self._results: Sequence[Any] = ()
 
@@ -78,23 +78,23 @@ class Way:
         return self.operand
 
 
-class Ways:
+class BackwardNodes:
     """The ways back through all nodes of the backward passes that run, by the nodes' sequence numbers."""
 
     def __init__(self, note_of: Finder, gradients: Gradients) -> None:
         self._note_of, self._gradients = note_of, gradients
-        self._ways: dict[int, Way] = {}
-        self._ended: Way | None = None  # the last one, whose results autograd adds to what came before
+        self._ways: dict[int, BackwardNode] = {}
+        self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
 
-    def of(self, node: Any) -> Way | None:
+    def of(self, node: Any) -> BackwardNode | None:
         """The way through a node; None where no operation of the run made it."""
         return self._ways.get(node._sequence_nr())
 
-    def has_ended(self, way: Way) -> bool:
+    def has_ended(self, way: BackwardNode) -> bool:
         """Whether a node has computed, so that what follows under it adds its results to others."""
         return way is self._ended
 
-    def _end(self, way: Way, results: Sequence[Any]) -> tuple[Any, ...]:
+    def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         found = way.end(results)
         if self._ended is not None:
             self._ended.forget()
@@ -128,14 +128,14 @@ class Ways:
         note = self._note_of(node)
         if note is None:
             return []
-        way = self._ways[node._sequence_nr()] = Way(self._operands(note, node))
+        way = self._ways[node._sequence_nr()] = BackwardNode(self._operands(note, node))
         wanted = [x for x in way.operands if x is not None]
         hooks = [node.register_prehook(way.begin)] if len({_role(note, x) for x in wanted}) > 1 else []
         if not hooks and not note.place.takes_formats and all(x.path is None for x in wanted):
             return []  # what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
 
-    def _operands(self, note: Note, node: Any) -> list[Operand | None]:
+    def _operands(self, note: LoggedOperation, node: Any) -> list[Operand | None]:
         """The operand at the end of each edge of the node; None for one that wants no gradient."""
         left, found = list(note.operands), list[Operand | None]()
         for number, (target, result) in enumerate(node.next_functions):
@@ -181,7 +181,7 @@ def _node_of(root: Any) -> Any:
     return torch.autograd.graph.get_gradient_edge(root).node
 
 
-def _role(note: Note, operand: Operand) -> tuple[Format, str | None, int]:
+def _role(note: LoggedOperation, operand: Operand) -> tuple[Format, str | None, int]:
     """What tells the gradients of two operands apart: format, events, overrides that name parameters, random bits."""
     place, path = note.place, operand.path
     recipe = place.recipe if path is None else place.recipe_of(path)

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
 
 from simfloat.simulation import Simulation
-from simfloat.torch.running import opened, running
+from simfloat.torch.forward_log import sequence_number
+from simfloat.torch.open_run import opened, running
+from simfloat.torch.tensor_arguments import tensors_in
 
 #: How many changes of the module that runs are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 18
 
-sequence_number = torch._C._autograd._get_sequence_nr
 
-
-def tensors_in(result: Any) -> Iterator[torch.Tensor]:
-    """The tensors of what a module gives: one, or several in a list, a tuple or a dictionary."""
-    if isinstance(result, torch.Tensor):
-        yield result
-    elif isinstance(result, Mapping | list | tuple):
-        for value in result.values() if isinstance(result, Mapping) else result:
-            yield from tensors_in(value)
-
-
-class Paths:
+class ModulePaths:
     """The paths of the modules that run, the innermost last."""
 
     def __init__(self, simulation: Simulation) -> None:
@@ -91,13 +81,13 @@ class Paths:
 
     def _is_here(self) -> bool:
         """Whether the module runs in a thread in which this run's block is open; ValueError where none is."""
-        engine = opened()
-        if engine is None:
+        run = opened()
+        if run is None:
             raise ValueError(
                 f"{self._name} is simulated in another thread's block, and nothing would be in this thread; call it in "
                 "the thread that opened the block."
             )
-        return engine.paths is self and running() is engine
+        return run.simulation is self._simulation and running() is run
 
     def _enter(self, path: str) -> None:
         if not self._is_here():
@@ -107,8 +97,8 @@ class Paths:
         self._log(path)
 
     def _leave(self, result: Any) -> None:
-        engine = running()
-        if engine is None or engine.paths is not self:
+        run = running()
+        if run is None or run.simulation is not self._simulation:
             return
         if self.running:
             self.running.pop()

@@ -1,16 +1,23 @@
-"""The arguments of an operation: which tensors it reads and writes."""
+"""The tensors among arguments: of operations, those that are read and written; of the call of a model."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
 import torch
 
-from simfloat.torch.paths import tensors_in
-
 Tensor = torch.Tensor
+
+
+def tensors_in(result: Any) -> Iterator[Tensor]:
+    """The tensors of what a module gives: one, or several in a list, a tuple or a dictionary."""
+    if isinstance(result, Tensor):
+        yield result
+    elif isinstance(result, Mapping | list | tuple):
+        for value in result.values() if isinstance(result, Mapping) else result:
+            yield from tensors_in(value)
 
 
 @cache
@@ -44,3 +51,15 @@ def replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:
     if isinstance(value, dict):
         return {key: replaced(x, real) for key, x in value.items()}
     return type(value)(replaced(x, real) for x in value) if type(value) in (list, tuple) else value
+
+
+def called(model: torch.nn.Module, *arguments: Any, **named: Any) -> Any:
+    """What the model gives; ValueError, saying what came and what to pass, where PyTorch has a TypeError for it."""
+    try:
+        return model(*arguments, **named)
+    except TypeError as error:
+        kinds = ", ".join(type(argument).__name__ for argument in (*arguments, *named.values()))
+        raise ValueError(
+            f"{type(model).__name__} cannot be called with what was given ({kinds}): {error} Pass what it is called "
+            "with, as tensors: torch.as_tensor(x) makes one of an array."
+        ) from error

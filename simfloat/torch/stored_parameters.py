@@ -15,24 +15,15 @@ from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation import Simulation
-from simfloat.torch.arguments import is_view, read_by, replaced
-from simfloat.torch.memory import extent_of, memory_of, seen_as
-from simfloat.torch.numbers import NARROW, numbers_of, tensor_of
-from simfloat.torch.paths import tensors_in
-from simfloat.torch.tags import Tag, forget_tag, put_own_tag, put_tag, weight_path
+from simfloat.torch.storage import extent_of, memory_of, seen_as
+from simfloat.torch.tags import STORED, Tag, forget_tag, put_own_tag, put_tag, weight_path
+from simfloat.torch.tensor_arguments import is_view, read_by, replaced, tensors_in
+from simfloat.torch.tensor_arrays import NARROW, numbers_of, tensor_of
 
 Options = dict[str, Any]
 
-#: Under this name a rounded copy of a parameter, or of a view of one, has the tensor that it takes the place of.
-STORED = "_simfloat_stored"
 
-
-def stored(x: torch.Tensor) -> torch.Tensor:
-    """The tensor that the program gave: a parameter's own where x is its rounded copy."""
-    return getattr(x, STORED, x)
-
-
-class Parameters:
+class StoredParameters:
     """The parameters of a run's model, by path; one that occurs twice has the path that is listed first.
 
     A parameter is used as rounded to `weights`. Where what is stored is no number of that format, there is a rounded

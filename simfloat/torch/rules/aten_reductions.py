@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.torch.call import Call
 from simfloat.torch.handlers import Composed, Handler, Ruled
-from simfloat.torch.numbers import numbers_of
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
 
 Axes = int | Sequence[int] | None
 
@@ -32,7 +32,7 @@ def shape_without(x: torch.Tensor, axes: tuple[int, ...], keepdim: bool) -> tupl
     return tuple(1 if i in axes else n for i, n in enumerate(x.shape) if keepdim or i not in axes)
 
 
-def summed(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def summed(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum over axes, in row-major order."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -40,7 +40,7 @@ def summed(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = False)
     return call.tensor(call.sum(x, axes).reshape(shape))
 
 
-def averaged(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def averaged(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The sum, divided by the number of terms: two roundings."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -48,7 +48,7 @@ def averaged(call: Call, x: torch.Tensor, dim: Axes = None, keepdim: bool = Fals
     return call.tensor(_mean(call, x, axes).reshape(shape))
 
 
-def normed(call: Call, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
+def normed(call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdim: bool = False) -> torch.Tensor:
     """The p-norm: powers, sum and root, each rounded; the largest |x| for inf, the least for -inf.
 
     For 0 it is how many are not zero.
@@ -59,7 +59,7 @@ def normed(call: Call, x: torch.Tensor, ord: float = 2, dim: Axes = None, keepdi
     return call.tensor(_norm(call, x.abs(), float(ord), axes).reshape(shape))
 
 
-def cumulated(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
+def cumulated(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The sums of all elements up to each along an axis, every one a sum of its own."""
     call.begin(x.shape)
     if not x.ndim:
@@ -70,11 +70,11 @@ def cumulated(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
     return call.tensor(found)
 
 
-def _mean(call: Call, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
+def _mean(call: RuleCall, x: torch.Tensor, axes: tuple[int, ...]) -> NDArray:
     return call.divide(call.sum(x, axes), float(math.prod(x.shape[axis] for axis in axes)))
 
 
-def _norm(call: Call, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> NDArray:
+def _norm(call: RuleCall, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> NDArray:
     numbers = numbers_of(size)
     if p == math.inf:
         return call.round(numbers.max(axes, initial=0.0))
@@ -87,7 +87,7 @@ def _norm(call: Call, size: torch.Tensor, p: float, axes: tuple[int, ...]) -> ND
     return call.apply("power", call.sum(call.apply("power", numbers, p), axes), 1 / p)
 
 
-def multiplied(call: Call, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
+def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim: bool = False) -> torch.Tensor:
     """The product along an axis, or of all elements, from the first on: every product is rounded."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
@@ -97,7 +97,7 @@ def multiplied(call: Call, x: torch.Tensor, dim: int | None = None, keepdim: boo
     return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
 
 
-def multiplied_so_far(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
+def multiplied_so_far(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The products of all elements up to each along an axis."""
     call.begin(x.shape)
     if not x.numel() or not x.ndim:
@@ -105,7 +105,7 @@ def multiplied_so_far(call: Call, x: torch.Tensor, dim: int) -> torch.Tensor:
     return call.tensor(np.moveaxis(np.stack(_products(call, np.moveaxis(numbers_of(x), dim, 0))), 0, dim))
 
 
-def _products(call: Call, rows: NDArray) -> list[NDArray]:
+def _products(call: RuleCall, rows: NDArray) -> list[NDArray]:
     found: list[NDArray] = []
     for row in rows:
         found.append(call.multiply(found[-1], row) if found else call.round(row))
@@ -115,7 +115,7 @@ def _products(call: Call, rows: NDArray) -> list[NDArray]:
 def largest_of(function: Any) -> Any:
     """A rule that rounds the numbers that PyTorch chooses, and leaves the places where it found them."""
 
-    def rule(call: Call, *args: Any, **options: Any) -> Any:
+    def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
         found = function(*args, **options)
         values = found if isinstance(found, torch.Tensor) else found[0]
         call.begin(values.shape)

@@ -9,15 +9,15 @@ import torch
 
 from simfloat.formats import Format
 from simfloat.simulation.place import Place
-from simfloat.torch.parameters import stored
-from simfloat.torch.paths import sequence_number
-from simfloat.torch.tags import FORMAT_OF, tag_of
+from simfloat.torch.tags import FORMAT_OF, stored, tag_of
 
 #: How many operations are remembered; older ones are forgotten first.
 REMEMBERED = 1 << 20
 
 #: The sequence number of every node at which autograd adds to `.grad`.
 ACCUMULATING = 2**64 - 1
+
+sequence_number = torch._C._autograd._get_sequence_nr
 
 
 class Origin(NamedTuple):
@@ -49,7 +49,7 @@ def operand_of(number: int, x: torch.Tensor) -> Operand:
     return Operand(number, tag.owner if tag.is_weight else None, tag.format or FORMAT_OF[x.dtype], origin_of(x))
 
 
-class Note:
+class LoggedOperation:
     """A forward operation, its floating operands; of its result the format, and the parameter that it still is."""
 
     __slots__ = ("format", "is_composite", "operands", "place", "weight")
@@ -64,15 +64,18 @@ class Note:
         return self.operands[number] if number < len(self.operands) else None
 
 
-class Notes:
+class ForwardLog:
     """The notes of a run by sequence number, the number that autograd gives its nodes in the order of the program."""
 
     def __init__(self) -> None:
-        self._notes: dict[int, Note | None] = {}
-        self._found: tuple[int, Note | None] = (-1, None)  # what was asked for last; numbers are not given twice
+        self._notes: dict[int, LoggedOperation | None] = {}
+        self._found: tuple[int, LoggedOperation | None] = (
+            -1,
+            None,
+        )  # what was asked for last; numbers are not given twice
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
-    def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> Note | None:
+    def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note the operation that was begun, unless the last node is that of an earlier one."""
         number = sequence_number() - 1
         # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
@@ -85,11 +88,11 @@ class Notes:
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
         renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
         while number in renewed and number not in self._notes:
-            self._notes[number] = Note(place, (renewed[number],), renewed[number].format)
+            self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
             number -= 1
         if number in self._notes:
             return None
-        note = self._notes[number] = Note(place, known)
+        note = self._notes[number] = LoggedOperation(place, known)
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
@@ -99,7 +102,7 @@ class Notes:
         """Know that the last node was made by PyTorch alone."""
         self._notes.setdefault(sequence_number() - 1, None)
 
-    def of(self, node: Any) -> Note | None:
+    def of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; None if no operation of this run made it."""
         number = node._sequence_nr()
         if number != self._found[0]:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.numbers import exactly
+from simfloat.torch.tensor_arrays import exactly
 
 Tensor = torch.Tensor
 

@@ -1,0 +1,71 @@
+"""The run whose block is open in this thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from threading import local
+from typing import Any, Protocol
+
+from simfloat.formats import Format
+from simfloat.simulation import Simulation
+
+_thread = local()
+_scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
+
+
+class OpenRun(Protocol):
+    """What functions of PyTorch's ask the run whose block they are called in."""
+
+    simulation: Simulation
+    made: Format | None  # what numbers are of that are made of no tensor; None for data
+
+    @property
+    def path(self) -> str:
+        """The path of the module that runs, or whose backward pass does."""
+        ...
+
+    def backward(self, roots: Iterable[Any], accumulates: bool) -> AbstractContextManager[None]:
+        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
+        ...
+
+
+def opened() -> OpenRun | None:
+    """The run whose block is open in this thread, paused or not; None outside of any."""
+    return getattr(_thread, "run", None)
+
+
+def running() -> OpenRun | None:
+    """The same, but None while the run is paused."""
+    return None if getattr(_thread, "is_paused", False) else opened()
+
+
+def run_in_thread(run: OpenRun | None) -> None:
+    """Open the block of a run in this thread, or none any more."""
+    _thread.run = run
+
+
+@contextmanager
+def pause() -> Iterator[None]:
+    """A block in which the run of this thread is paused."""
+    _thread.is_paused = True
+    try:
+        yield
+    finally:
+        _thread.is_paused = False
+
+
+def is_scaling() -> bool:
+    """Whether a GradScaler computes with its scale, which no policy rounds."""
+    return _scales.get()
+
+
+@contextmanager
+def scaling() -> Iterator[None]:
+    """A block in which a GradScaler computes with its scale."""
+    token = _scales.set(True)
+    try:
+        yield
+    finally:
+        _scales.reset(token)
