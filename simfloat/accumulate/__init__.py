@@ -6,11 +6,11 @@ from simfloat.accumulate._fused import fused
 from simfloat.accumulate._kahan import kahan
 from simfloat.accumulate._matrix_core import matrix_core
 from simfloat.accumulate._pairwise import pairwise
+from simfloat.accumulate._partial_sums import partial_sums
 from simfloat.accumulate._sequential import sequential
 from simfloat.accumulate._tensor_core import tensor_core
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.convolution import conv2d
-from simfloat.accumulate.partial import partial_sums
 from simfloat.accumulate.product import dot, matmul, sum
 
 __all__ = [

@@ -10,10 +10,10 @@ import numpy as np
 
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
+from simfloat.accumulate.blocked_engines import Runs, StackedRuns
 from simfloat.accumulate.engine import Engine, is_direct
 from simfloat.accumulate.facts import ONES, Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
-from simfloat.accumulate.runs import Runs, StackedRuns
 from simfloat.arithmetic.machines import CPU
 from simfloat.checks import is_integer
 from simfloat.formats import Format, Rounding

@@ -102,7 +102,7 @@ class Fused(Accumulator):
     @cached_property
     def unit(self) -> NDArray[np.float64]:
         """The numbers that kernels read of a fused sum."""
-        zero = kernels.fused.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
+        zero = kernels.fused_loops.NOTHING if self.zero_exponent is None else 2.0 ** int(self.zero_exponent)
         return np.array([self.terms, 2.0 ** int(self.fraction_bits), 2.0**self.output.emin, zero])
 
     @cached_property
@@ -137,5 +137,5 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        loop = machine_of(out).loops.fused.loops[self.fused.conversion]
+        loop = machine_of(out).loops.fused_loops.loops[self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, self.finite)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.stepwise import Stepwise
+from simfloat.accumulate.one_format import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
 from simfloat.formats import as_format, nearest_even

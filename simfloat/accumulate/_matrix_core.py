@@ -141,7 +141,7 @@ class _Exact(NamedTuple):
     cost: float = 3.0
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        machine_of(out).loops.matrix_units.exact_chunks(*padded(a, b, self.terms), out, self.terms)
+        machine_of(out).loops.matrix_core_loops.exact_chunks(*padded(a, b, self.terms), out, self.terms)
 
 
 class _Flushed(NamedTuple):
@@ -156,7 +156,7 @@ class _Flushed(NamedTuple):
         least = np.float32(2.0**self.emin)
         if a.shape[1]:  # what the first sum starts from is an operand, and flushed as one
             out[np.abs(out) < 2.0**FP32.emin] = 0.0
-        machine_of(out).loops.matrix_units.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
+        machine_of(out).loops.matrix_core_loops.flushed_pairs(*padded(a, b, self.terms), out, self.terms, least)
 
 
 class _Floored(NamedTuple):
@@ -176,6 +176,6 @@ class _Floored(NamedTuple):
         a, b = padded(a, b, self.terms)
         left, right = reversed(self.least) if region.swapped else self.least
         a_powers, b_powers = powers(a, left), powers(b, right)
-        machine_of(out).loops.matrix_units.floored_sums(
+        machine_of(out).loops.matrix_core_loops.floored_sums(
             a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite
         )

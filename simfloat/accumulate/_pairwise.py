@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.stepwise import Stepwise
+from simfloat.accumulate.one_format import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
 from simfloat.formats import as_format, nearest_even
@@ -44,7 +44,7 @@ class Pairwise(Stepwise):
 
     @staticmethod
     def loops(machine: Machine) -> Mapping[str, Loop]:
-        return machine.loops.pairwise.loops
+        return machine.loops.pairwise_loops.loops
 
     def high(self, added: Facts, terms: int, start: Facts | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two

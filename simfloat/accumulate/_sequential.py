@@ -14,8 +14,8 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, terms_and_sums
-from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
+from simfloat.accumulate.native_steps import in_images, own_kind
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.blocked_engines import Runs
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
@@ -27,7 +28,6 @@ from simfloat.accumulate.nvidia import (
     ZERO_EXPONENTS,
     NvidiaArchitecture,
 )
-from simfloat.accumulate.runs import Runs
 from simfloat.accumulate.units import (
     FormatPair,
     Instruction,
@@ -231,7 +231,7 @@ class _Groups(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right = map(np.abs, region.scales or ())
         emin = self.scale_format.emin
-        machine_of(out).loops.fused.fused_groups(
+        machine_of(out).loops.fused_loops.fused_groups(
             a, b, left, right, powers(left, emin), powers(right, emin), out, self.unit.unit, self.unit.grid, self.block
         )
 

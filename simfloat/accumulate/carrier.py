@@ -131,7 +131,7 @@ def quickest_step(
         return None
     if rounding.is_stochastic:
         return _drawing_step(formats, rounding, products if rounded else None, held, terms, sums)
-    if rounding == nearest_even and kernels.target.CONVERTS_FP16 and all(format == FP16 for format in formats):
+    if rounding == nearest_even and kernels.processor.CONVERTS_FP16 and all(format == FP16 for format in formats):
         single = CARRIERS[0]
         if all(map(single.holds, held)) and sums.high < single.highest:
             kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))

@@ -134,7 +134,7 @@ ONES = Facts(1, 0, 0, 1)
 def bounds_of(x: NDArray) -> Bounds:
     """The fields of the facts of a float32 or float64 array."""
     # In the order of memory, which spares a copy of a transposed matrix.
-    return machine_of(x).loops.facts.bit_facts(x.ravel("K"))
+    return machine_of(x).loops.counting.bit_facts(x.ravel("K"))
 
 
 def facts_of(x: NDArray) -> Facts:

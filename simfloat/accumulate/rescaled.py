@@ -11,10 +11,10 @@ from simfloat.accumulate._blocked import Blocked
 from simfloat.accumulate._exact import fractions_for
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.blocked_engines import Runs
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.facts import Facts
 from simfloat.accumulate.known import UNITY, Known, Problem
-from simfloat.accumulate.runs import Runs
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.operations import compute_alone, odd_results
 from simfloat.arithmetic.target import Target, carrier_of, odd_suffices

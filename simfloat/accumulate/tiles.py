@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Engine, Region, is_direct
-from simfloat.accumulate.hardware import InImages
+from simfloat.accumulate.native_steps import InImages
 from simfloat.accumulate.one_tile import (
     NARROW,
     TURNED,

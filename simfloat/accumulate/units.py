@@ -139,5 +139,5 @@ def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
 def powers(x: NDArray, emin: int) -> NDArray[np.float64]:
     """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
     out = empty(x.shape, np.float64, machine_of(x))
-    machine_of(x).loops.fused.powers_of(x, 2.0**emin, out)
+    machine_of(x).loops.fused_loops.powers_of(x, 2.0**emin, out)
     return out

@@ -166,7 +166,7 @@ def random_words(
     """The words of the elements from start to stop, the bytes for short draws; start is a multiple of 16.
 
     Where loops take all elements at once, they make the words themselves, from the place that is handed to them: see
-    `cuda/random.py`.
+    `cuda/thread_random.py`.
     """
     if not machine.in_pieces:
         return np.array([draw.call, draw.stage, draw.seed, bits <= SHORT], np.uint64)

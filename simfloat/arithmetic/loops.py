@@ -8,7 +8,7 @@ from typing import Any, Protocol
 Loop = Callable[..., Any]
 
 
-class Rounding(Protocol):
+class RoundingLoops(Protocol):
     """Rounding: (x, words, out, numbers)."""
 
     copy: Loop
@@ -21,54 +21,39 @@ class Rounding(Protocol):
     round_to_odd: Loop
 
 
-class Elementwise(Protocol):
+class ElementwiseLoops(Protocol):
     """Exact results by the name of the operation, of three operands each."""
 
     exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
     double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
+    rounded_results: Mapping[str, Loop]  # (a, b, out, numbers), of two float32 operands, to nearest even, plain grids
+    converted_results: Mapping[str, Loop]  # (a, b, c, out), in FP16, where the machine rounds to it itself
 
 
-class AtOnce(Protocol):
-    """Results of operations on two float32 operands by name, to nearest even, for plain grids."""
-
-    rounded_results: Mapping[str, Loop]  # (a, b, out, numbers)
-
-
-class Converted(Protocol):
-    """Results in FP16 by the name of the operation, of three operands each, where the machine rounds to FP16 itself."""
-
-    converted_results: Mapping[str, Loop]  # (a, b, c, out)
-
-
-class Halves(Protocol):
+class ImageLoops(Protocol):
     """Matrices of numbers as images, by the kind of steps, where the machine makes steps of that kind itself."""
 
     images_of: Mapping[str, Loop]  # (x, out)
     numbers_of: Mapping[str, Loop]  # (images, out)
 
 
-class Counting(Protocol):
-    """Events of roundings."""
+class CountingLoops(Protocol):
+    """Events of roundings, and what an array's numbers have in common."""
 
     count_events: Loop  # (exact, out, numbers, events) -> undecided
     count_unchanged: Loop  # (a, b, out, sign, either) -> count
+    bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
 
 
-class Random(Protocol):
+class RandomLoops(Protocol):
     """Random words, of machines whose loops do not make them themselves: see stream.random_words."""
 
     fill_words: Loop  # (words, start, call, stage, seed)
 
 
-class Facts(Protocol):
-    """What an array's numbers have in common."""
-
-    bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
-
-
-class Sequential(Protocol):
+class SequentialLoops(Protocol):
     """Sums rounded at every step."""
 
     steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
@@ -76,13 +61,13 @@ class Sequential(Protocol):
     sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
 
 
-class Stepwise(Protocol):
+class OrderLoops(Protocol):
     """Sums in another order, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
 
     loops: Mapping[str, Loop]
 
 
-class Fused(Protocol):
+class FusedLoops(Protocol):
     """Sums of tensor cores."""
 
     powers_of: Loop  # (x, least, out)
@@ -90,7 +75,7 @@ class Fused(Protocol):
     fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
 
 
-class MatrixUnits(Protocol):
+class MatrixCoreLoops(Protocol):
     """Sums of matrix cores."""
 
     exact_chunks: Loop  # (a, b, out, terms)
@@ -98,7 +83,7 @@ class MatrixUnits(Protocol):
     floored_sums: Loop  # (a, b, a_powers, b_powers, out, terms, parts, finite)
 
 
-class Bins(Protocol):
+class BinLoops(Protocol):
     """Sums without error."""
 
     bin_sums: Loop  # (a, b, start, bins, anchors, exact_products)
@@ -106,7 +91,7 @@ class Bins(Protocol):
     odd_totals: Loop  # (bins, out)
 
 
-class Target(Protocol):
+class Processor(Protocol):
     """What the machine rounds itself."""
 
     CONVERTS_FP16: bool  # float32 to FP16
@@ -118,18 +103,15 @@ class Target(Protocol):
 class Loops(Protocol):
     """All loops that are reached from outside of `kernels`, by the module that they stand in there."""
 
-    rounding: Rounding
-    elementwise: Elementwise
-    at_once: AtOnce
-    converted: Converted
-    halves: Halves
-    counting: Counting
-    random: Random
-    facts: Facts
-    sequential: Sequential
-    pairwise: Stepwise
-    kahan: Stepwise
-    fused: Fused
-    matrix_units: MatrixUnits
-    bins: Bins
-    target: Target
+    rounding_loops: RoundingLoops
+    elementwise: ElementwiseLoops
+    halves: ImageLoops
+    counting: CountingLoops
+    random: RandomLoops
+    sequential: SequentialLoops
+    pairwise_loops: OrderLoops
+    kahan: OrderLoops
+    fused_loops: FusedLoops
+    matrix_core_loops: MatrixCoreLoops
+    bins: BinLoops
+    processor: Processor

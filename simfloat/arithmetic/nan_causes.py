@@ -8,7 +8,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import Observer
 from simfloat.formats import FP32, Format
 from simfloat.kernels.events import (
@@ -26,6 +25,7 @@ from simfloat.kernels.events import (
     SUM_OVERFLOW,
     ZERO_BY_ZERO,
     ZERO_TIMES_INF,
+    wants_more,
 )
 
 #: Operations whose result is undefined for one pair of operands alone.

@@ -15,7 +15,7 @@ class Observer(ABC):
     One that has `state_dict` and `load_state_dict`, or `state` and `load_state`, is part of a training's checkpoints.
 
     Events come as a vector of counts, laid out as `simfloat.kernels.events` says; behind them, for an observer whose
-    `more` is true, as `simfloat.arithmetic.more_events` says.
+    `more` is true, as `simfloat.kernels.events` says.
     """
 
     #: Whether saturated and inexact results are to be counted too.

@@ -12,14 +12,14 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
-from simfloat.arithmetic.more_events import check_inexact, wants_more
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, are_float32, as_operand
 from simfloat.arithmetic.plan import round_planned
 from simfloat.arithmetic.sources import Route, route_of
-from simfloat.arithmetic.target import Target, carrier_of, check_precision
+from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.rounding import RoundingLike, as_rounding
+from simfloat.kernels.events import wants_more
 
 
 def operate(

@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, random_words
 from simfloat.arithmetic.machines import Machine
-from simfloat.arithmetic.more_events import count_more, events_for
 from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
-from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE
+from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE, count_more, events_for
 
 if TYPE_CHECKING:
     from simfloat.arithmetic.sources import Source
@@ -57,21 +56,21 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
     # Every float32 number is a number of FP32, and every float64 number one of FP64.
     identity = format == FP64 or (format == FP32 and carrier is np.float32)
     if identity and not rounding.saturates:
-        loop = loops.rounding.copy
-    elif rounding == nearest_even and format == FP16 and loops.target.CONVERTS_FP16:
-        loop = loops.rounding.round_half
+        loop = loops.rounding_loops.copy
+    elif rounding == nearest_even and format == FP16 and loops.processor.CONVERTS_FP16:
+        loop = loops.rounding_loops.round_half
     elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
-        loop = loops.rounding.round_image
+        loop = loops.rounding_loops.round_image
     elif not grid.plain(format, rounding):
-        loop = loops.rounding.round_general
+        loop = loops.rounding_loops.round_general
     elif rounding.is_stochastic:
-        loop = loops.rounding.round_stochastic
+        loop = loops.rounding_loops.round_stochastic
     else:
-        quick = {"nearest_even": loops.rounding.round_nearest, "to_odd": loops.rounding.round_to_odd}
-        loop = quick.get(rounding.mode, loops.rounding.round_directed)
+        quick = {"nearest_even": loops.rounding_loops.round_nearest, "to_odd": loops.rounding_loops.round_to_odd}
+        loop = quick.get(rounding.mode, loops.rounding_loops.round_directed)
     unbounded = grid.numbers(format, rounding).copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
-    is_copy = loop is loops.rounding.copy
+    is_copy = loop is loops.rounding_loops.copy
     numbers, wide, precise = grid.numbers(format, rounding), is_wide(format), is_precise(format)
     return Plan(loop, numbers, unbounded, format.max, format.has_nan, is_copy, wide, precise, machine)
 

@@ -156,7 +156,7 @@ class Converted(Computed):
 
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.converted.converted_results[kernel]
+        return machine.loops.elementwise.converted_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         a, b, c = self.vectors if stop - start == self.size else self.block(start, stop)
@@ -170,7 +170,7 @@ class AtOnce(Computed):
 
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.at_once.rounded_results[kernel]
+        return machine.loops.elementwise.rounded_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
@@ -238,8 +238,8 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
         return NativeSingle
     if not odd_suffices(format, rounding):
         return Paired
-    if rounding == nearest_even and format == FP16 and single and machine.loops.target.CONVERTS_FP16:
-        return Converted if kernel in machine.loops.converted.converted_results else Computed
+    if rounding == nearest_even and format == FP16 and single and machine.loops.processor.CONVERTS_FP16:
+        return Converted if kernel in machine.loops.elementwise.converted_results else Computed
     if rounding.mode == "nearest_even" and single and kernels.grid.plain(format, rounding):
-        return AtOnce if kernel in machine.loops.at_once.rounded_results else Computed
+        return AtOnce if kernel in machine.loops.elementwise.rounded_results else Computed
     return Computed

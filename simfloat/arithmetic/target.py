@@ -17,6 +17,9 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 #: Round-to-odd in float64's 53 bits proves a single rounding to at most this many.
 MOST_PRECISION = 50
 
+#: Below this float64 has too few bits to tell an inexact result by the last one of them.
+LEAST = 2.0**-1070
+
 
 class Target(NamedTuple):
     """The format that results are rounded to, how, in an array of which type, and who is told.
@@ -77,6 +80,15 @@ def check_precision(format: Format, rounding: Rounding) -> None:
         raise ValueError(
             f"An operation is rounded once to formats of at most {MOST_PRECISION} bits of precision, or to FP64 under "
             f"nearest_even; {format} has precision {format.precision}, and the mode is {rounding}."
+        )
+
+
+def check_inexact(format: Format, operation: str) -> None:
+    """Raise ValueError for a format so wide that exact results, rounded to odd in float64, may be taken for its own."""
+    if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:
+        raise ValueError(
+            f"Which results of {operation} are inexact cannot be told in {format}; it can in formats of at most "
+            f"{MOST_PRECISION} bits of precision and no numbers below 2^-1070. Count without more=True."
         )
 
 

@@ -12,11 +12,10 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.machines import is_on_gpu, is_sealed
-from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.variable import Node, SplitPart, Variable
-from simfloat.kernels.events import TOTAL
+from simfloat.kernels.events import TOTAL, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import current

@@ -40,9 +40,9 @@ def versions() -> list[tuple[str, str]]:
 
 def machine() -> list[tuple[str, str]]:
     """The processor for which kernels are compiled, by the name that LLVM has for it, and the threads in use."""
-    from simfloat.kernels import target
+    from simfloat.kernels import processor
 
-    name = f"{target.PROCESSOR} ({platform.machine()}, {platform.system()})"
+    name = f"{processor.PROCESSOR} ({platform.machine()}, {platform.system()})"
     return [("processor", name), ("threads", str(sf.get_threads()))]
 
 
@@ -56,14 +56,14 @@ def kernels() -> list[tuple[str, str]]:
 
 def native() -> list[tuple[str, str]]:
     """What the machine does in hardware, as far as kernels make use of it."""
-    from simfloat.kernels import target
+    from simfloat.kernels import processor
 
     found = {
         "FP32 and FP64 to nearest even": True,
-        "fused multiply-add, one instruction": target.FUSES,
-        "FP32 rounded to FP16": target.CONVERTS_FP16,
-        "arithmetic in FP16": target.COMPUTES_FP16,
-        "vectors of 256 bits": target.VECTORS >= 256,
-        "vectors of 512 bits": target.VECTORS >= 512,
+        "fused multiply-add, one instruction": processor.FUSES,
+        "FP32 rounded to FP16": processor.CONVERTS_FP16,
+        "arithmetic in FP16": processor.COMPUTES_FP16,
+        "vectors of 256 bits": processor.VECTORS >= 256,
+        "vectors of 512 bits": processor.VECTORS >= 512,
     }
     return [("native", f"{'yes' if has else 'no ':3} {what}") for what, has in found.items()]

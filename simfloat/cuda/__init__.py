@@ -1,15 +1,30 @@
 """The loops of `kernels` on an NVIDIA GPU: under the same names, with the same signatures and the same bits.
 
 Arithmetic is not written again: what a thread does is one element's part of a loop, in the scalar functions that the
-CPU's loops are made of (`loop`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no GPU
-(`compiling`); CuPy loads and starts it (`launching`). Submodules are imported on first use.
+CPU's loops are made of (`threads`). numba-cuda and NVIDIA's NVVM compile it, without contraction, which needs no GPU
+(`compiling`); CuPy loads and starts it. Submodules are imported on first use.
 """
 
 import importlib
 from types import ModuleType
 
+#: The modules here by the name of that in `kernels` whose loops they have.
+MODULES = {
+    "bins": "thread_bins",
+    "counting": "thread_counting",
+    "elementwise": "thread_elementwise",
+    "fused_loops": "thread_fused",
+    "halves": "instructions",
+    "kahan": "thread_kahan",
+    "matrix_core_loops": "thread_matrix_cores",
+    "pairwise_loops": "thread_pairwise",
+    "processor": "instructions",
+    "rounding_loops": "thread_rounding",
+    "sequential": "thread_sequential",
+}
+
 
 def __getattr__(name: str) -> ModuleType:
-    if name.startswith("_"):
+    if name not in MODULES:
         raise AttributeError(name)
-    return importlib.import_module(f"{__name__}.{name}")
+    return importlib.import_module(f"{__name__}.{MODULES[name]}")

@@ -19,13 +19,18 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
+from simfloat.cuda.threads import threads_over
 from simfloat.formats import BF16, FP32, Rounding, nearest_even, toward_negative, toward_positive, toward_zero
-from simfloat.kernels.exact import add_odd, fma_odd
 from simfloat.kernels.grid import Grid, numbers
+from simfloat.kernels.halves import image, result
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import left, right
 from simfloat.kernels.plain import directed, nearest, one_nan
-from simfloat.kernels.steps import Kind
+from simfloat.kernels.step_kinds import Kind
+from simfloat.kernels.unrounded import add_odd, fma_odd
+
+#: What a GPU does itself, as `kernels/processor.py` says it of a processor: all generations that code is made for do.
+CONVERTS_FP16 = COMPUTES_FP16 = COMPUTES_BF16 = COMPUTES_DIRECTED = True
 
 BFLOATS = Grid(*numbers(BF16, nearest_even))
 
@@ -129,6 +134,22 @@ def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Kind]:
 
 _MODES = {rounding.mode: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
 
-#: Fused multiply-adds, and kinds of steps, beside those of `kernels/steps.py`.
+#: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
 FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, _) in _MODES.items()}
 KINDS = {"bfloats": Kind(bfloats_product, bfloats_add)} | {mode: kind for mode, (_, kind) in _MODES.items()}
+
+
+def converting(convert):
+    """The loop that converts a matrix."""
+
+    @threads_over("out")
+    def loop(i, x, out):
+        row, column = i // out.shape[1], i % out.shape[1]
+        out[row, column] = convert(x[row, column])
+
+    return loop
+
+
+#: Loops between numbers and their images of 16 bits, as in `kernels/halves.py`.
+images_of = {"halves": converting(image), "bfloats": converting(image_of_bfloat)}
+numbers_of = {"halves": converting(result), "bfloats": converting(result_of_bfloat)}

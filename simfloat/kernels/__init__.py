@@ -1,6 +1,6 @@
 """How the arithmetic is done, compiled.
 
-Submodules are imported on first use (``kernels.rounding.nearest(...)``), because they import Numba: ``import
+Submodules are imported on first use (``kernels.rounding_loops.nearest(...)``), because they import Numba: ``import
 simfloat`` stays as quick as ``import numpy``.
 """
 

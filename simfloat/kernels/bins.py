@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.exact import odd_sum, two_product
 from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.unrounded import odd_sum, two_product
 
 COLUMNS = 256
 

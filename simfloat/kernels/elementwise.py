@@ -1,4 +1,4 @@
-"""Loops that make the exact results of an operation, in float64's round-to-odd, ready to be rounded once.
+"""Loops over the results of an operation: exact ones in float64's round-to-odd, ready to be rounded once; or rounded.
 
 Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
 Operands are flat arrays of one length, or of length 1 for a scalar. A block is computed by the quick formula, which
@@ -11,8 +11,7 @@ import operator
 
 import numpy as np
 
-from simfloat.kernels import exact
-from simfloat.kernels.exact import double_of, odd_of
+from simfloat.kernels import unrounded
 from simfloat.kernels.functions import (
     error_function,
     exponential,
@@ -24,10 +23,12 @@ from simfloat.kernels.functions import (
 )
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
+from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, is_extreme, root
-from simfloat.kernels.plain import one_nan
+from simfloat.kernels.machine import fma, is_extreme, odd, root
+from simfloat.kernels.plain import nearest, one_nan
 from simfloat.kernels.random import as_word
+from simfloat.kernels.unrounded import divide_odd, double_of, odd_of, odd_sum
 
 BLOCK = 2048
 
@@ -135,6 +136,53 @@ def native_loop(function):
     return loop
 
 
+def rounded_loop(function):
+    """Results of float32 numbers, each rounded to nearest even where it is made; for plain grids.
+
+    float64 holds the product of two float32 numbers, and has sums and quotients moved to odd. None of these numbers is
+    extreme there, so that the quick formula serves for all of them, and nothing is kept between it and the rounding.
+    Operands are vectors, or one of them is a scalar as a vector of length 1.
+    """
+
+    @kernel
+    def loop(a, b, out, numbers):
+        grid, wide = unpack(numbers), np.float64
+        if a.size == out.size and b.size == out.size:
+            for i in range(out.size):
+                out[i] = one_nan(nearest(function(wide(a[i]), wide(b[i])), grid))
+        elif b.size == 1:
+            y = wide(b[0])
+            for i in range(out.size):
+                out[i] = one_nan(nearest(function(wide(a[i]), y), grid))
+        else:
+            x = wide(a[0])
+            for i in range(out.size):
+                out[i] = one_nan(nearest(function(x, wide(b[i])), grid))
+
+    return loop
+
+
+def converted_loop(function):
+    """Results of float32 numbers, which the hardware rounds to FP16: see `processor.CONVERTS_FP16`.
+
+    Each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that a later rounding to FP16 needs.
+    Where an error term leaves float32's range, the result lies far beyond FP16's, and is zero or infinite either way.
+    """
+
+    @kernel
+    def loop(a, b, c, out):
+        a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
+            for i in range(block.size):
+                result = function(single(x[i]), single(y[i]), single(z[i]), 1.0)
+                block[i] = result if result == result else single(np.nan)
+
+    return loop
+
+
 def _of_one(function):
     """A function of one operand as one of three and a sign."""
     return scalar(lambda x, y, z, sign: function(x))
@@ -159,13 +207,13 @@ def _sum_of_three(function):
 
 #: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
 _OPERATIONS = {
-    "add": (_sum_of_two, exact.add_odd, exact.add_wide),
-    "subtract": (_sum_of_two, exact.subtract_odd, exact.subtract_wide),
-    "multiply": (_of_two, exact.multiply_odd, exact.multiply_wide),
-    "divide": (_of_two, exact.divide_odd, exact.divide_wide),
-    "fma": (_sum_of_three, exact.fma_odd, exact.fma_wide),
-    "sqrt": (_of_one, exact.sqrt_odd, exact.sqrt_wide),
-    "reciprocal": (_of_one, exact.reciprocal_odd, exact.reciprocal_wide),
+    "add": (_sum_of_two, unrounded.add_odd, unrounded.add_wide),
+    "subtract": (_sum_of_two, unrounded.subtract_odd, unrounded.subtract_wide),
+    "multiply": (_of_two, unrounded.multiply_odd, unrounded.multiply_wide),
+    "divide": (_of_two, unrounded.divide_odd, unrounded.divide_wide),
+    "fma": (_sum_of_three, unrounded.fma_odd, unrounded.fma_wide),
+    "sqrt": (_of_one, unrounded.sqrt_odd, unrounded.sqrt_wide),
+    "reciprocal": (_of_one, unrounded.reciprocal_odd, unrounded.reciprocal_wide),
     "rsqrt": (_of_one, reciprocal_root.rsqrt_quick, reciprocal_root.rsqrt_wide),
     "exp": (_of_one, exponential.exp_quick, exponential.exp_wide),
     "log": (_of_one, logarithm.log_quick, logarithm.log_wide),
@@ -182,10 +230,6 @@ _OPERATIONS = {
 #: name -> (quick, wide) as functions of three operands and a sign.
 OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide) in _OPERATIONS.items()}
 
-exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
-paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
-double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
-
 #: name -> the hardware's own operation.
 NATIVE = {
     "add": _of_two(operator.add),
@@ -197,4 +241,72 @@ NATIVE = {
     "reciprocal": _of_one(scalar(lambda x: ONE / x)),
 }
 
+
+@scalar
+def odd_difference(x, y):
+    """Round-to-odd of x - y."""
+    return odd_sum(x, -y)
+
+
+@scalar
+def product(x, y):
+    """x * y, of numbers whose product the type holds."""
+    return x * y
+
+
+@scalar
+def half_quotient(x, y):
+    """x / y; the remainder of a tiny x has bits below float32's last one, unless both grow."""
+    scale = np.float32(2.0**64) if abs(x) < np.float32(2.0**-60) else ONE
+    return half(divide_odd(np.float32(x * scale), np.float32(y * scale)))
+
+
+@scalar
+def half_reciprocal(x):
+    """1 / x."""
+    return half(divide_odd(ONE, x))
+
+
+@scalar
+def half_root(x):
+    """The square root of x, NaN if it is negative."""
+    s = root(x)
+    return half(odd(s, fma(-s, s, x)))
+
+
+@scalar
+def half_fma(x, y, z):
+    """x * y + z: float64 has the product, and the sum moved to odd."""
+    return half(odd_sum(np.float64(x) * np.float64(y), np.float64(z)))
+
+
+def _to_half(function):
+    """A function of two operands whose result the hardware rounds to FP16, as one of three and a sign."""
+    return scalar(lambda x, y, z, sign: half(function(x, y)))
+
+
+#: name -> the result of three float32 numbers and a sign, rounded to FP16 by the hardware.
+CONVERTED = {
+    "add": _to_half(odd_sum),
+    "subtract": _to_half(odd_difference),
+    "multiply": _to_half(unrounded.multiply_odd),
+    "divide": _of_two(half_quotient),
+    "fma": _of_three(half_fma),
+    "sqrt": _of_one(half_root),
+    "reciprocal": _of_one(half_reciprocal),
+}
+
+#: name -> the exact result of two numbers, rounded to odd.
+ROUNDED_AT_ONCE = {
+    "add": odd_sum,
+    "subtract": odd_difference,
+    "multiply": product,
+    "divide": divide_odd,
+}
+
+exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
+paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
+rounded_results = {name: rounded_loop(function) for name, function in ROUNDED_AT_ONCE.items()}
+converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}

@@ -2,10 +2,13 @@
 
 The first entries are the counts named in COUNTS; then comes a histogram, how many finite nonzero results have which
 exponent floor(log2|result|), from LOWEST_EXPONENT on. Behind them stand the infinite results, the causes of NaN, named
-in CAUSES, and the results in formats that have FP32's range, and its precision.
+in CAUSES, and the results in formats that have FP32's range, and its precision. Observers may ask for optional events,
+`MORE`, which cost one more pass over the results, and stand behind all entries.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +53,34 @@ PRECISE = WIDE + 1
 #: Entries of the vector.
 SIZE = PRECISE + 1
 
+#: Optional events. saturated: results that stopped at the largest number, though the exact ones
+#: lie beyond it; inexact: results that are numbers, or infinite, other than the exact ones.
+MORE = ("saturated", "inexact")
+
 
 def no_events() -> NDArray[np.int64]:
     """An event vector of zeros."""
     return np.zeros(SIZE, np.int64)
+
+
+def wants_more(observer: Any) -> bool:
+    """Whether an observer asks for these counts too."""
+    return bool(getattr(observer, "more", False))
+
+
+def events_for(observer: Any) -> NDArray[np.int64]:
+    """An event vector of zeros, as long as the observer wants it."""
+    return np.zeros(SIZE + len(MORE), np.int64) if wants_more(observer) else no_events()
+
+
+def count_more(exact: NDArray, out: NDArray, chosen: NDArray | None, largest: float, events: NDArray[np.int64]) -> None:
+    """Add to an event vector what it has behind its entries.
+
+    `chosen` are the exact results rounded without a largest number, None where no finite one lies beyond it and did not
+    become infinite.
+    """
+    beyond = np.isinf(exact)
+    if chosen is not None:
+        beyond |= np.abs(chosen) > largest
+    events[SIZE] += int(np.count_nonzero(beyond & (np.abs(out) == largest)))
+    events[SIZE + 1] += int(np.count_nonzero((exact != out) & ~np.isnan(out)))

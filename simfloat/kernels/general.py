@@ -11,9 +11,9 @@ import math
 import numpy as np
 
 from simfloat.kernels.drawn import threshold
-from simfloat.kernels.exact import power_of_two, scaled
 from simfloat.kernels.jit import outlined, scalar
 from simfloat.kernels.machine import binade, odd
+from simfloat.kernels.unrounded import power_of_two, scaled
 
 #: Even, so that exponents keep their parity.
 SHIFT = 2.0**128

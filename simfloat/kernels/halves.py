@@ -1,8 +1,8 @@
 """FP16 by the hardware: float32 rounded to it, and its own arithmetic.
 
-`half` is an instruction on most machines (see `target.CONVERTS_FP16`), and takes the place of ten. Few machines compute
-in FP16 (`target.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on which Numba does no
-arithmetic of its own.
+`half` is an instruction on most machines (see `processor.CONVERTS_FP16`), and takes the place of ten. Few machines
+compute in FP16 (`processor.COMPUTES_FP16`): there a number is held as its image, an integer of 16 bits, on which Numba
+does no arithmetic of its own.
 
 As in `machine`, each function has a plain body, its meaning, and an overload, which the CPU compiles.
 """
@@ -14,9 +14,9 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from simfloat.kernels.exact import fma_odd
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.plain import one_nan
+from simfloat.kernels.unrounded import fma_odd
 
 HALF = ir.HalfType()
 

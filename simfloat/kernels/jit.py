@@ -9,6 +9,10 @@ Either may be a closure: a loop that differs in the scalar functions it calls is
 takes them. A closure is called after what it closes over, as in ``sequential(add=plain_add, ...)``.
 
 fastmath is off everywhere: it would change bits. Kernels release the interpreter lock; threads are the caller's.
+
+Where a processor has vectors of 512 bits and LLVM would choose 256 (see `processor.VECTORS`), the wider ones are asked
+for. LLVM takes the width from an attribute of the function, which Numba has no option for; no setting of the process,
+and no function of others, is touched.
 """
 
 from __future__ import annotations
@@ -19,16 +23,51 @@ from typing import Any
 
 import numba
 from numba.core import config
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler_machinery import PassManager, register_pass
+from numba.core.lowering import Lower
+from numba.core.typed_passes import NativeLowering
 
-from simfloat.kernels import target
+from simfloat.kernels import processor
 from simfloat.kernels.cache import KernelCache
-from simfloat.kernels.vectors import WideCompiler
 
 #: Every kernel of the modules that are imported, as Numba's dispatchers, which know what they were compiled for.
 KERNELS: list[Any] = []
 
+PREFER_512_BITS = '"prefer-vector-width"="512"'
+
+
+class _WideLower(Lower):
+    """What writes a function in LLVM's language."""
+
+    def setup_function(self, fndesc: Any) -> None:
+        super().setup_function(fndesc)
+        # A vector that is kept on the stack is then a line of the cache, not parts of two.
+        self.function.attributes.alignstack = 64
+        set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's own `add` takes no attributes with values
+
+
+@register_pass(mutates_CFG=True, analysis_only=False)
+class _WideLowering(NativeLowering):
+    _name = "wide_lowering"
+
+    @property
+    def lowering_class(self) -> type[Lower]:
+        return _WideLower
+
+
+class WideCompiler(CompilerBase):
+    """Numba's compiler, with the attribute."""
+
+    def define_pipelines(self) -> list[PassManager]:
+        """Numba's own pipeline, one pass replaced."""
+        manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
+        manager.passes = [(_WideLowering if kind is NativeLowering else kind, text) for kind, text in manager.passes]
+        return [manager]
+
+
 #: For scalar functions, too: LLVM vectorises the loops of one before it is inlined into a kernel.
-COMPILER = WideCompiler if target.VECTORS == 512 else None
+COMPILER = WideCompiler if processor.VECTORS == 512 else None
 
 
 def scalar(function: Callable) -> Any:

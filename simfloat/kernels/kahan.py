@@ -38,7 +38,7 @@ from simfloat.kernels.random import (
     steps_of_rows,
 )
 from simfloat.kernels.stack import finish, row_of_left, top_of_right
-from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT, Kind
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, Kind
 
 COLUMNS, DEPTH = 512, 16
 STAGES = 5

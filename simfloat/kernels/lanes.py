@@ -15,7 +15,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic, models, overload, register_model
 
 from simfloat.kernels import machine
-from simfloat.kernels.target import VECTORS
+from simfloat.kernels.processor import VECTORS
 
 
 def width(array):

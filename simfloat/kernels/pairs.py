@@ -6,9 +6,9 @@ Relative errors are a few 2^-104. Algorithms: Dekker, Numerische Mathematik 18 (
 
 from __future__ import annotations
 
-from simfloat.kernels.exact import two_product, two_sum
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
+from simfloat.kernels.unrounded import two_product, two_sum
 
 
 @scalar

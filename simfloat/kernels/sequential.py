@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.kernels.exact import fma_wide
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import kernel, scalar
@@ -44,15 +43,16 @@ from simfloat.kernels.random import (
     steps_of_rows,
     words_of_sum,
 )
+from simfloat.kernels.register_tiles import add_in_tiles, no_tiles
 from simfloat.kernels.stack import finish, matrices_of, products_of
-from simfloat.kernels.steps import (
+from simfloat.kernels.step_kinds import (
     KINDS,
     converted_odd_add,
     native_product,
     round_wide,
     wide_product,
 )
-from simfloat.kernels.tiles import add_in_tiles, no_tiles
+from simfloat.kernels.unrounded import fma_wide
 
 COLUMNS, DEPTH = 512, 16
 

@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.more_events import events_for, wants_more
-from simfloat.kernels.events import UNCHANGED
+from simfloat.kernels.events import UNCHANGED, events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 
 

@@ -11,10 +11,10 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
-from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
+from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES

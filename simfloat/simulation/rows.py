@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.more_events import events_for, wants_more
+from simfloat.kernels.events import events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 
 

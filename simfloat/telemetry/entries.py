@@ -7,7 +7,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.more_events import MORE
 from simfloat.kernels.events import (
     CAUSES,
     COUNTS,
@@ -16,6 +15,7 @@ from simfloat.kernels.events import (
     GIVEN,
     INFINITE,
     LOWEST_EXPONENT,
+    MORE,
     OVERFLOW,
     PRECISE,
     SIZE,

@@ -12,10 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.more_events import MORE
 from simfloat.checks import check_flags
 from simfloat.formats.format_names import FormatLike, as_format
-from simfloat.kernels.events import NAN, OVERFLOW, SIZE
+from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
 from simfloat.telemetry.entries import COUNTED, Key, cause_of_nan, counted, counted_more, exponents, resized, zeros

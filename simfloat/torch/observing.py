@@ -6,9 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.observer import wants
-from simfloat.kernels.events import TOTAL
+from simfloat.kernels.events import TOTAL, wants_more
 from simfloat.simulation.arithmetic import Arithmetic, Located
 from simfloat.simulation.place import Place
 

@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate.known import Problem, known_of
-from simfloat.kernels import target
+from simfloat.kernels import processor
 from simfloat.selftest.golden import COUNTING, HARMONIC
 from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot, matrix
@@ -162,10 +162,10 @@ def test_quick_carriers_serve_where_they_are_exact(rng):
 
 
 def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
-    monkeypatch.setattr(target, "COMPUTES_FP16", False)
+    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
     x = rng.standard_normal((64, 64))
     half, eight = (sf.round(x, f) for f in (sf.FP16, sf.E4M3))
-    if target.CONVERTS_FP16:
+    if processor.CONVERTS_FP16:
         assert carrier_of(eight, eight, sf.FP16) == ("float32", "fused_converted")
         assert carrier_of(half, half, sf.FP16) == ("float32", "fused_converted_odd")
         assert carrier_of(half, half, sf.FP16, products=sf.FP16) == ("float32", "unfused_converted")

@@ -15,7 +15,7 @@ from simfloat.arithmetic.machines import CPU, GPU, machine_of
 ROOT = pathlib.Path(sf.__file__).parent
 
 #: What is plain numbers in the kernels' room, for every machine alike.
-PLAIN = {"events", "grid", "target", "fused.NOTHING", "random.philox", "random.words_at"}
+PLAIN = {"events", "grid", "processor", "fused_loops.NOTHING", "random.philox", "random.words_at"}
 
 #: Module and name of every loop that a machine provides.
 DECLARED = {
@@ -72,16 +72,16 @@ def test_nothing_but_declared_loops_is_reached_from_outside_of_the_kernels():
 def test_the_search_sees_what_it_looks_for():
     code = """
 from simfloat import kernels
-from simfloat.kernels.exact import two_sum
-kernels.rounding.copy(x)
+from simfloat.kernels.unrounded import two_sum
+kernels.rounding_loops.copy(x)
 machine_of(out).loops.bins.carry(x)
 loops, grid = machine.loops, kernels.grid
-loops.rounding.round_odd(x)
+loops.rounding_loops.round_odd(x)
 sums = machine.loops.fused
 """
     assert reached(ast.parse(code)) == (
-        {"exact.two_sum", "rounding.copy", "grid"},
-        {"bins.carry", "rounding.round_odd", "fused"},  # a module as a whole is no loop, and found out
+        {"unrounded.two_sum", "rounding_loops.copy", "grid"},
+        {"bins.carry", "rounding_loops.round_odd", "fused"},  # a module as a whole is no loop, and found out
     )
 
 
@@ -176,5 +176,5 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
     got = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
     sf.add(a, b, sf.E5M2)
     assert [x.tolist() for x in got] == [x.tolist() for x in want]
-    assert {"facts.bit_facts", "sequential.steps", "kahan.loops", "elementwise.exact_results"} <= set(met)
+    assert {"counting.bit_facts", "sequential.steps", "kahan.loops", "elementwise.exact_results"} <= set(met)
     assert {"rounding.round_nearest"} <= set(met)

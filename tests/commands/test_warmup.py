@@ -19,12 +19,12 @@ for task in TASKS.values():
     task()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
-from simfloat.kernels import elementwise, jit, target
+from simfloat.kernels import elementwise, jit, processor
 replaced = [elementwise.double_results[name] for name in elementwise.native_results]
 left = [kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads and kernel not in replaced]
-if not target.COMPUTES_FP16:
+if not processor.COMPUTES_FP16:
     left = [name for name in left if "halves" not in name and not name.startswith("converting(")]
-if not target.CONVERTS_FP16:
+if not processor.CONVERTS_FP16:
     left = [name for name in left if "convert" not in name and name != "round_half"]
 print(left)
 """

@@ -14,10 +14,10 @@ from numpy.lib.stride_tricks import as_strided
 
 import simfloat as sf
 from simfloat.arithmetic.machines import GPU
-from simfloat.arithmetic.more_events import wants_more
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arithmetic.scaling import History
 from simfloat.arithmetic.target import Target
+from simfloat.kernels.events import wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 
 

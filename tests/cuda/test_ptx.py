@@ -8,9 +8,18 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 from numba.cuda import types  # noqa: E402
 
-from simfloat.cuda import at_once, bins, compiling, counting, elementwise, facts, fused, pairwise, rounding, sequential  # noqa: E402
-from simfloat.cuda.loop import threads_over  # noqa: E402
-from simfloat.cuda.tiles import ELEMENT, QUICK, WARP  # noqa: E402
+from simfloat.cuda import (  # noqa: E402
+    compiling,
+    thread_bins,
+    thread_counting,
+    thread_elementwise,
+    thread_fused,
+    thread_pairwise,
+    thread_rounding,
+    thread_sequential,
+)
+from simfloat.cuda.thread_tiles import ELEMENT, QUICK, WARP  # noqa: E402
+from simfloat.cuda.threads import threads_over  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
@@ -26,33 +35,41 @@ MATRIX, IMAGES = (types.Array(element, 2, "C") for element in (types.float32, ty
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
-    "round_nearest": (rounding.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
-    "round_image": (rounding.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
-    "round_half": (rounding.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
-    "round_stochastic": (rounding.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
-    "add, exact": (elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
-    "sqrt, FP32": (elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
-    "divide, FP32": (elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
-    "multiply, rounded": (at_once.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
-    "count": (counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
-    "sums, E5M2": (sequential.steps["fused_odd"].of(ELEMENT), (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32), 16),
+    "round_nearest": (thread_rounding.round_nearest, (SINGLE, NO_WORDS, SINGLE, GRID), 2),
+    "round_image": (thread_rounding.round_image, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_half": (thread_rounding.round_half, (SINGLE, NO_WORDS, SINGLE, GRID), 0),
+    "round_stochastic": (thread_rounding.round_stochastic, (SINGLE, PLACE, SINGLE, GRID), 24),
+    "add, exact": (thread_elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
+    "sqrt, FP32": (thread_elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
+    "divide, FP32": (thread_elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
+    "multiply, rounded": (thread_elementwise.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
+    "count": (thread_counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
+    "sums, E5M2": (
+        thread_sequential.steps["fused_odd"].of(ELEMENT),
+        (*[MATRIX] * 3, *[SINGLE_GRID] * 2, types.float32),
+        16,
+    ),
     "sums, stochastic": (
-        sequential.random_steps["fused_drawn_odd"],
+        thread_sequential.random_steps["fused_drawn_odd"],
         (*[MATRIX] * 3, *[SINGLE_GRID] * 2, COUNTER, types.uint64),
         0,
     ),
     "sums, Hopper": (
-        fused.loops["truncated"],
+        thread_fused.loops["truncated"],
         (*[types.Array(types.float64, 2, "C")] * 5, types.UniTuple(types.float64, 4), GRID, types.int64),
         0,
     ),
     "sums, pairwise": (
-        pairwise.loops["native"],
+        thread_pairwise.loops["native"],
         (*[MATRIX] * 3, SINGLE_GRID, types.float32, types.int64, COUNTER, types.uint64),
         0,
     ),
-    "sums, exact": (bins.odd_totals, (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")), 0),
-    "facts": (facts._look, (SINGLE, types.int64, COUNTERS), 0),
+    "sums, exact": (
+        thread_bins.odd_totals,
+        (types.Array(types.float64, 3, "C"), types.Array(types.float64, 2, "C")),
+        0,
+    ),
+    "facts": (thread_counting._look, (SINGLE, types.int64, COUNTERS), 0),
 }
 
 
@@ -89,7 +106,7 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
-    loop = sequential.steps[name].of(QUICK._replace(across=WARP))
+    loop = thread_sequential.steps[name].of(QUICK._replace(across=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
     assert set(found) == instructions

@@ -124,14 +124,14 @@ def test_what_observers_hear_is_compared_and_heard_once(own):
     rounded = own.beside(original("round"))
     rounded(X, sf.E2M1, observer=watching)
     assert own.repeated == {"round": 1} and watching.counts()["total"] == X.size
-    counting = plain.modules()["simfloat.cuda.counting"]
-    count = counting.count_events
-    counting.count_events = lambda exact, out, numbers, events: events.fill(1)
+    thread_counting = plain.modules()["simfloat.cuda.thread_counting"]
+    count = thread_counting.count_events
+    thread_counting.count_events = lambda exact, out, numbers, events: events.fill(1)
     try:
         with pytest.raises(AssertionError, match="round on the GPU"):
             rounded(X, sf.E3M2, observer=watching)
     finally:
-        counting.count_events = count
+        thread_counting.count_events = count
 
 
 def test_random_bits_are_the_same_and_go_on_once(own):

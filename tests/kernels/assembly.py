@@ -11,9 +11,9 @@ import sys
 import llvmlite.binding as llvm
 from numba import types
 
-from simfloat.kernels import target
+from simfloat.kernels import processor
 
-target.VECTORS = 512  # as for Intel's processors, wherever this runs: read when the kernels are defined
+processor.VECTORS = 512  # as for Intel's processors, wherever this runs: read when the kernels are defined
 
 from simfloat.kernels import sequential  # noqa: E402
 from simfloat.kernels.machine import fma  # noqa: E402
@@ -50,9 +50,9 @@ def main():
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     steps, found = sequential.steps, {}
-    for processor in PROCESSORS:
+    for model in PROCESSORS:
         for name in ("fused_halves", "unfused_halves"):
-            found[f"{processor} {name}"] = instructions(steps[name], types.uint16, processor)
+            found[f"{model} {name}"] = instructions(steps[name], types.uint16, model)
     found["sapphirerapids fused_plain"] = instructions(steps["fused_plain"], types.float32, "sapphirerapids")
     # A scalar function with a loop, which LLVM vectorises before it puts the function where it is called.
     matrix = types.Array(types.float32, 2, "C")

@@ -5,7 +5,7 @@ import sys
 import numpy as np
 from numba import cuda
 
-from simfloat.kernels import drawn, exact, fused, general, grid, matrix_units, plain, random, steps
+from simfloat.kernels import drawn, fused_loops, general, grid, matrix_core_loops, plain, random, step_kinds, unrounded
 from simfloat.kernels.functions import power, trigonometric
 
 
@@ -15,18 +15,18 @@ def compute(a, b, c, numbers, out):
     if i < a.size:
         g = grid.unpack(numbers)
         word = random.words_at(*(np.uint64(v) for v in (i // 4, 0, 3, 0, 2**40)))[i % 4]
-        out[0, i] = plain.one_nan(plain.nearest(exact.add_odd(a[i], b[i], 1.0), g))
-        out[1, i] = plain.one_nan(plain.nearest(exact.fma_odd(a[i], b[i], c[i], 1.0), g))
-        out[2, i] = plain.one_nan(general.general(exact.multiply_odd(a[i], b[i]), word, g))
-        out[3, i] = plain.one_nan(drawn.stochastic(exact.divide_odd(a[i], b[i]), word, g))
+        out[0, i] = plain.one_nan(plain.nearest(unrounded.add_odd(a[i], b[i], 1.0), g))
+        out[1, i] = plain.one_nan(plain.nearest(unrounded.fma_odd(a[i], b[i], c[i], 1.0), g))
+        out[2, i] = plain.one_nan(general.general(unrounded.multiply_odd(a[i], b[i]), word, g))
+        out[3, i] = plain.one_nan(drawn.stochastic(unrounded.divide_odd(a[i], b[i]), word, g))
         out[4, i] = plain.one_nan(plain.nearest(trigonometric.sin_quick(a[i]), g))
         high, low, exponent = trigonometric.cos_wide(2.0**60 * a[i])
-        out[5, i] = plain.one_nan(plain.nearest(exact.odd_of(high, low, exponent), g))
+        out[5, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
         high, low, exponent = power.power_wide(a[i], 2.0 * b[i])
-        out[6, i] = plain.one_nan(plain.nearest(exact.odd_of(high, low, exponent), g))
-        out[7, i] = plain.one_nan(fused.truncated(a[i] * b[i], g))
-        out[8, i] = plain.one_nan(matrix_units._nearest_sum(*exact.two_product(a[i], b[i]), c[i]))
-        out[9, i] = plain.one_nan(steps.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
+        out[6, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
+        out[7, i] = plain.one_nan(fused_loops.truncated(a[i] * b[i], g))
+        out[8, i] = plain.one_nan(matrix_core_loops._nearest_sum(*unrounded.two_product(a[i], b[i]), c[i]))
+        out[9, i] = plain.one_nan(step_kinds.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
 
 
 if __name__ == "__main__":

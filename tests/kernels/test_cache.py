@@ -16,13 +16,13 @@ from tests.processes import without_notice
 # Two kernels that compile quickly, and whose results show that they work.
 CODE = """
 import numpy as np
-from simfloat.kernels import fused, jit, rounding
+from simfloat.kernels import fused_loops, jit, rounding_loops
 x, out = np.array([[1.5, -3.0]]), np.empty((1, 2))
-fused.powers_of(x, 0.0, out)
+fused_loops.powers_of(x, 0.0, out)
 assert out.tolist() == [[1.0, 2.0]], out
-rounding.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
+rounding_loops.copy(x[0], np.zeros(1, np.uint32), out[0], x[0])
 assert out.tolist() == [[1.5, -3.0]], out
-print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused.powers_of, rounding.copy)), jit.__file__)
+print(sum(sum(loop.stats.cache_misses.values()) for loop in (fused_loops.powers_of, rounding_loops.copy)), jit.__file__)
 """
 SOURCES = Path(simfloat.__file__).parent
 

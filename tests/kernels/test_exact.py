@@ -5,8 +5,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import nearest_integer, odd_of, power_of_two, scaled, split
 from simfloat.kernels.machine import binade, fma, odd
+from simfloat.kernels.unrounded import nearest_integer, odd_of, power_of_two, scaled, split
 
 
 def test_split_gives_significand_and_exponent(rng):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import grid, kahan, pairwise, sequential
+from simfloat.kernels import grid, kahan, pairwise_loops, sequential
 from tests.bits import assert_bits
 
 NUMBERS = grid.numbers_below(sf.BF16, sf.nearest_even, 20, np.float32)
@@ -13,7 +13,7 @@ UNREAD = np.zeros(6, np.int64), np.uint64(0)
 LOOPS = {
     "fused_native": (sequential.steps["fused_native"], (NUMBERS, NUMBERS, np.float32(0))),
     "fused_plain": (sequential.steps["fused_plain"], (NUMBERS, NUMBERS, np.float32(0))),
-    "pairwise": (pairwise.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "pairwise": (pairwise_loops.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
     "kahan": (kahan.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
 }
 

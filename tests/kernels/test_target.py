@@ -12,10 +12,10 @@ from numba.core.caching import NullCache
 
 import simfloat as sf
 from simfloat.accumulate.known import Problem, known_of
-from simfloat.kernels import halves, sequential, target
+from simfloat.kernels import halves, processor, sequential
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
-from simfloat.kernels.tiles import no_tiles
+from simfloat.kernels.register_tiles import no_tiles
 from simfloat.selftest.hard_numbers import hard_operands
 from tests.bits import assert_bits
 
@@ -44,12 +44,12 @@ def python(*arguments, **environment):
 
 
 def features_of(name, features):
-    code = "from simfloat.kernels import target as t; print(t.FUSES, t.CONVERTS_FP16, t.COMPUTES_FP16, t.VECTORS)"
+    code = "from simfloat.kernels import processor as t; print(t.FUSES, t.CONVERTS_FP16, t.COMPUTES_FP16, t.VECTORS)"
     return python("-c", code, NUMBA_CPU_NAME=name, NUMBA_CPU_FEATURES=features).split()
 
 
 def test_what_llvm_does_not_take_a_processor_to_have_is_not_used():
-    arm = target.ARCHITECTURE in ("aarch64", "arm64")
+    arm = processor.ARCHITECTURE in ("aarch64", "arm64")
     assert features_of("generic", "")[1:3] == [str(arm), "False"]
     assert features_of(PROCESSOR, FEATURES)[1:3] == ["True", "True"]
     assert (
@@ -76,7 +76,7 @@ def test_arithmetic_in_fp16_is_found_where_it_follows_from_the_processors_name()
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-from simfloat.kernels.target import computes_fp16
+from simfloat.kernels.processor import computes_fp16
 print([computes_fp16(*found) for *found, _ in {FOUND}])
 """
     assert json.loads(python("-c", code).lower()) == [has for *_, has in FOUND]
@@ -139,7 +139,7 @@ def computing_in_fp16(monkeypatch):
     LLVM rounds sums and products of halves once wherever it runs; only a fused multiply-add needs the instruction, and
     is made of float64's here.
     """
-    monkeypatch.setattr(target, "COMPUTES_FP16", True)
+    monkeypatch.setattr(processor, "COMPUTES_FP16", True)
     loop = sequential._chain(fma_of_images, no_tiles)
     loop._cache = NullCache()  # its files would not be named by what stands here
     monkeypatch.setitem(sequential.steps, "fused_halves", loop)
@@ -158,7 +158,7 @@ def test_sums_of_images_are_those_that_are_emulated(computing_in_fp16, monkeypat
 
     native = sums()
     assert computing_in_fp16.signatures, "the loop was called"
-    monkeypatch.setattr(target, "COMPUTES_FP16", False)
+    monkeypatch.setattr(processor, "COMPUTES_FP16", False)
     assert_bits(native, sums())
     assert np.isnan(native).any() and np.isinf(native).any() and (abs(native[native != 0]) < 2.0**-14).any()
 
@@ -184,7 +184,7 @@ def test_the_whole_way_through_images_means_the_same_sums(tmp_path):
     settings = {"NUMBA_CPU_NAME": PROCESSOR, "NUMBA_CPU_FEATURES": FEATURES, "NUMBA_DISABLE_JIT": "1"}
     assert python("-m", "tests.kernels.test_target", str(path), **settings).strip() == "InImages"
     kind, sums = products_in_fp16()
-    assert (kind == "InImages") is target.COMPUTES_FP16
+    assert (kind == "InImages") is processor.COMPUTES_FP16
     assert_bits(np.load(path), sums)
 
 

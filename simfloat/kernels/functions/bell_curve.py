@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import INTEGER, two_product
 from simfloat.kernels.functions.constants import INTEGER_IMAGE, exponential, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.pairs import add_pairs, multiply_pairs, quick_two_sum
+from simfloat.kernels.unrounded import INTEGER, two_product
 
 THIRD = pair(Fraction(1, 3))
 

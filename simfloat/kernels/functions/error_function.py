@@ -7,12 +7,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import split, two_product
 from simfloat.kernels.functions.bell_curve import bell_integral, bell_table
 from simfloat.kernels.functions.constants import circle, pair, root
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import quick_two_sum
+from simfloat.kernels.unrounded import split, two_product
 
 #: From here on erf is 1 but for less than 2^-82.
 END = 7.5

@@ -10,13 +10,13 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import split, two_product
 from simfloat.kernels.functions.bell_curve import bell_integral, bell_table
 from simfloat.kernels.functions.constants import SPECK, circle, pair, root
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import divide_pairs, horner, multiply_pairs, quick_two_sum
+from simfloat.kernels.unrounded import split, two_product
 
 #: From here on Q is less than 2^-83.
 END = 10.5

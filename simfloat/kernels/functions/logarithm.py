@@ -10,11 +10,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import two_product
 from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, logarithm, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import add_number, add_pairs, horner, horner_start, multiply_pairs, quick_two_sum
+from simfloat.kernels.unrounded import two_product
 
 #: Significands are taken by the nearest 1 + i / 256; from this one on, near the root of two, as halves.
 MIDDLE = 106

@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import INTEGER, nearest_integer, power_of_two, split, two_product
 from simfloat.kernels.functions.constants import EXACT_LN2, INTEGER_IMAGE, LN2, SPECK, exponential, pair
 from simfloat.kernels.functions.logarithm import is_normal, log2_pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import floor, fma, odd
 from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
+from simfloat.kernels.unrounded import INTEGER, nearest_integer, power_of_two, split, two_product
 
 #: Beyond the range of any format.
 FAR_BEYOND = 4000.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.exact import split, two_product, two_sum
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import binade, fma, odd, root
+from simfloat.kernels.unrounded import split, two_product, two_sum
 
 
 @scalar

@@ -7,11 +7,11 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.exact import INTEGER, split, two_sum
 from simfloat.kernels.functions.constants import SPECK, circle, cut, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import add_number, horner, horner_start, multiply_pairs, quick_two_sum
+from simfloat.kernels.unrounded import INTEGER, split, two_sum
 
 _PI = circle(1300)
 HALF_PI = pair(_PI / 2)

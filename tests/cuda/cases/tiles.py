@@ -20,10 +20,10 @@ STEPS = [
 
 def tiles(move):
     """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
-    from simfloat.cuda import tiles
+    from simfloat.cuda import thread_tiles
 
-    least, warp = tiles.LEAST, tiles.WARP
-    tiles.LEAST, tiles.WARP = 1, 2
+    least, warp = thread_tiles.LEAST, thread_tiles.WARP
+    thread_tiles.LEAST, thread_tiles.WARP = 1, 2
     try:
         for m, n in ((1, 1), (5, 7), (8, 8), (33, 9)):
             for depth in (0, 1, 6):
@@ -35,7 +35,7 @@ def tiles(move):
             yield from stepped(move, a, b, start, accumulators)
             yield from stepped(move, a[0], b, start, accumulators[::4])
     finally:
-        tiles.LEAST, tiles.WARP = least, warp
+        thread_tiles.LEAST, thread_tiles.WARP = least, warp
 
 
 def stepped(move, a, b, start, accumulators):

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from simfloat.cuda import instructions
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.shared import run_of
-from simfloat.cuda.tiles import ELEMENT, QUICK, TileLoop, sums_of
-from simfloat.cuda.words import NO_WORDS, word_of, words_from
-from simfloat.kernels.exact import fma_wide
+from simfloat.cuda.thread_memory import run_of
+from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
+from simfloat.cuda.thread_tiles import ELEMENT, QUICK, TileLoop, sums_of
+from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.sequential import DRAWING
-from simfloat.kernels.steps import KINDS, converted_odd_add, native_product, round_wide, wide_product
+from simfloat.kernels.step_kinds import KINDS, converted_odd_add, native_product, round_wide, wide_product
+from simfloat.kernels.unrounded import fma_wide
 
 
 def stepping(product, add):

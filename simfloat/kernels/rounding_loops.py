@@ -41,7 +41,7 @@ round_nearest, round_directed, round_to_odd = rounding(nearest), rounding(direct
 
 @kernel
 def round_half(x, words, out, numbers):
-    """Round to nearest even to FP16 where the hardware does it (`target.CONVERTS_FP16`), at the speed of a copy."""
+    """Round to nearest even to FP16 where the hardware does it (`processor.CONVERTS_FP16`), at the speed of a copy."""
     for i in range(x.size):
         out[i] = one_nan(half(x[i]))
 

@@ -1,4 +1,4 @@
-"""Pairwise sums, a thread for every element of the result: see `kernels/pairwise.py`.
+"""Pairwise sums, a thread for every element of the result: see `kernels/pairwise_loops.py`.
 
 The tree is walked as there, product by product: sums that wait for their right neighbours lie on the thread's stack,
 each with the word of the product that it begins with.
@@ -7,13 +7,13 @@ each with the word of the product that it begins with.
 from __future__ import annotations
 
 from simfloat.cuda.instructions import KINDS
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.shared import stack_of
-from simfloat.cuda.words import NO_WORDS, word_of, words_from
+from simfloat.cuda.thread_memory import stack_of
+from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
+from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT
 
 
 def pairwise(product, add, drawing):

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.exact import odd_sum, two_sum
-from simfloat.kernels.fused import NOTHING, cut, power_of, unless_special
+from simfloat.kernels.fused_loops import NOTHING, cut, power_of, unless_special
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import binade, floor, odd
+from simfloat.kernels.unrounded import odd_sum, two_sum
 
 COLUMNS = 128
 

@@ -1,18 +1,17 @@
-"""Rounding: see `kernels/rounding.py`. Loops that may draw have a thread for every four elements."""
+"""Rounding: see `kernels/rounding_loops.py`. Loops that may draw have a thread for every four elements."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.random import FOUR, four_words
-from simfloat.cuda.results import kept
+from simfloat.cuda.thread_random import FOUR, four_words
+from simfloat.cuda.threads import kept, threads_over
 from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
 from simfloat.kernels.plain import directed, nearest, to_odd
-from simfloat.kernels.rounding import image_of_cut, nearest_in_image
+from simfloat.kernels.rounding_loops import image_of_cut, nearest_in_image
 
 
 @threads_over("out")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from simfloat.cuda.instructions import KINDS
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.words import NO_WORDS, word_of, words_from
+from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
+from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.kahan import kahan_step
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT
 
 
 def kahan(step, drawing):

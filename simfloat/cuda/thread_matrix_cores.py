@@ -1,13 +1,13 @@
-"""Sums of AMD's matrix cores, a thread for every element of the result: see `kernels/matrix_units.py`."""
+"""Sums of AMD's matrix cores, a thread for every element of the result: see `kernels/matrix_core_loops.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.loop import threads_over
-from simfloat.kernels.fused import NOTHING, cut, unless_special
+from simfloat.cuda.threads import threads_over
+from simfloat.kernels.fused_loops import NOTHING, cut, unless_special
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.matrix_units import _floored, _flushed, _normal, exact_chunk, flushed_pair
+from simfloat.kernels.matrix_core_loops import _floored, _flushed, _normal, exact_chunk, flushed_pair
 
 
 @threads_over("out")

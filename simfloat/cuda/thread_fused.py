@@ -1,12 +1,12 @@
-"""Sums of tensor cores, a thread for every element of the result: see `kernels/fused.py`."""
+"""Sums of tensor cores, a thread for every element of the result: see `kernels/fused_loops.py`."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.shared import run_of
-from simfloat.kernels.fused import (
+from simfloat.cuda.thread_memory import run_of
+from simfloat.cuda.threads import threads_over
+from simfloat.kernels.fused_loops import (
     GROUP,
     cut,
     first_power,

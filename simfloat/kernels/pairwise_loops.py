@@ -31,7 +31,7 @@ from simfloat.kernels.random import (
     steps_of_rows,
 )
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.steps import KINDS_OF_ONE_FORMAT, Kind
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, Kind
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128

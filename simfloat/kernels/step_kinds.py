@@ -6,8 +6,8 @@ exact result rounded once. They differ in what they must take care of:
 * native: the carrier's own operations are wanted (FP64, and FP32 on FP32 operands);
 * plain: the carrier's sum, rounded again, is right (nearest even);
 * odd: the carrier's sum is moved to odd first (nearest even);
-* converted and converted_odd: the same in float32 for FP16, to which the hardware rounds (`target.CONVERTS_FP16`);
-* halves: the hardware's own arithmetic on images of FP16 numbers (`target.COMPUTES_FP16`);
+* converted and converted_odd: the same in float32 for FP16, to which the hardware rounds (`processor.CONVERTS_FP16`);
+* halves: the hardware's own arithmetic on images of FP16 numbers (`processor.COMPUTES_FP16`);
 * directed and to_odd: the other deterministic modes; `sign` is -1 under toward_negative, where x - x is -0;
 * random: stochastic modes; sums are moved to odd; `draw` is a random word;
 * drawn_odd: the same where numbers can be rounded in their images (see `drawn`); drawn_sums where that goes for sums
@@ -25,10 +25,10 @@ import numpy as np
 
 from simfloat.kernels import halves
 from simfloat.kernels.drawn import drawn, stochastic
-from simfloat.kernels.exact import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
 from simfloat.kernels.general import general, in_range, round_pair
 from simfloat.kernels.jit import outlined, scalar
 from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.unrounded import add_odd, add_wide, double_of, multiply_wide, odd_of, odd_sum
 
 
 @scalar

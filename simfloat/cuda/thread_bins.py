@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.loop import threads_over
-from simfloat.kernels.exact import odd_sum, two_product
+from simfloat.cuda.threads import threads_over
 from simfloat.kernels.jit import scalar
+from simfloat.kernels.unrounded import odd_sum, two_product
 
 
 @scalar

@@ -16,8 +16,8 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.facts import Facts, limited_sums
-from simfloat.accumulate.hardware import in_images, own_kind
 from simfloat.accumulate.known import Problem
+from simfloat.accumulate.native_steps import in_images, own_kind
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType

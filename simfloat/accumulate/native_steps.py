@@ -34,13 +34,13 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
     loops, format = problem.machine.loops, formats[0]
     if any(other != format for other in formats):
         return None
-    if format == FP32 and rounding in DIRECTED and loops.target.COMPUTES_DIRECTED:
+    if format == FP32 and rounding in DIRECTED and loops.processor.COMPUTES_DIRECTED:
         return rounding.mode if problem.a.in_float32 and problem.b.in_float32 else None
     if rounding != nearest_even:
         return None
-    if format == FP16 and loops.target.COMPUTES_FP16:
+    if format == FP16 and loops.processor.COMPUTES_FP16:
         return "halves" if _inside(problem, FP16) else None
-    if format == BF16 and loops.target.COMPUTES_BF16:
+    if format == BF16 and loops.processor.COMPUTES_BF16:
         return "bfloats" if _inside(problem, BF16) else None
     return None
 

@@ -1,17 +1,62 @@
-"""Starting thread loops: their arguments as types for the compiler, and as numbers for the GPU, which CuPy starts."""
+"""Loops whose steps are threads: each does what `body(i, *arguments)` says of its number i, in any order.
+
+Arrays on the GPU reach a body as vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid
+or an operand that is one number, are handed over by value and reach it as tuples: `len` and an index serve for both.
+CuPy starts a loop; its arguments' types go to the compiler, its numbers to the GPU.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from inspect import signature
 from typing import Any
 
 import numpy as np
+
+from simfloat.kernels.jit import scalar
 
 #: Threads of a block.
 BLOCK = 256
 
 #: (kind, element type, axes or length) of an argument: all that its type follows from.
 Kind = tuple[str, Any, int]
+
+
+class ThreadLoop:
+    """A body, and over which of its arguments it loops: called as the CPU's loop of that name is."""
+
+    def __init__(self, body: Callable, over: str, each: int = 1) -> None:
+        self.over, self.each = list(signature(body).parameters).index(over) - 1, each
+        self.body = scalar(body)
+
+    def __call__(self, *arguments: Any) -> None:
+        """Start a thread for every element of the argument, or for every few."""
+        self.start(-(-arguments[self.over].size // self.each), *arguments)
+
+    def start(self, count: int, *arguments: Any) -> None:
+        """Start so many threads; they are done when the arrays are next read."""
+        if count:
+            launch(self.body, count, arguments)
+
+
+def threads_over(over: str, each: int = 1) -> Callable[[Callable], ThreadLoop]:
+    """Make a body a loop with a thread for every element, or for `each` of them, of the argument of that name."""
+    return lambda body: ThreadLoop(body, over, each)
+
+
+@scalar
+def at(operand, i):
+    """The element of an operand, or its only one."""
+    return operand[i if len(operand) > 1 else 0]
+
+
+@scalar
+def kept(value, out):
+    """A result in the type of `out`, every NaN as the one NaN: where a GPU changes the type, it makes another of it."""
+    kind = out.dtype.type
+    number = kind(value)
+    return number if number == number else kind(np.nan)
 
 
 def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:

@@ -1,24 +1,17 @@
-"""Exact results of operations: see `kernels/elementwise.py`. An operand is a vector, or numbers by value: one."""
+"""Results of operations: see `kernels/elementwise.py`. An operand is a vector, or numbers by value: one."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.loop import threads_over
-from simfloat.cuda.random import FOUR, four_words
-from simfloat.cuda.results import kept
-from simfloat.kernels.elementwise import NATIVE, OPERATIONS
-from simfloat.kernels.exact import double_of, odd_of
+from simfloat.cuda.thread_random import FOUR, four_words
+from simfloat.cuda.threads import at, kept, threads_over
+from simfloat.kernels.elementwise import CONVERTED, NATIVE, OPERATIONS, ROUNDED_AT_ONCE
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import is_extreme
-
-
-@scalar
-def at(operand, i):
-    """The element of an operand, or its only one."""
-    return operand[i if len(operand) > 1 else 0]
+from simfloat.kernels.plain import nearest
+from simfloat.kernels.unrounded import double_of, odd_of
 
 
 def exact_loop(quick, wide):
@@ -73,7 +66,29 @@ def native_loop(function):
     return loop
 
 
+def rounded_loop(function):
+    """The operation on vectors, or on one and a number, for plain grids."""
+
+    @threads_over("out")
+    def loop(i, a, b, out, numbers):
+        out[i] = kept(nearest(function(np.float64(at(a, i)), np.float64(at(b, i))), unpack(numbers)), out)
+
+    return loop
+
+
+def converted_loop(function):
+    """The operation on vectors, or on numbers by value."""
+
+    @threads_over("out")
+    def loop(i, a, b, c, out):
+        out[i] = kept(function(np.float32(at(a, i)), np.float32(at(b, i)), np.float32(at(c, i)), 1.0), out)
+
+    return loop
+
+
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
+rounded_results = {name: rounded_loop(function) for name, function in ROUNDED_AT_ONCE.items()}
+converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}
