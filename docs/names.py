@@ -1,11 +1,13 @@
 """The directive of the reference: ``.. names:: simfloat.nn``, and below it files of that room.
 
-It stands for the public names that these files define, in their order: a name that a room exports is on its page.
+It stands for the public names that these files define, in their order: a name that a room exports is on its page. With
+``:inherited:`` classes show the methods of their bases too.
 """
 
 from importlib import import_module
 from inspect import isclass, isfunction
 
+from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
 
@@ -23,6 +25,7 @@ class Names(SphinxDirective):
     """The names of files of a room, each with its docstring."""
 
     required_arguments = 1
+    option_spec = {"inherited": directives.flag}
     has_content = True
 
     def run(self):
@@ -31,7 +34,9 @@ class Names(SphinxDirective):
         found = {name: value for file in " ".join(self.content).split() for name, value in defined(room, file).items()}
         lines = [f".. currentmodule:: {room}", ""]
         for name, value in found.items():
-            lines += [f".. autoclass:: {name}\n   :members:\n" if isclass(value) else f".. autofunction:: {name}\n"]
+            inherited = "   :inherited-members: object\n" if "inherited" in self.options else ""
+            of_class = f".. autoclass:: {name}\n   :members:\n{inherited}"
+            lines += [of_class if isclass(value) else f".. autofunction:: {name}\n"]
         return self.parse_text_to_nodes("\n".join(lines))
 
 

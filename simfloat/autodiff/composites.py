@@ -1,59 +1,116 @@
-"""What the composites that are methods of tensors are made of, step by step."""
+"""Composites: operations that are made of others, each of which is rounded as the policy says for it.
+
+Where the policy fuses a composite, its steps are rounded to the format of `reduce`, forward and backward, and the
+result once, to `activations`. Gradients add up inside, in the format of `reduce` too, and are rounded once where they
+leave, to their roles: those of operands when they are added up, those of what the steps use besides once for every use.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
-from simfloat.autodiff import joining
-from simfloat.autodiff.record import Made
+from simfloat.autodiff.joining import where
+from simfloat.autodiff.movement import viewed
+from simfloat.autodiff.record import Made, Operations, Result, begin, finish
 from simfloat.autodiff.reductions import Axes, normalized_axes
+from simfloat.autodiff.variable import Variable
+from simfloat.checks import check_flags, is_integer
+from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 
-if TYPE_CHECKING:
-    from simfloat.autodiff.tensor import Tensor
+
+class Composites(Operations[Result]):
+    """The composites of a tensor."""
+
+    def softmax(self, axis: int = -1) -> Result:
+        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+
+        def steps(x: Any) -> Any:
+            powers = (x - _largest(x, axis)).exp()
+            return powers / powers.sum(axis, keepdims=True)
+
+        return composed("softmax", steps, [self], self.made)
+
+    def log_softmax(self, axis: int = -1) -> Result:
+        """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+
+        def steps(x: Any) -> Any:
+            below = x - _largest(x, axis)
+            return below - below.exp().sum(axis, keepdims=True).log()
+
+        return composed("log_softmax", steps, [self], self.made)
+
+    def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Result:
+        """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
+        check_flags(keepdims=keepdims)
+
+        def steps(x: Any) -> Any:
+            largest = _largest(x, axis)
+            nothing = largest.numbers == -np.inf
+            # An infinity less itself is no number; 0 takes the place of the largest.
+            largest.numbers = np.where(np.isinf(largest.numbers), largest.numbers.dtype.type(0), largest.numbers)
+            total = (x - largest).exp().sum(axis, keepdims=True)
+            if nothing.any():
+                # The logarithm of 0 has no slope; 1 stands in for it.
+                total = x.made(where(nothing, 1.0, total))
+            result = total.log() + largest
+            if nothing.any():
+                result = x.made(where(nothing, -np.inf, result))
+            return result if keepdims else result.squeeze(normalized_axes(axis, x.ndim))
+
+        return composed("logsumexp", steps, [self], self.made)
+
+    def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Result:
+        """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
+
+        Raises ValueError unless correction is an integer from 0.
+        """
+        if not is_integer(correction, 0):
+            raise ValueError(f"correction is an integer from 0, got {correction!r}.")
+
+        def steps(x: Any) -> Any:
+            squares = (x - x.mean(axis, keepdims=True)).square()
+            if not correction:
+                return squares.mean(axis, keepdims)
+            count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
+            return squares.sum(axis, keepdims) / float(max(count - correction, 0))
+
+        return composed("var", steps, [self], self.made)
 
 
-def softmax(x: Tensor, axis: int) -> Tensor:
-    """exp(d) / sum(exp(d)) with d = x - max(x)."""
-    powers = (x - _largest(x, axis)).exp()
-    return powers / powers.sum(axis, keepdims=True)
+def composed(
+    name: str, steps: Callable[..., Any], operands: Sequence[Variable], made: Callable[[Made], Result]
+) -> Result:
+    """The composite `name` of the catalog: `steps` of the operands, in whose place their operations run."""
+    is_fused = current().place(name).recipe.fused
+    inside = [made(_entered(name, x)) for x in operands] if is_fused else operands
+    with composite(name):
+        result = steps(*inside)
+    if not is_fused:
+        return result
+    if not isinstance(result, Operations):
+        raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
+    return made(_left(name, result, operands or [result]))
 
 
-def log_softmax(x: Tensor, axis: int) -> Tensor:
-    """d - log(sum(exp(d))) with d = x - max(x)."""
-    below = x - _largest(x, axis)
-    return below - below.exp().sum(axis, keepdims=True).log()
+def _entered(name: str, x: Variable) -> Made:
+    """An operand as the inside of the fused composite sees it: the same numbers."""
+    started = begin(name, x)
+    used = started.operands[0]
+    return finish(started, viewed(used), used.format, lambda u, g: u.round(g), is_view=True)
 
 
-def logsumexp(x: Tensor, axis: Axes, keepdims: bool) -> Tensor:
-    """log(sum(exp(d))) + m with d = x - m and m = max(x)."""
-    largest = _largest(x, axis)
-    nothing = largest.numbers == -np.inf
-    # An infinity less itself is no number; 0 takes the place of the largest.
-    largest.numbers = np.where(np.isinf(largest.numbers), largest.numbers.dtype.type(0), largest.numbers)
-    total = (x - largest).exp().sum(axis, keepdims=True)
-    if nothing.any():
-        # The logarithm of 0 has no slope; 1 stands in for it.
-        total = x.made(joining.where(nothing, 1.0, total))
-    result = total.log() + largest
-    if nothing.any():
-        result = x.made(joining.where(nothing, -np.inf, result))
-    return result if keepdims else result.squeeze(normalized_axes(axis, x.ndim))
+def _left(name: str, result: Variable, operands: Sequence[Variable]) -> Made:
+    """The result of the fused composite, rounded as results of operations on these operands are."""
+    arithmetic = begin(name, *operands).forward
+    return finish(begin(name, result), arithmetic.round(result.numbers), arithmetic.format, lambda u, g: g)
 
 
-def variance(x: Tensor, axis: Axes, keepdims: bool, correction: int) -> Tensor:
-    """The sum of (x - mean(x))^2, divided by the number of terms less `correction`."""
-    squares = (x - x.mean(axis, keepdims=True)).square()
-    if not correction:
-        return squares.mean(axis, keepdims)
-    count = math.prod(x.shape[i] for i in normalized_axes(axis, x.ndim))
-    return squares.sum(axis, keepdims) / float(max(count - correction, 0))
-
-
-def _largest(x: Tensor, axis: Axes) -> Tensor:
+def _largest(x: Any, axis: Axes) -> Any:
     """The maximum along an axis as a constant: its gradient would cancel."""
     used = x.used_in(current())
     axes = normalized_axes(axis, x.ndim)

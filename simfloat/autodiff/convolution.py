@@ -17,73 +17,75 @@ from typing import Any
 from numpy.typing import NDArray
 
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of, turned
-from simfloat.autodiff.record import Made, Operand, begin, finish
+from simfloat.autodiff.record import Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.checks import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 
-def conv2d(
-    x: Operand,
-    weight: Operand,
-    stride: int | Pair = 1,
-    padding: int | Pair | str = 0,
-    dilation: int | Pair = 1,
-    groups: int = 1,
-) -> Made:
-    """Images (N, C, H, W) with kernels (O, C / groups, h, w): (N, O, rows, columns).
+class Convolutions(Operations[Result]):
+    """Convolutions of a tensor of images."""
 
-    Options are those of simfloat.conv2d; padding may also be "valid", none, or with a stride of 1 "same".
-    """
-    x, weight = as_variable(x), as_variable(weight)
-    geometry = geometry_of(x.numbers, weight.numbers, stride, padding, dilation, groups)
-    back = geometry.transposed((x.shape[2], x.shape[3]))
-    started = begin("conv2d", x, weight)
-    x, weight = started.operands
-    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-    images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
-    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
+    def conv2d(
+        self,
+        weight: Operand,
+        stride: int | Pair = 1,
+        padding: int | Pair | str = 0,
+        dilation: int | Pair = 1,
+        groups: int = 1,
+    ) -> Result:
+        """These images (N, C, H, W) with kernels (O, C / groups, h, w): (N, O, rows, columns).
 
-    def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.conv2d(g, turned(kernels, groups), back, g_input, w_input)
+        Options are those of simfloat.conv2d; padding may also be "valid", none, or with a stride of 1 "same".
+        """
+        weight = as_variable(weight)
+        geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups)
+        back = geometry.transposed((self.shape[2], self.shape[3]))
+        started = begin("conv2d", self, weight)
+        x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
+        images, kernels = (operand.numbers for operand in started.operands)
+        arithmetic = started.forward
+        result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
 
-    def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.correlate(g, images, geometry, g_input, x_input)
+        def by_input(u: Arithmetic, g: NDArray) -> NDArray:
+            return u.conv2d(g, turned(kernels, groups), back, g_input, w_input)
 
-    return finish(started, result, arithmetic.format, by_input, by_weight, reads="other")
+        def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
+            return u.correlate(g, images, geometry, g_input, x_input)
 
+        return self.made(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
 
-def conv_transpose2d(
-    x: Operand,
-    weight: Operand,
-    stride: int | Pair = 1,
-    padding: int | Pair = 0,
-    output_padding: int | Pair = 0,
-    groups: int = 1,
-    dilation: int | Pair = 1,
-) -> Made:
-    """Images (N, C, H, W) with kernels (C, O / groups, h, w): (N, O, rows, columns), the gradient of conv2d's images.
+    def conv_transpose2d(
+        self,
+        weight: Operand,
+        stride: int | Pair = 1,
+        padding: int | Pair = 0,
+        output_padding: int | Pair = 0,
+        groups: int = 1,
+        dilation: int | Pair = 1,
+    ) -> Result:
+        """Images (N, C, H, W) with kernels (C, O / groups, h, w): (N, O, rows, columns), the gradient of conv2d's.
 
-    Rows are (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1, columns alike.
+        Rows are (H - 1) * stride - 2 * padding + dilation * (h - 1) + output_padding + 1, columns alike.
 
-    Raises ValueError for shapes that do not fit, and for an output_padding that no stride or dilation exceeds.
-    """
-    x, weight = as_variable(x), as_variable(weight)
-    geometry, size = _geometry_of_result(x, weight, stride, padding, output_padding, groups, dilation)
-    ahead = geometry.transposed(size)
-    started = begin("conv_transpose2d", x, weight)
-    x, weight = started.operands
-    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-    images, kernels, arithmetic = x.numbers, weight.numbers, started.forward
-    result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, started.input_now(1))
+        Raises ValueError for shapes that do not fit, and for an output_padding that no stride or dilation exceeds.
+        """
+        weight = as_variable(weight)
+        geometry, size = _geometry_of_result(self, weight, stride, padding, output_padding, groups, dilation)
+        ahead = geometry.transposed(size)
+        started = begin("conv_transpose2d", self, weight)
+        x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
+        images, kernels = (operand.numbers for operand in started.operands)
+        arithmetic = started.forward
+        result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, started.input_now(1))
 
-    def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.conv2d(g, kernels, geometry, g_input, w_input)
+        def by_input(u: Arithmetic, g: NDArray) -> NDArray:
+            return u.conv2d(g, kernels, geometry, g_input, w_input)
 
-    def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-        return u.correlate(images, g, geometry, x_input, g_input)
+        def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
+            return u.correlate(images, g, geometry, x_input, g_input)
 
-    return finish(started, result, arithmetic.format, by_input, by_weight, reads="other")
+        return self.made(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
 
 
 def _geometry_of_result(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from types import MethodType
-from typing import Any, Generic, Self, TypeVar, overload
+from typing import Any, Self, TypeVar, overload
 
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff.record import Made, Operand, Reads, begin, finish, passed_to, summed_to
+from simfloat.autodiff.record import Made, Operand, Operations, Reads, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import Derivative, as_variable
 
 T = TypeVar("T")
@@ -71,14 +71,6 @@ class Differentiable:
             takes = f"{len(self.slopes) - 1} operand{'' if len(self.slopes) == 2 else 's'} beside the tensor"
             raise TypeError(f"{self.__qualname__} takes {takes}, got {len(others)}.")
         return tensor.made(self.carry_out(tensor, *others))
-
-
-class Operations(Generic[T]):
-    """A class whose operations give a `T`."""
-
-    def made(self, result: Made) -> T:
-        """The tensor that a result is."""
-        raise TypeError(f"{type(self).__name__} makes no tensors.")
 
 
 class Unary(Differentiable):

@@ -13,47 +13,76 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
-from simfloat.autodiff.movement import seen
-from simfloat.autodiff.record import Made, begin, finish, own
-from simfloat.autodiff.variable import Variable
+from simfloat.autodiff.movement import viewed
+from simfloat.autodiff.record import Operations, Result, begin, finish, own
 from simfloat.checks import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.rows import added_rows
 
 
-def index(a: Variable, key: Any) -> Made:
-    """Elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy has it.
+class Indexing(Operations[Result]):
+    """The elements of a tensor."""
 
-    Raises ValueError for other keys, and for places that the tensor does not have.
-    """
-    parts = tuple(_part(part, key, a.numbers) for part in (key if isinstance(key, tuple) else (key,)))
-    started, before = begin("index", a), a.shape
-    a = started.operands[0]
-    parts = tuple(own(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts)
-    try:
-        numbers = as_array(seen(a)[parts])
-    except IndexError as error:
-        raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
+    def __getitem__(self, key: Any) -> Result:
+        """Elements by integers, slices, None, `...`, arrays of integers and boolean masks, as NumPy has it.
 
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype, like=g)
-        full[parts] = g
-        return u.round(full)
+        Raises ValueError for other keys, and for places that the tensor does not have.
+        """
+        parts = tuple(_part(part, key, self.numbers) for part in (key if isinstance(key, tuple) else (key,)))
+        started, before = begin("index", self), self.shape
+        used = started.operands[0]
+        parts = tuple(own(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts)
+        try:
+            numbers = as_array(viewed(used)[parts])
+        except IndexError as error:
+            raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
 
-    def derivative_of_rows(u: Arithmetic, g: NDArray) -> NDArray:
-        named = parts[0].astype(np.intp)
-        places = np.where(named < 0, named + before[0], named).reshape(-1)
-        return added_rows(u, g, places, (before[0], math.prod(before[1:]))).reshape(before)
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            full = np.zeros(before, g.dtype, like=g)
+            full[parts] = g
+            return u.round(full)
 
-    def derivative_of_elements(u: Arithmetic, g: NDArray) -> NDArray:
-        count = math.prod(before)
-        places = np.arange(count, like=a.numbers).reshape(before)[parts]
-        return added_rows(u, g, places.reshape(-1), (count, 1)).reshape(before)
+        def derivative_of_rows(u: Arithmetic, g: NDArray) -> NDArray:
+            named = parts[0].astype(np.intp)
+            places = np.where(named < 0, named + before[0], named).reshape(-1)
+            return added_rows(u, g, places, (before[0], math.prod(before[1:]))).reshape(before)
 
-    arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
-    if len(parts) == 1 and arrays and arrays[0].dtype != bool:
-        return finish(started, numbers, a.format, derivative_of_rows)
-    return finish(started, numbers, a.format, derivative_of_elements if arrays else derivative, is_view=not arrays)
+        def derivative_of_elements(u: Arithmetic, g: NDArray) -> NDArray:
+            count = math.prod(before)
+            places = np.arange(count, like=used.numbers).reshape(before)[parts]
+            return added_rows(u, g, places.reshape(-1), (count, 1)).reshape(before)
+
+        arrays = [part for part in parts if isinstance(part, np.ndarray) or is_on_gpu(part)]
+        if len(parts) == 1 and arrays and arrays[0].dtype != bool:
+            return self.made(finish(started, numbers, used.format, derivative_of_rows))
+        return self.made(
+            finish(started, numbers, used.format, derivative_of_elements if arrays else derivative, is_view=not arrays)
+        )
+
+    def pick(self, labels: NDArray[np.integer]) -> Result:
+        """For every row of this tensor (..., classes) the element that `labels` (...) names."""
+        started, before = begin("index", self), self.shape
+        used, places = started.operands[0], own(started, labels)[..., np.newaxis]
+
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            full = np.zeros(before, g.dtype, like=g)
+            np.put_along_axis(full, places, g[..., np.newaxis], -1)
+            return u.round(full)
+
+        return self.made(finish(started, np.take_along_axis(used.numbers, places, -1)[..., 0], used.format, derivative))
+
+    def embedding(self, places: NDArray[np.integer], padding: int | None = None) -> Result:
+        """The rows of this table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
+        started, (count, width) = begin("embedding", self), self.shape
+        table, places = started.operands[0], own(started, places)
+
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)
+            if padding is not None:
+                rows, names = rows[names != padding], names[names != padding]
+            return added_rows(u, rows, names, (count, width))
+
+        return self.made(finish(started, table.numbers[places], table.format, derivative))
 
 
 def _part(part: Any, key: Any, numbers: NDArray) -> Any:
@@ -69,30 +98,3 @@ def _part(part: Any, key: Any, numbers: NDArray) -> Any:
     raise ValueError(
         f"Tensors are indexed by integers, slices, None, ..., and arrays of integers or truth values; got {key!r}."
     )
-
-
-def pick(a: Variable, labels: NDArray[np.integer]) -> Made:
-    """For every row of `a` (..., classes) the element that `labels` (...) names."""
-    started, before = begin("index", a), a.shape
-    a, places = started.operands[0], own(started, labels)[..., np.newaxis]
-
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(before, g.dtype, like=g)
-        np.put_along_axis(full, places, g[..., np.newaxis], -1)
-        return u.round(full)
-
-    return finish(started, np.take_along_axis(a.numbers, places, -1)[..., 0], a.format, derivative)
-
-
-def embedding(weight: Variable, places: NDArray[np.integer], padding: int | None = None) -> Made:
-    """The rows of a table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
-    started, (count, width) = begin("embedding", weight), weight.shape
-    table, places = started.operands[0], own(started, places)
-
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        rows, names = g.reshape(places.size, width), places.reshape(-1).astype(np.intp)
-        if padding is not None:
-            rows, names = rows[names != padding], names[names != padding]
-        return added_rows(u, rows, names, (count, width))
-
-    return finish(started, table.numbers[places], table.format, derivative)

@@ -15,8 +15,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array, machine_of
 from simfloat.arithmetic.target import carrier_of
-from simfloat.autodiff.movement import is_number_of, place_of, seen
-from simfloat.autodiff.record import Made, Operand, Started, begin, finish, own, passed_to
+from simfloat.autodiff.movement import axis_number, is_number_of, viewed
+from simfloat.autodiff.record import Made, Operand, Operations, Result, Started, begin, finish, own, passed_to
 from simfloat.autodiff.variable import Derivative, SplitPart, Variable, as_variable
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format
@@ -24,32 +24,74 @@ from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import widest
 
 
+class Joining(Operations[Result]):
+    """The parts of a tensor, and numbers in the place of others."""
+
+    def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Result, ...]:
+        """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
+        number = axis_number(axis, self.ndim, "split")
+        length = self.shape[number]
+        lengths = list(sizes) if isinstance(sizes, tuple | list) else [-1]
+        if isinstance(sizes, int | np.integer) and is_integer(sizes, 1):
+            lengths = [min(int(sizes), length - start) for start in range(0, length, int(sizes))]
+        if not all(is_integer(size, 0) for size in lengths) or sum(lengths) != length:
+            raise ValueError(
+                f"split needs a size from 1, or sizes that add up to {length} on axis {axis}, got {sizes!r}."
+            )
+        ends = np.cumsum(lengths).tolist()
+        before = (slice(None),) * number
+        return self._parts([(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)])
+
+    def unbind(self, axis: int = 0) -> tuple[Result, ...]:
+        """The elements along `axis`, which they lack, as iteration gives them along the first."""
+        number = axis_number(axis, self.ndim, "unbind")
+        return self._parts([(*(slice(None),) * number, i) for i in range(self.shape[number])])
+
+    def _parts(self, keys: list[tuple[Any, ...]]) -> tuple[Result, ...]:
+        """The parts at keys that share no element."""
+        started = begin("split", self)
+        used = started.operands[0]
+        numbers = viewed(used)
+        # An observer receives each element of a parameter's gradient once.
+        derivative = _whole if used.is_weight else _part
+        return tuple(
+            [
+                self.made(finish(started, as_array(numbers[key]), used.format, derivative(started, key), is_view=True))
+                for key in keys
+            ]
+        )
+
+    def masked_fill(self, mask: ArrayLike, value: Operand) -> Result:
+        """`value` where the mask holds, else the numbers themselves; see `where`."""
+        return self.made(where(mask, value, self))
+
+
 def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Made:
     """Tensors one after the other along an axis that they have."""
-    parts = _parts(tensors, "concatenate")
-    place = place_of(axis, parts[0].ndim, "concatenate")
+    parts = _variables(tensors, "concatenate")
+    number = axis_number(axis, parts[0].ndim, "concatenate")
     shapes = [part.shape for part in parts]
-    if len({(*shape[:place], -1, *shape[place + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
+    if len({(*shape[:number], -1, *shape[number + 1 :]) for shape in shapes}) > 1 or len({*map(len, shapes)}) > 1:
         raise ValueError(f"concatenate needs one shape but for axis {axis}, got {', '.join(map(str, shapes))}.")
     started = begin("concatenate", *parts)
     parts = list(started.operands)
-    ends = np.cumsum([shape[place] for shape in shapes]).tolist()
-    before = (slice(None),) * place
+    ends = np.cumsum([shape[number] for shape in shapes]).tolist()
+    before = (slice(None),) * number
     derivatives = [_taking((*before, slice(start, end))) for start, end in zip([0, *ends[:-1]], ends, strict=True)]
-    numbers = np.concatenate([part.numbers for part in parts], place)
+    numbers = np.concatenate([part.numbers for part in parts], number)
     return finish(started, numbers, common_format(parts), *derivatives)
 
 
 def stack(tensors: Sequence[Operand], axis: int = 0) -> Made:
     """Tensors of one shape along a new axis."""
-    parts = _parts(tensors, "stack")
-    place = place_of(axis, parts[0].ndim + 1, "stack")
+    parts = _variables(tensors, "stack")
+    number = axis_number(axis, parts[0].ndim + 1, "stack")
     if len({part.shape for part in parts}) > 1:
         raise ValueError(f"stack needs tensors of one shape, got {', '.join(str(part.shape) for part in parts)}.")
     started = begin("stack", *parts)
     parts = list(started.operands)
-    before = (slice(None),) * place
-    numbers = np.stack([part.numbers for part in parts], place)
+    before = (slice(None),) * number
+    numbers = np.stack([part.numbers for part in parts], number)
     return finish(started, numbers, common_format(parts), *(_taking((*before, i)) for i in range(len(parts))))
 
 
@@ -78,50 +120,6 @@ def where(condition: ArrayLike, a: Operand, b: Operand) -> Made:
     )
 
 
-def split(a: Variable, sizes: int | Sequence[int], axis: int = 0) -> list[Made]:
-    """The parts of a tensor along an axis: of the sizes given, or all of one size but a shorter last one."""
-    place = place_of(axis, a.ndim, "split")
-    length = a.shape[place]
-    lengths = list(sizes) if isinstance(sizes, tuple | list) else [-1]
-    if isinstance(sizes, int | np.integer) and is_integer(sizes, 1):
-        lengths = [min(int(sizes), length - start) for start in range(0, length, int(sizes))]
-    if not all(is_integer(size, 0) for size in lengths) or sum(lengths) != length:
-        raise ValueError(f"split needs a size from 1, or sizes that add up to {length} on axis {axis}, got {sizes!r}.")
-    ends = np.cumsum(lengths).tolist()
-    before = (slice(None),) * place
-    return _parted(a, [(*before, slice(start, end)) for start, end in zip([0, *ends], ends, strict=False)])
-
-
-def unbind(a: Variable, axis: int = 0) -> list[Made]:
-    """The elements along an axis, which they lack."""
-    place = place_of(axis, a.ndim, "unbind")
-    return _parted(a, [(*(slice(None),) * place, i) for i in range(a.shape[place])])
-
-
-def _parted(a: Variable, keys: list[tuple[Any, ...]]) -> list[Made]:
-    """The parts of a tensor at keys that share no element."""
-    started = begin("split", a)
-    a = started.operands[0]
-    numbers = seen(a)
-    placed = _whole if a.is_weight else _part  # an observer hears of each element of a parameter's gradient
-    return [finish(started, as_array(numbers[key]), a.format, placed(started, key), is_view=True) for key in keys]
-
-
-def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
-    return lambda u, g: SplitPart(by, key, u.round(g))
-
-
-def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:
-    shape = by.operands[0].shape
-
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(shape, g.dtype, like=g)
-        full[key] = g
-        return u.round(full)
-
-    return derivative
-
-
 def common_format(parts: Sequence[Variable]) -> Format | None:
     """The format of numbers that come from all of these; None if there is none that is known to hold them."""
     formats = {part.format: None for part in parts}
@@ -145,9 +143,24 @@ def _taking(key: tuple[Any, ...]) -> Derivative:
     return lambda u, g: u.round(g[key])
 
 
-def _parts(tensors: Sequence[Operand], operation: str) -> list[Variable]:
-    """What is joined, as variables."""
+def _variables(tensors: Sequence[Operand], operation: str) -> list[Variable]:
+    """The tensors to join, as variables."""
     if not isinstance(tensors, list | tuple) or not tensors:
         got = repr(tensors) if isinstance(tensors, list | tuple) else f"a {type(tensors).__name__}"
         raise ValueError(f"{operation} takes a list or a tuple of at least one tensor, got {got}.")
     return [as_variable(tensor) for tensor in tensors]
+
+
+def _part(by: Started, key: tuple[Any, ...]) -> Derivative:
+    return lambda u, g: SplitPart(by, key, u.round(g))
+
+
+def _whole(by: Started, key: tuple[Any, ...]) -> Derivative:
+    shape = by.operands[0].shape
+
+    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+        full = np.zeros(shape, g.dtype, like=g)
+        full[key] = g
+        return u.round(full)
+
+    return derivative

@@ -15,7 +15,7 @@ import numpy as np
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import joining
-from simfloat.autodiff.record import Made
+from simfloat.autodiff.record import Made, Operations, Result
 from simfloat.autodiff.variable import Variable
 
 #: NumPy's ufuncs by the tensor's method that each of them is.
@@ -49,10 +49,8 @@ INSTEAD = {
 }  # fmt: skip
 
 
-class NumpyFunctions:
-    """What NumPy asks of a tensor that one of its functions is given."""
-
-    made: Callable[[Made], Any]
+class NumpyFunctions(Operations[Result]):
+    """NumPy's protocol for functions of other arrays."""
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__

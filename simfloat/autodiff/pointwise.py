@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import image_of
 from simfloat.arithmetic.machines import as_array
-from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Operations, Ternary, Unary
+from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
+from simfloat.autodiff.record import Operations
 from simfloat.simulation.arithmetic import Arithmetic
 
 T = TypeVar("T")

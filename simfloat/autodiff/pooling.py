@@ -17,73 +17,72 @@ from numpy.typing import NDArray
 from simfloat.accumulate.geometry import Geometry, Pair, pair_of
 from simfloat.arithmetic.arrays import image_of
 from simfloat.arithmetic.machines import beside
-from simfloat.autodiff.record import Made, Operand, begin, finish
-from simfloat.autodiff.variable import Variable, as_variable
+from simfloat.autodiff.record import Operations, Result, begin, finish
+from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 
-def max_pool2d(
-    x: Operand,
-    kernel_size: int | Pair,
-    stride: int | Pair | None = None,
-    padding: int | Pair = 0,
-    dilation: int | Pair = 1,
-    ceil_mode: bool = False,
-) -> Made:
-    """The largest of every window of images (N, C, H, W); its gradient goes to the first pixel that is as large.
+class Pooling(Operations[Result]):
+    """Pooling of a tensor of images."""
 
-    Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
-    """
-    check_flags(ceil_mode=ceil_mode)
-    x = as_variable(x)
-    geometry = _geometry_of("max_pool2d", x, kernel_size, stride, padding, dilation, ceil_mode)
-    started, shape = begin("max_pool2d", x), x.shape
-    x = started.operands[0]
-    largest, first = _first_largest(x.numbers, geometry)
-    arithmetic = started.forward
+    def max_pool2d(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        dilation: int | Pair = 1,
+        ceil_mode: bool = False,
+    ) -> Result:
+        """The largest of every window of images (N, C, H, W); its gradient goes to the first pixel that is as large.
 
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        image = image_of(np.ascontiguousarray(g, like=g))
-        shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
-        return _spread(u, shares, g, geometry, shape)
+        Places in the padding are not among them. A window with NaN gives NaN. Options are those of torch.nn.MaxPool2d.
+        """
+        check_flags(ceil_mode=ceil_mode)
+        geometry = _geometry_of("max_pool2d", self, kernel_size, stride, padding, dilation, ceil_mode)
+        started, shape = begin("max_pool2d", self), self.shape
+        largest, first = _first_largest(started.operands[0].numbers, geometry)
+        arithmetic = started.forward
 
-    return finish(started, arithmetic.round(largest), arithmetic.format, derivative)
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            image = image_of(np.ascontiguousarray(g, like=g))
+            shares = ((image * (first == k)).view(g.dtype) for k in range(math.prod(geometry.window)))
+            return _spread(u, shares, g, geometry, shape)
 
+        return self.made(finish(started, arithmetic.round(largest), arithmetic.format, derivative))
 
-def avg_pool2d(
-    x: Operand,
-    kernel_size: int | Pair,
-    stride: int | Pair | None = None,
-    padding: int | Pair = 0,
-    ceil_mode: bool = False,
-    count_include_pad: bool = True,
-    divisor_override: int | None = None,
-) -> Made:
-    """The sum of every window of images (N, C, H, W), over (row, column), divided by the number of its pixels.
+    def avg_pool2d(
+        self,
+        kernel_size: int | Pair,
+        stride: int | Pair | None = None,
+        padding: int | Pair = 0,
+        ceil_mode: bool = False,
+        count_include_pad: bool = True,
+        divisor_override: int | None = None,
+    ) -> Result:
+        """The sum of every window of images (N, C, H, W), over (row, column), divided by the number of its pixels.
 
-    Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is False;
-    `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
-    """
-    check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-    x = as_variable(x)
-    geometry = _geometry_of("avg_pool2d", x, kernel_size, stride, padding, 1, ceil_mode)
-    check_divisor(divisor_override)
-    started, shape = begin("avg_pool2d", x), x.shape
-    x = started.operands[0]
-    counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
-    divisor = beside(counts, x.numbers) if divisor_override is None else np.array(float(divisor_override))
-    windows = geometry.windows(geometry.padded(x.numbers, x.numbers.dtype)).transpose(2, 3, 0, 1, 4, 5)
-    arithmetic = started.forward
-    result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)
+        Two roundings, as of a mean. Places in the padding are +0 in the sum, and count unless `count_include_pad` is
+        False; `divisor_override` is what all sums are divided by instead. Options are those of torch.nn.AvgPool2d.
+        """
+        check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
+        geometry = _geometry_of("avg_pool2d", self, kernel_size, stride, padding, 1, ceil_mode)
+        check_divisor(divisor_override)
+        started, shape = begin("avg_pool2d", self), self.shape
+        x = started.operands[0].numbers
+        counts = _counts(geometry, (shape[2], shape[3]), count_include_pad)
+        divisor = beside(counts, x) if divisor_override is None else np.array(float(divisor_override))
+        windows = geometry.windows(geometry.padded(x, x.dtype)).transpose(2, 3, 0, 1, 4, 5)
+        arithmetic = started.forward
+        result = arithmetic.divide(arithmetic.sum(windows, (0, 1)), divisor)
 
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        share = u.divide(g, divisor)
-        if geometry.tiles((shape[2], shape[3])):
-            return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
-        return _spread(u, [share] * math.prod(geometry.window), share, geometry, shape)
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            share = u.divide(g, divisor)
+            if geometry.tiles((shape[2], shape[3])):
+                return u.round(share.repeat(geometry.window[0], 2).repeat(geometry.window[1], 3))
+            return _spread(u, [share] * math.prod(geometry.window), share, geometry, shape)
 
-    return finish(started, result, arithmetic.format, derivative)
+        return self.made(finish(started, result, arithmetic.format, derivative))
 
 
 def check_divisor(divisor_override: Any) -> None:

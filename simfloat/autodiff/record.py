@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,8 +16,10 @@ from simfloat.simulation.simulation import here
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.widest import widest
 
-Operand = Variable | ArrayLike
+#: The class of tensors that operations give.
+Result = TypeVar("Result")
 
+Operand = Variable | ArrayLike
 
 #: What derivatives read: each the operands, the other one of two, the result, or operands and result.
 Reads = Literal["", "operands", "other", "result", "both"]
@@ -30,6 +32,14 @@ class Made(NamedTuple):
     format: Format | None
     node: Node | None
     made_with: Streams | None = None
+
+
+class Operations(Variable, Generic[Result]):
+    """Operations as methods: each gives the tensor that its result is."""
+
+    def made(self, result: Made) -> Result:
+        """The tensor that a result is."""
+        raise TypeError(f"{type(self).__name__} makes no tensors.")
 
 
 class Started(NamedTuple):

@@ -9,56 +9,65 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.autodiff.record import Made, begin, finish
-from simfloat.autodiff.variable import Variable
+from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.checks import check_flags, is_integer
 from simfloat.simulation.arithmetic import Arithmetic
 
 Axes = int | Sequence[int] | None
 
 
-def sum(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
-    """The sum over `axis`, in row-major order."""
-    check_flags(keepdims=keepdims)
-    started = begin("sum", a)
-    axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
-    total = arithmetic.sum(started.operands[0].numbers, axes)
-    numbers = total.reshape(kept(shape, axes)) if keepdims else total
-    return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.round(g), shape, axes))
+class Reductions(Operations[Result]):
+    """The reductions of a tensor, over all axes by default."""
 
+    def sum(self, axis: Axes = None, keepdims: bool = False) -> Result:
+        """The sum over `axis`, through the policy's `reduce`, in row-major order."""
+        check_flags(keepdims=keepdims)
+        started = begin("sum", self)
+        axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
+        total = u.sum(started.operands[0].numbers, axes)
+        numbers = total.reshape(kept(shape, axes)) if keepdims else total
+        return self.made(finish(started, numbers, u.format, lambda u, g: _spread(u.round(g), shape, axes)))
 
-def mean(a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
-    """The sum over `axis`, divided by the number of terms: two roundings."""
-    check_flags(keepdims=keepdims)
-    started = begin("mean", a)
-    axes, shape, arithmetic = normalized_axes(axis, a.ndim), a.shape, started.forward
-    count = np.array(float(math.prod(shape[i] for i in axes)))
-    average = arithmetic.divide(arithmetic.sum(started.operands[0].numbers, axes), count)
-    numbers = average.reshape(kept(shape, axes)) if keepdims else average
-    return finish(started, numbers, arithmetic.format, lambda u, g: _spread(u.divide(g, count), shape, axes))
+    def mean(self, axis: Axes = None, keepdims: bool = False) -> Result:
+        """The sum over `axis`, divided by the number of terms: two roundings."""
+        check_flags(keepdims=keepdims)
+        started = begin("mean", self)
+        axes, shape, u = normalized_axes(axis, self.ndim), self.shape, started.forward
+        count = np.array(float(math.prod(shape[i] for i in axes)))
+        average = u.divide(u.sum(started.operands[0].numbers, axes), count)
+        numbers = average.reshape(kept(shape, axes)) if keepdims else average
+        return self.made(finish(started, numbers, u.format, lambda u, g: _spread(u.divide(g, count), shape, axes)))
 
+    def max(self, axis: Axes = None, keepdims: bool = False) -> Result:
+        """The largest element along `axis`; the gradient goes to the first one that is."""
+        return self._extreme("max", axis, keepdims)
 
-def extreme(operation: str, a: Variable, axis: Axes = None, keepdims: bool = False) -> Made:
-    """The largest element along `axis`, or for "min" the smallest; the gradient goes to the first one that is."""
-    check_flags(keepdims=keepdims)
-    started = begin(operation, a)
-    axes, shape = normalized_axes(axis, a.ndim), a.shape
-    last = range(-len(axes), 0)
-    moved = np.moveaxis(started.operands[0].numbers, axes, last)
-    rows = moved.reshape(*moved.shape[: a.ndim - len(axes)], math.prod(shape[i] for i in axes))
-    if not rows.shape[-1]:
-        raise ValueError(f"{operation} needs at least one element along axis {axis!r} of a tensor of shape {shape}.")
-    first = (rows.argmax(-1) if operation == "max" else rows.argmin(-1))[..., np.newaxis]
+    def min(self, axis: Axes = None, keepdims: bool = False) -> Result:
+        """The smallest element along `axis`; the gradient goes to the first one that is."""
+        return self._extreme("min", axis, keepdims)
 
-    def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-        full = np.zeros(rows.shape, g.dtype, like=g)
-        np.put_along_axis(full, first, g.reshape(first.shape), -1)
-        return u.round(np.moveaxis(full.reshape(moved.shape), last, axes))
+    def _extreme(self, operation: str, axis: Axes, keepdims: bool) -> Result:
+        check_flags(keepdims=keepdims)
+        started = begin(operation, self)
+        axes, shape = normalized_axes(axis, self.ndim), self.shape
+        last = range(-len(axes), 0)
+        moved = np.moveaxis(started.operands[0].numbers, axes, last)
+        rows = moved.reshape(*moved.shape[: len(shape) - len(axes)], math.prod(shape[i] for i in axes))
+        if not rows.shape[-1]:
+            raise ValueError(
+                f"{operation} needs at least one element along axis {axis!r} of a tensor of shape {shape}."
+            )
+        first = (rows.argmax(-1) if operation == "max" else rows.argmin(-1))[..., np.newaxis]
 
-    arithmetic = started.forward
-    largest = arithmetic.round(np.take_along_axis(rows, first, -1)[..., 0])
-    numbers = largest.reshape(kept(shape, axes)) if keepdims else largest
-    return finish(started, numbers, arithmetic.format, derivative)
+        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
+            full = np.zeros(rows.shape, g.dtype, like=g)
+            np.put_along_axis(full, first, g.reshape(first.shape), -1)
+            return u.round(np.moveaxis(full.reshape(moved.shape), last, axes))
+
+        u = started.forward
+        extreme = u.round(np.take_along_axis(rows, first, -1)[..., 0])
+        numbers = extreme.reshape(kept(shape, axes)) if keepdims else extreme
+        return self.made(finish(started, numbers, u.format, derivative))
 
 
 def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
@@ -66,7 +75,9 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
 
     Raises ValueError for an axis that is not there or comes twice.
     """
-    given: Sequence[Any] = range(ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+    if axis is None:
+        return tuple(range(ndim))
+    given: Sequence[Any] = axis if isinstance(axis, tuple | list) else (axis,)
     integers = all(is_integer(a) for a in given)
     axes = sorted(int(a) + ndim if a < 0 else int(a) for a in given) if integers else [ndim]
     if any(not 0 <= a < ndim for a in axes) or len(set(axes)) < len(axes):

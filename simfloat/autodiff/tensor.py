@@ -9,22 +9,41 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import composites, contractions, indexing, joining, movement, reductions
-from simfloat.autodiff.fusing import enter, leave
+from simfloat.autodiff import joining
+from simfloat.autodiff.composites import Composites, composed
+from simfloat.autodiff.contractions import Contractions
+from simfloat.autodiff.convolution import Convolutions
+from simfloat.autodiff.factors import Factors
+from simfloat.autodiff.indexing import Indexing
+from simfloat.autodiff.joining import Joining
+from simfloat.autodiff.movement import Movement
 from simfloat.autodiff.numpy_functions import NumpyFunctions
 from simfloat.autodiff.pointwise import Pointwise
+from simfloat.autodiff.pooling import Pooling
 from simfloat.autodiff.record import Made, Operand
-from simfloat.autodiff.reductions import Axes
+from simfloat.autodiff.reductions import Reductions
 from simfloat.autodiff.scalars import Comparable
 from simfloat.autodiff.tape import run_backward
 from simfloat.autodiff.torch_hints import TorchHints
 from simfloat.autodiff.variable import Variable
-from simfloat.checks import check_flags, is_integer
-from simfloat.simulation.context import composite
-from simfloat.simulation.simulation import current
+from simfloat.checks import check_flags
 
 
-class Tensor(Comparable, Variable, Pointwise["Tensor"], TorchHints, NumpyFunctions):
+class Tensor(
+    Comparable,
+    Pointwise["Tensor"],
+    Reductions["Tensor"],
+    Contractions["Tensor"],
+    Convolutions["Tensor"],
+    Pooling["Tensor"],
+    Movement["Tensor"],
+    Indexing["Tensor"],
+    Joining["Tensor"],
+    Factors["Tensor"],
+    Composites["Tensor"],
+    NumpyFunctions["Tensor"],
+    TorchHints,
+):
     """An array of numbers, and the operation that made it.
 
     `data` and `grad` are NumPy arrays; `grad` is None before `backward`. Data enters as it is, float32 or float64; it
@@ -84,8 +103,6 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], TorchHints, NumpyFunctio
             raise ValueError(f"The gradient has shape {gradient.shape}, the tensor {self.shape}.")
         run_backward(self, gradient)
 
-    # --- operators ----------------------------------------------------------------------------
-
     def __add__(self, other: Operand) -> Tensor:
         return self.add(other)
 
@@ -117,19 +134,16 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], TorchHints, NumpyFunctio
         return as_tensor(other).power(self)
 
     def __matmul__(self, other: Operand) -> Tensor:
-        return tensor_of(contractions.matmul(self, other))
+        return self.matmul(other)
 
     def __rmatmul__(self, other: Operand) -> Tensor:
-        return tensor_of(contractions.matmul(other, self))
+        return as_tensor(other).matmul(self)
 
     def __neg__(self) -> Tensor:
         return self.negative()
 
     def __abs__(self) -> Tensor:
         return self.abs()
-
-    def __getitem__(self, key: Any) -> Tensor:
-        return tensor_of(indexing.index(self, key))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         raise ValueError(
@@ -140,102 +154,6 @@ class Tensor(Comparable, Variable, Pointwise["Tensor"], TorchHints, NumpyFunctio
     def __iter__(self) -> Iterator[Tensor]:
         return iter(self.unbind())
 
-    # --- reductions, movement, composites -----------------------------------------------------
-
-    def matmul(self, other: Operand) -> Tensor:
-        """The matrix product, as ``@``."""
-        return self @ other
-
-    def sum(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The sum over `axis`, through the policy's `reduce`, in row-major order."""
-        return tensor_of(reductions.sum(self, axis, keepdims))
-
-    def mean(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The sum over `axis`, divided by the number of terms."""
-        return tensor_of(reductions.mean(self, axis, keepdims))
-
-    def max(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The largest element along `axis`; the gradient goes to the first one that is."""
-        return tensor_of(reductions.extreme("max", self, axis, keepdims))
-
-    def min(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """The smallest element along `axis`; the gradient goes to the first one that is."""
-        return tensor_of(reductions.extreme("min", self, axis, keepdims))
-
-    def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Tensor:
-        """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
-
-        Raises ValueError unless correction is an integer from 0.
-        """
-        if not is_integer(correction, 0):
-            raise ValueError(f"correction is an integer from 0, got {correction!r}.")
-        return compose("var", lambda x: composites.variance(x, axis, keepdims, correction), self)
-
-    def softmax(self, axis: int = -1) -> Tensor:
-        """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        return compose("softmax", lambda x: composites.softmax(x, axis), self)
-
-    def log_softmax(self, axis: int = -1) -> Tensor:
-        """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
-        return compose("log_softmax", lambda x: composites.log_softmax(x, axis), self)
-
-    def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Tensor:
-        """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
-        check_flags(keepdims=keepdims)
-        return compose("logsumexp", lambda x: composites.logsumexp(x, axis, keepdims), self)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """The same numbers in another shape."""
-        return tensor_of(movement.reshape(self, *shape))
-
-    def transpose(self, *axes: Any) -> Tensor:
-        """The axes in another order, given one by one or as a tuple; reversed if none is given."""
-        return tensor_of(movement.transpose(self, *axes))
-
-    def flatten(self, start_dim: int = 0, end_dim: int = -1) -> Tensor:
-        """The axes from `start_dim` to `end_dim` as one."""
-        return tensor_of(movement.flatten(self, start_dim, end_dim))
-
-    def pad(self, pad: Sequence[int], value: float = 0.0) -> Tensor:
-        """The same numbers with `value` around them: pad is (before, after) of the last axis, then of that before it.
-
-        As torch.nn.functional.pad. Raises ValueError for a `value` that is no number of the tensor's format.
-        """
-        return tensor_of(movement.pad(self, pad, value))
-
-    @property
-    def T(self) -> Tensor:
-        """The axes in reversed order."""
-        return self.transpose()
-
-    def swapaxes(self, first: int, second: int) -> Tensor:
-        """Two axes exchanged."""
-        return tensor_of(movement.swapaxes(self, first, second))
-
-    def squeeze(self, axis: int | Sequence[int] | None = None) -> Tensor:
-        """Without axes of size one: all of them, or those named."""
-        return tensor_of(movement.squeeze(self, axis))
-
-    def unsqueeze(self, axis: int) -> Tensor:
-        """With a new axis of size one, at the place `axis` of the result."""
-        return tensor_of(movement.unsqueeze(self, axis))
-
-    def broadcast_to(self, shape: Sequence[int]) -> Tensor:
-        """The numbers repeated to fill `shape`; their gradients are added through the policy's `reduce`."""
-        return tensor_of(movement.broadcast_to(self, shape))
-
-    def split(self, sizes: int | Sequence[int], axis: int = 0) -> tuple[Tensor, ...]:
-        """The parts along `axis`: of the sizes given, or all of one size but a shorter last one."""
-        return tuple([tensor_of(part) for part in joining.split(self, sizes, axis)])
-
-    def unbind(self, axis: int = 0) -> tuple[Tensor, ...]:
-        """The elements along `axis`, which they lack, as iteration gives them along the first."""
-        return tuple([tensor_of(part) for part in joining.unbind(self, axis)])
-
-    def masked_fill(self, mask: ArrayLike, value: Operand) -> Tensor:
-        """`value` where the mask holds, else the numbers themselves; see `where`."""
-        return tensor_of(joining.where(mask, value, self))
-
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.numbers!r}{', requires_grad=True' if self.requires_grad else ''})"
 
@@ -244,7 +162,9 @@ def as_tensor(x: Operand) -> Tensor:
     """`x` itself if it is a tensor, else a constant one."""
     if isinstance(x, Tensor):
         return x
-    return tensor_of(Made(x.numbers, x.format, x.node)) if isinstance(x, Variable) else Tensor(x)
+    if isinstance(x, Variable):
+        return tensor_of(Made(x.numbers, x.format, x.node))
+    return tensor_of(Made(as_operand(x, "data"), None, None))
 
 
 def tensor_of(made: Made) -> Tensor:
@@ -256,20 +176,54 @@ def tensor_of(made: Made) -> Tensor:
     return tensor
 
 
-def compose(name: str, body: Callable[..., Tensor], *operands: Operand) -> Tensor:
-    """The composite `name` of the catalog: `body` of the operands as tensors, in whose place its operations run.
+def compose(name: str, steps: Callable[..., Tensor], *operands: Operand) -> Tensor:
+    """The composite `name` of the catalog: `steps` of the operands as tensors; see `composites`."""
+    return composed(name, steps, [as_tensor(x) for x in operands], tensor_of)
 
-    Every step is rounded as the policy says for it. Where the policy fuses the composite, each is rounded to the format
-    of `reduce`, forward and backward, and the result once, to `activations`; gradients once where they leave, to their
-    roles: those of operands when they are added up, those of what `body` uses besides once for every use.
+
+def concatenate(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+    """Tensors and arrays one after the other along `axis`; their other axes have equal sizes.
+
+    As in every movement no number is rounded. The result's `format` is the one that all have in common; of several it
+    is the narrowest of them that holds the numbers of all, or else of the catalog (FP32 for BF16 and FP16); it is None
+    if one of them is data, of which nothing is known.
+
+    Raises ValueError for no tensors, for shapes that do not fit, and for an axis that is not there.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     joined = sf.concatenate([sf.Tensor([1.0]), sf.Tensor([2.0, 3.0])])
+        >>> joined.shape
+        (3,)
     """
-    tensors = [as_tensor(x) for x in operands]
-    is_fused = current().place(name).recipe.fused
-    inside = [tensor_of(enter(name, x)) for x in tensors] if is_fused else tensors
-    with composite(name):
-        result = body(*inside)
-    if not is_fused:
-        return result
-    if not isinstance(result, Tensor):
-        raise ValueError(f"A fused composite gives one tensor, whose numbers are rounded once; {name} gave {result!r}.")
-    return tensor_of(leave(name, result, tensors or [result]))
+    return tensor_of(joining.concatenate(tensors, axis))
+
+
+def stack(tensors: Sequence[Operand], axis: int = 0) -> Tensor:
+    """Tensors and arrays of one shape along a new axis, at the place `axis` of the result; else as `concatenate`.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     rows = sf.stack([sf.Tensor([1.0, 2.0]), sf.Tensor([3.0, 4.0])])
+        >>> rows.shape
+        (2, 2)
+    """
+    return tensor_of(joining.stack(tensors, axis))
+
+
+def where(condition: ArrayLike, a: Operand, b: Operand) -> Tensor:
+    """The elements of `a` where `condition` holds, else those of `b`; the three shapes are broadcast.
+
+    condition holds truth values, as comparisons of tensors do. The `format` is that of `concatenate`; a number such
+    as 0.0 or -inf counts only where the other operand's format does not have it. Gradients of an operand that was
+    broadcast are added through the policy's `reduce`.
+
+    Raises ValueError for shapes that do not fit, and for a condition that holds no truth values.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     chosen = sf.where(np.array([True, False]), sf.Tensor([1.0, 2.0]), 0.0)
+        >>> chosen.data
+        array([1., 0.])
+    """
+    return tensor_of(joining.where(condition, a, b))

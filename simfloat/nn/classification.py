@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor, where
-from simfloat.autodiff.functions import pick
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.checks import is_integer
@@ -130,7 +129,7 @@ def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis
 
 def _losses(logarithms: Tensor, labels: NDArray[np.integer], factors: NDArray | None, smoothing: float) -> Tensor:
     """The loss of every row."""
-    losses = -pick(logarithms, labels)
+    losses = -logarithms.pick(labels)
     if factors is not None:
         losses = losses * factors[labels]
     if smoothing:

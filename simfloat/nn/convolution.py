@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from simfloat.accumulate.geometry import Pair, border_of, pair_of
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.functions import add_bias
-from simfloat.autodiff.images import conv2d, conv_transpose2d
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags, is_integer
@@ -59,7 +57,7 @@ class _Convolution(Module):
         self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
 
     def _with_bias(self, contracted: Tensor) -> Tensor:
-        return contracted if self.bias is None else add_bias(contracted, self.bias, axis=1)
+        return contracted if self.bias is None else contracted.add_bias(self.bias, axis=1)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -109,7 +107,7 @@ class Conv2d(_Convolution):
     def forward(self, x: Operand) -> Tensor:
         """x (N, in_channels, H, W) -> (N, out_channels, rows, columns); the same without N for one image."""
         options = (self.stride, self.padding, self.dilation, self.groups)
-        return of_images(lambda images: self._with_bias(conv2d(images, self.weight, *options)), x)
+        return of_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
 
 
 class ConvTranspose2d(_Convolution):
@@ -159,7 +157,7 @@ class ConvTranspose2d(_Convolution):
         border = pair_of("padding", self.padding, 0)
         more = self.output_padding if output_size is None else self._padding_for(x.shape[-2:], border, output_size)
         options = (self.stride, border, more, self.groups, self.dilation)
-        return of_images(lambda images: self._with_bias(conv_transpose2d(images, self.weight, *options)), x)
+        return of_images(lambda images: self._with_bias(images.conv_transpose2d(self.weight, *options)), x)
 
     def _padding_for(self, sizes: Sequence[int], border: Pair, output_size: Sequence[int]) -> Pair:
         """The output_padding that gives results of this size."""

@@ -7,7 +7,6 @@ import numpy as np
 from simfloat.arithmetic.bit_stream import Draw, random_words
 from simfloat.arithmetic.machines import beside
 from simfloat.autodiff import Tensor
-from simfloat.autodiff.functions import times_factors
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.nn.layer_arguments import as_probability, check_not_in_place
@@ -61,4 +60,4 @@ def dropout(x: Operand, p: float) -> Tensor:
     kept = beside((words >= p * 2.0**32).reshape(x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
-    return times_factors(x, np.where(kept, exact(factor), exact(0)))
+    return x.times_factors(np.where(kept, exact(factor), exact(0)))

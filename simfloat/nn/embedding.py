@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Parameter, Tensor, concatenate
-from simfloat.autodiff.functions import embedding
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.checks import check_flags, is_integer
@@ -76,9 +75,8 @@ class Embedding(Module):
 
     def forward(self, input: ArrayLike) -> Tensor:
         """Integers (...) -> (..., embedding_dim). Raises ValueError for an integer that names no row."""
-        return embedding(
-            self.weight, as_indices(input, self.num_embeddings, "Indices of an embedding"), self.padding_idx
-        )
+        places = as_indices(input, self.num_embeddings, "Indices of an embedding")
+        return self.weight.embedding(places, self.padding_idx)
 
     def extra_repr(self) -> str:
         """Its sizes, and the row of padding."""
@@ -138,7 +136,7 @@ class EmbeddingBag(Embedding):
         named = named[kept]
         lengths = np.bincount(numbers[on_cpu(kept)], minlength=count)
         if per_sample_weights is None:
-            return compose("embedding_bag", lambda w: self._pooled(embedding(w, named), lengths), self.weight)
+            return compose("embedding_bag", lambda w: self._pooled(w.embedding(named), lengths), self.weight)
         factors = as_tensor(per_sample_weights)
         if self.mode != "sum" or factors.shape != places.shape:
             raise ValueError(
@@ -147,7 +145,7 @@ class EmbeddingBag(Embedding):
             )
         return compose(
             "embedding_bag",
-            lambda w, f: self._pooled(embedding(w, named) * f.reshape(-1)[kept].unsqueeze(1), lengths),
+            lambda w, f: self._pooled(w.embedding(named) * f.reshape(-1)[kept].unsqueeze(1), lengths),
             self.weight,
             factors,
         )

@@ -6,8 +6,8 @@ import math
 from typing import TYPE_CHECKING
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
 from simfloat.nn.layer_arguments import check_sizes
 from simfloat.nn.module import Module
@@ -56,8 +56,8 @@ class Linear(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x (..., in_features) -> (..., out_features)."""
-        product = linear(x, self.weight)
-        return product if self.bias is None else add_bias(product, self.bias)
+        product = as_tensor(x).linear(self.weight)
+        return product if self.bias is None else product.add_bias(self.bias)
 
     def extra_repr(self) -> str:
         """Its sizes, and whether it lacks a bias."""

@@ -10,7 +10,6 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags
@@ -187,8 +186,8 @@ MultiheadAttention = MultiHeadAttention
 
 def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:
     """x times the transpose of rows of the weight, plus a part of the bias."""
-    product = linear(as_tensor(x), weight, rows)
-    return product if bias is None else add_bias(product, bias, part=part)
+    product = as_tensor(x).linear(weight, rows)
+    return product if bias is None else product.add_bias(bias, part=part)
 
 
 def _mask(given: ArrayLike, name: str, shapes: dict[tuple[int, ...], tuple[int, ...]]) -> NDArray:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
-from simfloat.autodiff.averaging import moving_average
+from simfloat.autodiff.factors import moving_average
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose
 from simfloat.checks import check_flags

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from simfloat.accumulate.geometry import Pair, pair_of
 from simfloat.autodiff import Tensor, stack
-from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from simfloat.autodiff.pooling import check_divisor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
@@ -48,7 +47,7 @@ class MaxPool2d(Module):
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
         options = (self.kernel_size, self.stride, self.padding, self.dilation, self.ceil_mode)
-        return of_images(lambda images: max_pool2d(images, *options), x)
+        return of_images(lambda images: images.max_pool2d(*options), x)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -94,7 +93,7 @@ class AvgPool2d(Module):
         options = (
             self.kernel_size, self.stride, self.padding, self.ceil_mode, self.count_include_pad, self.divisor_override,
         )  # fmt: skip
-        return of_images(lambda images: avg_pool2d(images, *options), x)
+        return of_images(lambda images: images.avg_pool2d(*options), x)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -135,7 +134,7 @@ class AdaptiveAvgPool2d(Module):
         sizes = x.shape[2:]
         wanted = [size if given is None else given for given, size in zip(self.output_size, sizes, strict=True)]
         if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
-            return avg_pool2d(x, (sizes[0] // wanted[0], sizes[1] // wanted[1]))
+            return x.avg_pool2d((sizes[0] // wanted[0], sizes[1] // wanted[1]))
         rows, columns = (
             [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
             for size, n in zip(sizes, wanted, strict=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 
 from simfloat.autodiff import Parameter, Tensor, concatenate, stack
-from simfloat.autodiff.functions import add_bias, linear
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags, is_integer
@@ -157,7 +156,7 @@ class Recurrent(Module):
         outputs = []
         for step in reversed(steps) if direction else steps:
             h, *others = self._step(step, _affine(now[0], weights.weight_hh, weights.bias_hh), now)
-            now = (h if weights.weight_hr is None else linear(h, weights.weight_hr), *others)
+            now = (h if weights.weight_hr is None else h.linear(weights.weight_hr), *others)
             outputs.append(now[0])
         return stack(outputs[::-1] if direction else outputs), now
 
@@ -292,5 +291,5 @@ def _suffix(layer: int, direction: int) -> str:
 
 
 def _affine(x: Tensor, weight: Parameter, bias: Parameter | None) -> Tensor:
-    product = linear(x, weight)
-    return product if bias is None else add_bias(product, bias)
+    product = x.linear(weight)
+    return product if bias is None else product.add_bias(bias)

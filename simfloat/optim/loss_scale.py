@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.parameter import begin_update
-from simfloat.autodiff.scaled import scaled
 from simfloat.autodiff.variable import Variable
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import number
@@ -69,7 +68,7 @@ class LossScale:
             return type(loss)(*each) if hasattr(loss, "_fields") else type(loss)(each)  # a named tuple takes fields
         if not isinstance(loss, Tensor):
             raise ValueError(f"scale takes the loss, a Tensor or a list of them, got a {type(loss).__name__}.")
-        return scaled(loss, self._scale)  # type: ignore[return-value]
+        return loss.scaled(self._scale)  # type: ignore[return-value]
 
     def scale_of(self, parameter: Variable) -> float:
         """The factor that its gradient has before it is unscaled."""

@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff.functions import add_bias
-from simfloat.autodiff.images import conv2d, conv_transpose2d
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
@@ -114,7 +112,7 @@ POLICIES = [
 def test_every_contraction_of_a_convolution_is_one_sum_in_the_documented_order(policy, images, kernels, options, rng):
     x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
     with sf.simulate(policy):
-        y = conv2d(x, w, **options)
+        y = x.conv2d(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
     recipe, terms = policy.recipe(), Terms(images, kernels, y.shape[2:], options)
@@ -131,7 +129,7 @@ def test_a_transposed_convolution_sums_as_the_gradient_of_an_image_does(images, 
     x, w = (sf.Tensor(rng.standard_normal(shape), requires_grad=True) for shape in (images, kernels))
     policy = POLICIES[1]
     with sf.simulate(policy):
-        y = conv_transpose2d(x, w, **options)
+        y = x.conv_transpose2d(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
     recipe, terms = policy.recipe(), Terms(y.shape, kernels, images[2:], options)
@@ -148,7 +146,7 @@ def test_a_transposed_convolution_sums_as_the_gradient_of_an_image_does(images, 
 def test_the_forward_bits_are_those_of_the_public_function(images, kernels, options, rng):
     x, w = rng.standard_normal(images), rng.standard_normal(kernels)
     with sf.simulate("fp16-standard"):
-        got = conv2d(x, w, **options).data
+        got = sf.Tensor(x).conv2d(w, **options).data
     assert_bits(got, sf.conv2d(x, w, inputs=sf.FP16, accumulate=sf.FP32, output=sf.FP16, **options))
 
 
@@ -159,7 +157,7 @@ def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(imag
     policy = sf.Policy(compute=sf.BF16, accumulate=sf.FP32, accumulate_gradients=stochastic)
     x, w = rng.standard_normal(images), sf.Tensor(rng.standard_normal(kernels), requires_grad=True)
     with sf.simulate(policy, seed=3) as simulation:
-        y = conv2d(x, w, **options)
+        y = sf.Tensor(x).conv2d(w, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
         stream = sf.BitStream(simulation.streams.at("", "backward", "conv2d", 1).seed)
@@ -177,12 +175,12 @@ def test_the_kernels_gradient_is_a_product_of_matrices_random_bits_included(imag
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")
 @pytest.mark.parametrize("images, kernels, options", CASES, ids=str)
 def test_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
-    check_against_torch(conv2d, torch.nn.functional.conv2d, images, kernels, options, rng)
+    check_against_torch(sf.Tensor.conv2d, torch.nn.functional.conv2d, images, kernels, options, rng)
 
 
 @pytest.mark.parametrize("images, kernels, options", TRANSPOSED, ids=str)
 def test_transposed_gradients_equal_torch_in_double_precision(images, kernels, options, rng):
-    check_against_torch(conv_transpose2d, torch.nn.functional.conv_transpose2d, images, kernels, options, rng)
+    check_against_torch(sf.Tensor.conv_transpose2d, torch.nn.functional.conv_transpose2d, images, kernels, options, rng)
 
 
 def check_against_torch(mine, theirs, images, kernels, options, rng):
@@ -207,7 +205,7 @@ def test_a_bias_of_channels_gets_one_sum_rounded_once(rng):
     x, bias = sf.Tensor(rng.standard_normal((3, 2, 4, 5))), sf.Tensor(rng.standard_normal(2), requires_grad=True)
     policy = sf.Policy(compute=sf.BF16, reduce=sf.FP16, gradients=sf.Format(8, 9))
     with sf.simulate(policy):
-        y = add_bias(x, bias, axis=1)
+        y = x.add_bias(bias, axis=1)
         y.backward(x.data)
     assert_bits(y.data, sf.add(x.data, bias.data[:, None, None], sf.BF16))
     rows = x.data.swapaxes(0, 1).reshape(2, -1)
@@ -217,10 +215,10 @@ def test_a_bias_of_channels_gets_one_sum_rounded_once(rng):
 def test_zeros_in_the_padding_count_as_operands():
     with sf.simulate("fp32"):
         x, w = sf.Tensor(np.ones((1, 1, 2, 2)), requires_grad=True), sf.Tensor(np.full((1, 1, 3, 3), np.inf))
-        y = conv2d(x, w, padding=1)
+        y = x.conv2d(w, padding=1)
         assert np.isnan(y.data).all()
         strided = sf.Tensor(np.ones((1, 1, 3, 3)), requires_grad=True)
-        conv2d(strided, np.full((1, 1, 1, 1), np.inf), stride=2).backward(np.ones((1, 1, 2, 2)))
+        strided.conv2d(np.full((1, 1, 1, 1), np.inf), stride=2).backward(np.ones((1, 1, 2, 2)))
     want = np.full((3, 3), np.nan)
     want[::2, ::2] = np.inf
     assert_bits(strided.grad[0, 0], want)
@@ -229,7 +227,7 @@ def test_zeros_in_the_padding_count_as_operands():
 def test_an_empty_batch_gives_an_empty_result_and_zero_gradients():
     x, w = sf.Tensor(np.ones((0, 2, 4, 4)), requires_grad=True), sf.Tensor(np.ones((3, 2, 3, 3)), requires_grad=True)
     with sf.simulate("bf16-standard"):
-        y = conv2d(x, w)
+        y = x.conv2d(w)
         y.backward(np.ones((0, 3, 2, 2)))
     assert y.shape == (0, 3, 2, 2) and x.grad.shape == x.shape
     assert_bits(w.grad, np.zeros(w.shape))
@@ -241,7 +239,7 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
     for order in (np.ascontiguousarray, lambda a: np.ascontiguousarray(a.T).T, np.float32):
         a, b = (sf.Tensor(order(np.float32(v)), requires_grad=True) for v in (x, w))
         with sf.simulate("bf16-fp32-weights"):
-            y = conv2d(a, b)
+            y = a.conv2d(b)
             y.backward(order(np.float32(g)))
         bits.append((y.data, a.grad, b.grad))
     for other in bits[1:]:
@@ -252,21 +250,21 @@ def test_memory_of_any_layout_gives_the_same_bits(rng):
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda x, w: conv2d(x, w[0]), r"needs x \(N, C, H, W\) and w"),
-        (lambda x, w: conv2d(x, w, groups=2), "with C and O multiples of groups"),
-        (lambda x, w: conv2d(x, w, stride=0), "stride must be an integer of at least 1"),
-        (lambda x, w: conv2d(x, w, padding="full"), "'valid' or, with a stride of 1, 'same'; got 'full'"),
-        (lambda x, w: conv2d(x, w, stride=2, padding="same"), r"'same' with stride \(2, 2\)"),
-        (lambda x, w: conv2d(x, w, dilation=4), "Kernels need at least one place and room in the padded image"),
-        (lambda x, w: conv_transpose2d(x, w), r"needs x \(N, C, H, W\) and weight \(C, O / groups, h, w\)"),
-        (lambda x, w: conv_transpose2d(x, w[:3], groups=2), "divides the 3 channels, got 2"),
-        (lambda x, w: conv_transpose2d(x, w[:3], output_padding=1), "output_padding must be smaller"),
-        (lambda x, w: conv_transpose2d(x, w[:3], padding=4), "a result needs one of each"),
+        (lambda x, w: x.conv2d(w[0]), r"needs x \(N, C, H, W\) and w"),
+        (lambda x, w: x.conv2d(w, groups=2), "with C and O multiples of groups"),
+        (lambda x, w: x.conv2d(w, stride=0), "stride must be an integer of at least 1"),
+        (lambda x, w: x.conv2d(w, padding="full"), "'valid' or, with a stride of 1, 'same'; got 'full'"),
+        (lambda x, w: x.conv2d(w, stride=2, padding="same"), r"'same' with stride \(2, 2\)"),
+        (lambda x, w: x.conv2d(w, dilation=4), "Kernels need at least one place and room in the padded image"),
+        (lambda x, w: x.conv_transpose2d(w), r"needs x \(N, C, H, W\) and weight \(C, O / groups, h, w\)"),
+        (lambda x, w: x.conv_transpose2d(w[:3], groups=2), "divides the 3 channels, got 2"),
+        (lambda x, w: x.conv_transpose2d(w[:3], output_padding=1), "output_padding must be smaller"),
+        (lambda x, w: x.conv_transpose2d(w[:3], padding=4), "a result needs one of each"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
-        call(np.ones((2, 3, 5, 5)), np.ones((4, 3, 3, 3)))
+        call(sf.Tensor(np.ones((2, 3, 5, 5))), np.ones((4, 3, 3, 3)))
 
 
 @pytest.mark.parametrize("transposed", [False, True], ids=("plain", "transposed"))
@@ -283,7 +281,8 @@ def test_random_shapes_and_options_give_torchs_whole_numbers_and_refusals(transp
         shapes = (int(rng.integers(1, 4)), inputs, *map(int, rng.integers(1, 9, 2))), kernels
         arrays = [rng.integers(-5, 6, shape).astype(float) for shape in shapes]
         theirs, ours = [torch.tensor(a, requires_grad=True) for a in arrays], [sf.Tensor(a, True) for a in arrays]
-        function, mine = ("conv_transpose2d", conv_transpose2d) if transposed else ("conv2d", conv2d)
+        function = "conv_transpose2d" if transposed else "conv2d"
+        mine = getattr(sf.Tensor, function)
         with sf.simulate("fp64"):
             try:
                 want = getattr(torch.nn.functional, function)(*theirs, **options)

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff.functions import embedding, linear
 from tests.bits import assert_bits
 
 BF16 = sf.policies["bf16-standard"]
@@ -100,7 +99,7 @@ def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
         lambda w: w.T @ w,
         lambda w: w + np.float32(1.0),
         lambda w: sf.Tensor(np.ones((2, 3), np.float32)) @ w.T,
-        lambda w: linear(np.ones((1, 3), np.float32), w).mean(),
+        lambda w: sf.Tensor(np.ones((1, 3), np.float32)).linear(w).mean(),
         lambda w: w.reshape(3, 2),
         lambda w: w.flatten(),
         lambda w: w.pad((1, 1), 0.5),
@@ -115,7 +114,7 @@ def test_what_is_written_to_its_data_is_rounded_before_the_next_use():
         lambda w: w.split([1, 2], 1)[1],
         lambda w: w[np.array([1, 0, 1])],
         lambda w: w[np.ones((2, 3), bool)],
-        lambda w: embedding(w, np.array([1, 1, 0])),
+        lambda w: w.embedding(np.array([1, 1, 0])),
         lambda w: sf.nn.MaxPool2d(1)(w.reshape(1, 1, 2, 3)),
     ],
 )
@@ -149,7 +148,7 @@ def test_as_an_operand_of_a_product_it_is_rounded_whatever_is_known_of_it(transp
     with sf.simulate(policy):
         for step in range(4):  # as it was given, twice as it is known, as it was written to
             stored = sf.round(w.numbers, sf.BF16)
-            right, got = (stored.T, linear(x, w)) if transposed else (stored, sf.Tensor(x) @ w)
+            right, got = (stored.T, sf.Tensor(x).linear(w)) if transposed else (stored, sf.Tensor(x) @ w)
             assert_bits(got.data, sf.matmul(x, right, inputs=(sf.BF16, cast), accumulate=sf.FP32))
             if step == 2:
                 w.data[0] = values[0] + 0.01

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff.images import avg_pool2d, max_pool2d
 from tests.bits import assert_bits
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
 
 SHAPES = [(2, 3, 7, 8), (1, 1, 5, 5), (1, 2, 9, 4)]
 KINDS = {
-    "max": (max_pool2d, torch.nn.functional.max_pool2d, {}),
-    "max dilated": (max_pool2d, torch.nn.functional.max_pool2d, dict(dilation=2)),
-    "average": (avg_pool2d, torch.nn.functional.avg_pool2d, {}),
-    "average of pixels": (avg_pool2d, torch.nn.functional.avg_pool2d, dict(count_include_pad=False)),
-    "average by another number": (avg_pool2d, torch.nn.functional.avg_pool2d, dict(divisor_override=3)),
+    "max": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, {}),
+    "max dilated": (sf.Tensor.max_pool2d, torch.nn.functional.max_pool2d, dict(dilation=2)),
+    "average": (sf.Tensor.avg_pool2d, torch.nn.functional.avg_pool2d, {}),
+    "average of pixels": (sf.Tensor.avg_pool2d, torch.nn.functional.avg_pool2d, dict(count_include_pad=False)),
+    "average by another number": (sf.Tensor.avg_pool2d, torch.nn.functional.avg_pool2d, dict(divisor_override=3)),
 }
 
 
@@ -52,9 +51,9 @@ def test_numbers_gradients_and_refusals_are_torchs(kind, ceil, rng):
 def test_of_equal_pixels_the_first_one_has_the_gradient():
     with sf.simulate("fp32"):
         x = sf.Tensor(np.zeros((1, 1, 3, 3)), requires_grad=True)
-        max_pool2d(x, 2, stride=1).backward(np.array([[[[1.0, 2.0], [4.0, 8.0]]]]))
+        x.max_pool2d(2, stride=1).backward(np.array([[[[1.0, 2.0], [4.0, 8.0]]]]))
         lowest = sf.Tensor(np.full((1, 1, 2, 2), -np.inf), requires_grad=True)
-        y = max_pool2d(lowest, 2, padding=1)
+        y = lowest.max_pool2d(2, padding=1)
         y.backward(np.array([[[[1.0, 2.0], [4.0, 8.0]]]]))
     assert x.grad[0, 0].tolist() == [[1.0, 2.0, 0.0], [4.0, 8.0, 0.0], [0.0, 0.0, 0.0]]
     assert np.isneginf(y.data).all()
@@ -64,7 +63,7 @@ def test_of_equal_pixels_the_first_one_has_the_gradient():
 def test_a_window_with_nan_gives_nan_and_its_first_one_has_the_gradient():
     with sf.simulate("fp32"):
         x = sf.Tensor(np.array([[[[1.0, np.nan], [np.nan, 9.0]]]]), requires_grad=True)
-        y = max_pool2d(x, 2)
+        y = x.max_pool2d(2)
         y.backward(np.full((1, 1, 1, 1), 3.0))
     assert np.isnan(y.data).all() and x.grad[0, 0].tolist() == [[0.0, 3.0], [0.0, 0.0]]
 
@@ -76,7 +75,7 @@ POLICY = sf.Policy(compute=sf.FP16, activations=sf.BF16, gradients=sf.Format(8, 
 def test_an_average_is_a_sum_through_reduce_and_a_quotient(padding, counts_padding, rng):
     x = rng.standard_normal((1, 1, 5, 6))
     with sf.simulate(POLICY):
-        got = avg_pool2d(x, (2, 3), stride=(1, 2), padding=padding, count_include_pad=counts_padding).data
+        got = sf.Tensor(x).avg_pool2d((2, 3), stride=(1, 2), padding=padding, count_include_pad=counts_padding).data
     padded, pixels = (np.pad(a[0, 0], padding) for a in (x, np.ones_like(x)))
     for row, column in np.ndindex(*got.shape[2:]):
         place = slice(row, row + 2), slice(2 * column, 2 * column + 3)
@@ -93,7 +92,7 @@ def test_overlapping_windows_add_their_gradients_in_row_major_order(kind, window
     x, narrow = sf.Tensor(rng.standard_normal((1, 1, 7, 6)), requires_grad=True), sf.Format(8, 5)
     options = dict(dilation=dilation) if kind == "max" else {}
     with sf.simulate(POLICY):
-        y = (max_pool2d if kind == "max" else avg_pool2d)(x, window, stride, **options)
+        y = (x.max_pool2d if kind == "max" else x.avg_pool2d)(window, stride, **options)
         g = rng.standard_normal(y.shape)
         y.backward(g)
     for pixel in np.ndindex(7, 6):
@@ -124,8 +123,8 @@ def overlaps(window, stride):
 def test_formats_follow_the_roles():
     x = sf.Tensor(np.random.default_rng(0).standard_normal((2, 2, 4, 4)), requires_grad=True)
     with sf.simulate(POLICY):
-        for pool in (max_pool2d, avg_pool2d):
-            y = pool(x, 2)
+        for pool in (x.max_pool2d, x.avg_pool2d):
+            y = pool(2)
             x.grad = None
             y.backward(np.full(y.shape, 1.2345))
             assert y.format == sf.BF16
@@ -136,14 +135,14 @@ def test_formats_follow_the_roles():
 @pytest.mark.parametrize(
     "call, message",
     [
-        (lambda x: max_pool2d(x[0], 2), r"max_pool2d needs images \(N, C, H, W\), got shape \(1, 4, 4\)"),
-        (lambda x: max_pool2d(x, 0), "kernel_size must be an integer of at least 1"),
-        (lambda x: max_pool2d(x, 2, 0), "stride must be an integer of at least 1"),
-        (lambda x: max_pool2d(x, 2, padding=2), "at most half of the windows, 2 x 2; got"),
-        (lambda x: max_pool2d(x, 5), r"find no room in x of shape \(1, 1, 4, 4\)"),
-        (lambda x: avg_pool2d(x, 2, divisor_override=0), "divisor_override must be None or an integer from 1"),
+        (lambda x: x[0].max_pool2d(2), r"max_pool2d needs images \(N, C, H, W\), got shape \(1, 4, 4\)"),
+        (lambda x: x.max_pool2d(0), "kernel_size must be an integer of at least 1"),
+        (lambda x: x.max_pool2d(2, 0), "stride must be an integer of at least 1"),
+        (lambda x: x.max_pool2d(2, padding=2), "at most half of the windows, 2 x 2; got"),
+        (lambda x: x.max_pool2d(5), r"find no room in x of shape \(1, 1, 4, 4\)"),
+        (lambda x: x.avg_pool2d(2, divisor_override=0), "divisor_override must be None or an integer from 1"),
     ],
 )
 def test_what_does_not_fit_is_refused(call, message):
     with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
-        call(np.ones((1, 1, 4, 4)))
+        call(sf.Tensor(np.ones((1, 1, 4, 4))))

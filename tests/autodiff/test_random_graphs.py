@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat import nn
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.autodiff import functions, images
 from simfloat.autodiff.pointwise import DIFFERENTIABLE
 
 torch = pytest.importorskip("torch", reason="needs torch as an oracle")
@@ -32,12 +31,12 @@ BAG.weight.data = RAMP
 OURS = SimpleNamespace(
     constant=lambda x: x,
     call=lambda name, x, *others: getattr(x, name)(*others),
-    linear=functions.linear,
-    conv2d=lambda x, w: images.conv2d(x, w, padding=1),
-    conv_transpose2d=lambda x, w: images.conv_transpose2d(x, w, padding=1),
-    max_pool2d=images.max_pool2d,
-    avg_pool2d=images.avg_pool2d,
-    embedding=functions.embedding,
+    linear=sf.Tensor.linear,
+    conv2d=lambda x, w: x.conv2d(w, padding=1),
+    conv_transpose2d=lambda x, w: x.conv_transpose2d(w, padding=1),
+    max_pool2d=sf.Tensor.max_pool2d,
+    avg_pool2d=sf.Tensor.avg_pool2d,
+    embedding=sf.Tensor.embedding,
     pad=lambda x: x.pad((0, 0, 1, 0), 0.5),
     concatenate=sf.concatenate,
     stack=sf.stack,

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.autodiff.functions import linear
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(3)
@@ -134,7 +133,7 @@ def test_stochastic_casts_draw_from_the_stream_of_their_place():
 def test_what_an_accumulator_refuses_is_refused_with_layer_and_operation(operation, call):
     class Layer(sf.nn.Module):
         def forward(self, x):
-            return (lambda: linear(x, sf.Tensor(X)), lambda: x @ X.T, lambda: x.sum())[call]()
+            return (lambda: x.linear(sf.Tensor(X)), lambda: x @ X.T, lambda: x.sum())[call]()
 
     unit = sf.tensor_core("hopper", sf.E4M3)
     policy = sf.Policy(compute=sf.FP16, accumulate=unit, reduce=unit)
