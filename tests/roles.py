@@ -3,7 +3,7 @@
 import numpy as np
 
 import simfloat as sf
-from simfloat.accumulate.known import first_stranger
+from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.catalog import CLASS_OF
 from simfloat.autodiff.variable import Variable
 from simfloat.simulation.simulation import current

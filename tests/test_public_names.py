@@ -12,7 +12,7 @@ from typing import get_args
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import _matrix_core, nvidia
+from simfloat.accumulate import _matrix_core, _tensor_core
 
 ROOT = Path(__file__).parents[1]
 
@@ -38,7 +38,7 @@ def test_the_package_as_a_namespace_has_every_name():
 
 
 def test_types_name_the_architectures_that_there_are():
-    assert get_args(nvidia.NvidiaArchitecture) == tuple(nvidia.UNITS)
+    assert get_args(_tensor_core.NvidiaArchitecture) == tuple(_tensor_core.UNITS)
     assert get_args(_matrix_core.AmdArchitecture) == tuple(_matrix_core.UNITS)
 
 

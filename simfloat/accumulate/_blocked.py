@@ -11,9 +11,9 @@ import numpy as np
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.blocked_engines import Runs, StackedRuns
+from simfloat.accumulate.bounds import ONES, Bounds
 from simfloat.accumulate.engine import Engine, is_direct
-from simfloat.accumulate.facts import ONES, Facts
-from simfloat.accumulate.known import UNITY, Known, Problem
+from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.arithmetic.machines import CPU
 from simfloat.checks import is_integer
 from simfloat.formats import Format, Rounding
@@ -111,7 +111,7 @@ class Blocked(Accumulator):
         outer = self.outer.for_inputs(inner.result, inner.result)
         return self if inner is self.inner and outer is self.outer else Blocked(self.size, inner=inner, outer=outer)
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         runs = self.inner.sums(products, self.size)
         return self.outer.sums(ONES.times(runs), -(-terms // self.size))
@@ -121,7 +121,7 @@ class Blocked(Accumulator):
         within, outside = _format(self.inner), _format(self.outer)
         depth, runs = min(self.size, problem.depth), -(-problem.depth // self.size)
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales))
-        results = Known(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
+        results = OperandBounds(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
         machine = problem.machine
         outer = self.outer.engine(Problem(results, UNITY, runs, outside, start=problem.start, machine=machine))
         if is_direct(inner) and is_direct(outer) and machine is CPU:
@@ -131,7 +131,7 @@ class Blocked(Accumulator):
             self.size, blocks, inner, outer, within, self.outer.stages, self.inner.steps(self.size), self._draws
         )
 
-    def _results(self, problem: Problem) -> Facts:
+    def _results(self, problem: Problem) -> Bounds:
         return _sums_of_a_run(self.inner, problem.products, self.size)
 
     @property
@@ -140,7 +140,7 @@ class Blocked(Accumulator):
 
 
 @lru_cache(maxsize=1024)
-def _sums_of_a_run(accumulator: Accumulator, products: Facts, terms: int) -> Facts:
+def _sums_of_a_run(accumulator: Accumulator, products: Bounds, terms: int) -> Bounds:
     return accumulator.sums(products, terms)
 
 

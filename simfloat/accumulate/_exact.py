@@ -12,9 +12,9 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.known import Problem
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of, on_cpu, put_back
 from simfloat.arithmetic.operands import FloatType
@@ -41,7 +41,7 @@ class Exact(Accumulator):
         """None: an exact sum has no format of its own."""
         return None
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         return products.summed(terms)
 
@@ -169,7 +169,7 @@ def _nearest(total: Fraction) -> float:
         return math.inf if total > 0 else -math.inf
 
 
-def _anchors(products: Facts, growth: int) -> NDArray[np.float64]:
+def _anchors(products: Bounds, growth: int) -> NDArray[np.float64]:
     """Anchors of grids 2^g from coarse to fine, the last one at or below the products' last bit."""
     grids = [products.high + growth - 53]
     while grids[-1] > products.low:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.known import Problem
-from simfloat.accumulate.units import cut_to_tf32, powers
+from simfloat.accumulate.matrix_instructions import cut_to_tf32, powers
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
@@ -80,7 +80,7 @@ class Fused(Accumulator):
         """The products of a chunk."""
         return self.terms
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: cutting does not make them larger."""
         return products.summed(terms).numbers_of(self.output)
 

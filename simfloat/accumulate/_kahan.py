@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.one_format import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
@@ -53,7 +53,7 @@ class Kahan(Stepwise):
     def loops(machine: Machine) -> Mapping[str, Loop]:
         return machine.loops.kahan.loops
 
-    def high(self, added: Facts, terms: int, start: Facts | None) -> int:
+    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
         """To nearest: t = round(s + y) is no farther from s + y than s is, so t - s lies between 0 and 2y, and so does
         its rounding, for 2y is a number of the format; hence |c| <= |y|. Likewise |y| <= |c| + 2|p|, as c is a number
         of the format, so after n products |y| <= 2n max|p|, and |s| <= |start| + 2 * (2 + 4 + ... + 2n) max|p|.

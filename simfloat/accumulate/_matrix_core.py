@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.known import Problem
-from simfloat.accumulate.units import (
+from simfloat.accumulate.matrix_instructions import (
     FormatPair,
     Instruction,
     UnitInputs,
@@ -28,6 +27,7 @@ from simfloat.accumulate.units import (
     powers,
     taken_by,
 )
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import BF16, E4M3FNUZ, E5M2FNUZ, FP16, FP32, FP64, TF32, Format
@@ -109,7 +109,7 @@ class MatrixCore(Accumulator):
         """The unit's row of the table."""
         return find(self.architecture, UNITS[self.architecture], self.inputs, self.result)
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: floors add less than terms do."""
         return products.summed(2 * terms).numbers_of(self.result)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.one_format import Stepwise
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
@@ -46,7 +46,7 @@ class Pairwise(Stepwise):
     def loops(machine: Machine) -> Mapping[str, Loop]:
         return machine.loops.pairwise_loops.loops
 
-    def high(self, added: Facts, terms: int, start: Facts | None) -> int:
+    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two
         are numbers of the format, which no rounding passes."""
         return added.high + math.ceil(math.log2(max(terms, 1))) + 1

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds, terms_and_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
-from simfloat.accumulate.facts import Facts, terms_and_sums
-from simfloat.accumulate.known import Problem
 from simfloat.accumulate.native_steps import in_images, own_kind
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
@@ -99,7 +99,7 @@ class Sequential(Accumulator):
         """Not where the hardware's own steps are wanted."""
         return self._native is None
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
         return sums.numbers_of(self.format)
@@ -113,10 +113,10 @@ class Sequential(Accumulator):
         own = own_kind(problem, self.rounding, *self._formats)
         if own is not None:
             return in_images(_loop(self, f"{self._fusion}_{own}", np.float32), own)
-        engine = _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
+        engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.start)
         if self.products is None or self.products.has_nan:
             return engine
-        if self.products.signed and problem.a.facts.finite and problem.b.facts.finite:
+        if self.products.signed and problem.a.bounds.finite and problem.b.bounds.finite:
             return engine
         return _Watched(engine, self.products, self.rounding)
 
@@ -140,7 +140,7 @@ class Sequential(Accumulator):
 
 
 @lru_cache(maxsize=4096)
-def _quickest(accumulator: Sequential, a: Facts, b: Facts, depth: int, start: Facts | None) -> Engine:
+def _quickest(accumulator: Sequential, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> Engine:
     """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, start)

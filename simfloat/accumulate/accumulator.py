@@ -7,9 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.known import Problem
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.bit_stream import SHORT
 from simfloat.formats import Format, Rounding
 
@@ -84,7 +84,7 @@ class Accumulator(ABC):
         return self
 
     @abstractmethod
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
 
     @abstractmethod

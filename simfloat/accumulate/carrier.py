@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from simfloat import kernels
-from simfloat.accumulate.facts import Facts
+from simfloat.accumulate.bounds import Bounds
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import odd_suffices
 from simfloat.formats import FP16, Format, Rounding, nearest_even
@@ -21,11 +21,11 @@ class Carrier(NamedTuple):
     lowest: int
     highest: int
 
-    def holds(self, numbers: Facts) -> bool:
+    def holds(self, numbers: Bounds) -> bool:
         """Whether the type has all such numbers."""
         return numbers.precision <= self.precision and numbers.low >= self.lowest and numbers.high <= self.highest
 
-    def has_room(self, format: Format, sums: Facts) -> bool:
+    def has_room(self, format: Format, sums: Bounds) -> bool:
         """Whether the anchors that round such sums to the format stay inside the type."""
         top = min(sums.high - 1, format.emax)
         anchor = max(top, format.emin) + self.precision - 1 - format.mantissa_bits
@@ -37,7 +37,7 @@ class Carrier(NamedTuple):
         # `to_odd` finds even numbers with anchors of twice the spacing, and the largest of them must fit too.
         return inside and normal and max(anchor + 2, sums.high) < self.highest
 
-    def needs_no_error(self, format: Format, terms: Facts, sums: Facts) -> bool:
+    def needs_no_error(self, format: Format, terms: Bounds, sums: Bounds) -> bool:
         """Whether fl(sum + term), rounded in the format to nearest even, is the exact sum rounded once.
 
         A second rounding errs only if the first one lands on or crosses what decides it: a tie of the format. Let e be
@@ -57,7 +57,7 @@ class Carrier(NamedTuple):
         partial_harmless = partial_low >= cut or (q <= p and self.precision >= 2 * p + 2)
         return term_harmless and partial_harmless
 
-    def takes_odd(self, format: Format, terms: Facts, sums: Facts) -> bool:
+    def takes_odd(self, format: Format, terms: Bounds, sums: Bounds) -> bool:
         """Whether a sum rounded to odd in the type can be rounded again to the format, in any deterministic mode.
 
         Numbers of the format, and with P >= p + 2 the ties halfway between them, are even numbers of the type. An
@@ -66,7 +66,7 @@ class Carrier(NamedTuple):
         """
         return self.precision >= format.precision + 2
 
-    def shows(self, format: Format, rounding: Rounding, sums: Facts) -> bool:
+    def shows(self, format: Format, rounding: Rounding, sums: Bounds) -> bool:
         """Whether numbers rounded to odd in the type show all that a draw reads, and one bit for what lies below."""
         if self.precision == CARRIERS[1].precision:
             return odd_suffices(format, rounding)
@@ -78,7 +78,7 @@ class Carrier(NamedTuple):
         """Whether the type has thresholds of draws down to the smallest spacing of the format, with their last bits."""
         return format.emin - format.mantissa_bits - self.precision >= self.lowest
 
-    def grows(self, format: Format, numbers: Facts) -> bool:
+    def grows(self, format: Format, numbers: Bounds) -> bool:
         """Whether such numbers below the format's smallest normal one stay exact when that is added to them."""
         return numbers.low >= format.emin - self.precision + 1
 
@@ -112,16 +112,16 @@ class Step(NamedTuple):
 def quickest_step(
     formats: tuple[Format, ...],
     rounding: Rounding,
-    a: Facts,
-    b: Facts,
-    terms: Facts,
-    sums: Facts,
-    start: Facts | None = None,
+    a: Bounds,
+    b: Bounds,
+    terms: Bounds,
+    sums: Bounds,
+    start: Bounds | None = None,
     rounded: Format | None = None,
 ) -> Step | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
-    `formats` are all that sums and products are rounded to; `a` and `b` are the operands' facts, `start` those of what
+    `formats` are all that sums and products are rounded to; `a` and `b` are the operands' bounds, `start` those of what
     the sums start from; `rounded` is the format of products that are rounded. None if only the careful loop will do.
     """
     _, double = CARRIERS
@@ -151,10 +151,10 @@ def quickest_step(
 def _drawing_step(
     formats: tuple[Format, ...],
     rounding: Rounding,
-    products: Facts | None,
-    held: tuple[Facts, ...],
-    terms: Facts,
-    sums: Facts,
+    products: Bounds | None,
+    held: tuple[Bounds, ...],
+    terms: Bounds,
+    sums: Bounds,
 ) -> Step | None:
     """The same for a stochastic mode; `products` are those that are rounded, if they are."""
     if _is_likely(formats, rounding, products, held, sums):
@@ -177,9 +177,9 @@ def _drawing_step(
 def _is_likely(
     formats: tuple[Format, ...],
     rounding: Rounding,
-    products: Facts | None,
-    held: tuple[Facts, ...],
-    sums: Facts,
+    products: Bounds | None,
+    held: tuple[Bounds, ...],
+    sums: Bounds,
 ) -> bool:
     """Whether sums may be drawn in float32 by what is likely, and in float64's images where that is not certain.
 

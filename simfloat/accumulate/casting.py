@@ -6,19 +6,19 @@ from functools import lru_cache
 
 from numpy.typing import NDArray
 
-from simfloat.accumulate.facts import Facts, facts_of
-from simfloat.accumulate.known import Known, known_of
+from simfloat.accumulate.bounds import Bounds, bounds_of
+from simfloat.accumulate.operand_bounds import OperandBounds, operand_bounds
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.bit_stream import Draw
 
 
 @lru_cache(maxsize=4096)
-def after_cast(facts: Facts, cast: Cast) -> tuple[bool, Facts]:
-    """Whether a cast changes nothing for certain, and the facts of what it gives."""
-    return facts.unchanged_by(cast.format), facts.rounded(cast.format, cast.rounding)
+def after_cast(bounds: Bounds, cast: Cast) -> tuple[bool, Bounds]:
+    """Whether a cast changes nothing for certain, and the bounds of what it gives."""
+    return bounds.unchanged_by(cast.format), bounds.rounded(cast.format, cast.rounding)
 
 
-def take_unobserved(x: NDArray, cast: Cast, is_settled: bool, looks: bool, draw: Draw | None = None) -> Known:
+def take_unobserved(x: NDArray, cast: Cast, is_settled: bool, looks: bool, draw: Draw | None = None) -> OperandBounds:
     """What is known of an operand's numbers, taken to the format of a cast without a scale, of which nobody hears.
 
     `is_settled` if the cast is known to leave them as they are; `looks` if they are going to be looked at anyway, to
@@ -26,12 +26,12 @@ def take_unobserved(x: NDArray, cast: Cast, is_settled: bool, looks: bool, draw:
     """
     format = cast.format
     if is_settled or cast.takes_all(x.dtype):
-        return known_of(x, format)
+        return operand_bounds(x, format)
     if not looks:
-        return known_of(cast.apply(x, draw)[0], format, is_made=True)
+        return operand_bounds(cast.apply(x, draw)[0], format, is_made=True)
     # Operands are often in the format already, and then need not be rounded again.
-    facts = facts_of(x)
-    unchanged, facts_after = after_cast(facts, cast)
+    bounds = bounds_of(x)
+    unchanged, bounds_after = after_cast(bounds, cast)
     if unchanged:
-        return known_of(x, format, facts)
-    return known_of(cast.apply(x, draw)[0], format, facts_after, is_made=True)
+        return operand_bounds(x, format, bounds)
+    return operand_bounds(cast.apply(x, draw)[0], format, bounds_after, is_made=True)

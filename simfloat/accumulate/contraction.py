@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
-from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Known, Problem, known_of
 from simfloat.accumulate.operand import take
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem, operand_bounds
 from simfloat.accumulate.options import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
@@ -65,8 +65,8 @@ def prepare(
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
     start = None if initial is None else machine.arrays.asarray(start_for(accumulator, initial, shape))
-    factors = (facts_of(own.a), facts_of(own.b)) if own and accumulator.scales else None
-    addend = None if start is None else facts_of(start)
+    factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
+    addend = None if start is None else bounds_of(start)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
     engine = engine_by_blocks(accumulator, problem, own) if own and not factors else accumulator.engine(problem)
     # Exact sums that float64 does not hold are divided where they are made.
@@ -80,8 +80,8 @@ def prepare(
 class _Both(NamedTuple):
     """Both operands in their formats."""
 
-    x: Known
-    y: Known
+    x: OperandBounds
+    y: OperandBounds
     draw: Draw | None
     accumulator: Accumulator  # for operands of these formats
     scales: Scales | None  # of their blocks
@@ -93,7 +93,7 @@ def _take_both(a: NDArray, b: NDArray, options: Options, scales: Scales | None, 
     inputs, accumulator, target, *_ = options
     if not inputs:
         draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-        return _Both(known_of(a), known_of(b), draw, accumulator.for_inputs(None, None), scales, 1.0)
+        return _Both(operand_bounds(a), operand_bounds(b), draw, accumulator.for_inputs(None, None), scales, 1.0)
     has_scales = options.has_scales
     if has_scales:
         _check_scaled(options, scales, initial)

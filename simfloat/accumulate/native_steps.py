@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.known import Problem
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import (
@@ -47,8 +47,8 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
 
 def _inside(problem: Problem, format: Format) -> bool:
     """Whether operands, and what the sums start from, are numbers of the format."""
-    start = problem.start
-    return problem.a.facts.inside(format) and problem.b.facts.inside(format) and (start is None or start.inside(format))
+    known = (problem.a.bounds, problem.b.bounds, problem.start)
+    return all(bounds is None or bounds.inside(format) for bounds in known)
 
 
 def in_images(engine: Engine, kind: str) -> Engine:

@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds, limited_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
-from simfloat.accumulate.facts import Facts, limited_sums
-from simfloat.accumulate.known import Problem
 from simfloat.accumulate.native_steps import in_images, own_kind
+from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
@@ -62,20 +62,20 @@ class Stepwise(Accumulator):
         return (self.rounding,)
 
     @abstractmethod
-    def high(self, added: Facts, terms: int, start: Facts | None) -> int:
+    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
         """An exponent that bounds all that is met on the way: |x| < 2^high."""
 
-    def sums(self, products: Facts, terms: int) -> Facts:
+    def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         _, sums = self.terms_and_sums(products, terms, None)
         return sums.numbers_of(self.format)
 
-    def terms_and_sums(self, products: Facts, terms: int, start: Facts | None) -> tuple[Facts, Facts]:
-        """The facts of the operands of additions, and of their sums."""
+    def terms_and_sums(self, products: Bounds, terms: int, start: Bounds | None) -> tuple[Bounds, Bounds]:
+        """The bounds of the operands of additions, and of their sums."""
         added = products.rounded(self.format, self.rounding)
         summands = added if start is None else added.joined(start)
         high = self.high(added, terms, start)
-        sums = Facts(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
+        sums = Bounds(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
         added, sums = limited_sums(added, sums, self.format, self.rounding)
         # Both operands of an addition may be sums: numbers of the format, and multiples of what sums are.
         return added._replace(precision=self.format.precision, low=sums.low), sums
@@ -88,7 +88,7 @@ class Stepwise(Accumulator):
         own = own_kind(problem, self.rounding, self.format)
         if own is not None:
             return in_images(_engine(self, own, np.float32, None), own)
-        return _quickest(self, problem.a.facts, problem.b.facts, problem.depth, problem.start)
+        return _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.start)
 
 
 class _Loop(NamedTuple):
@@ -110,7 +110,7 @@ class _Loop(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: Stepwise, a: Facts, b: Facts, depth: int, start: Facts | None) -> _Loop:
+def _quickest(accumulator: Stepwise, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> _Loop:
     """The fastest loop that is exact for sums of so many products."""
     terms, sums = accumulator.terms_and_sums(a.times(b), depth, start)
     format, rounding = accumulator.format, accumulator.rounding

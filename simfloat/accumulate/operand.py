@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from numpy.typing import NDArray
 
+from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.casting import after_cast, take_unobserved
-from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Known, known_of
+from simfloat.accumulate.operand_bounds import OperandBounds, operand_bounds
 from simfloat.accumulate.options import Options
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
@@ -20,7 +20,7 @@ STAGES, DEPTHS = (255, 254), (-1, -2)
 class Taken(NamedTuple):
     """An operand whose numbers were taken to a format."""
 
-    known: Known
+    known: OperandBounds
     divisor: float = 1.0  # by which they are too large: the scale of all
     blocks: BlockScales | None = None
 
@@ -36,11 +36,11 @@ def take(x: NDArray, options: Options, side: int, draw: Draw | None, looks: bool
     if cast.scale is not None:
         if isinstance(cast.scale, Block):
             elements, blocks = cast.apply_in_blocks(x, DEPTHS[side], drawn, observer, name or "")
-            return Taken(known_of(elements, format, is_made=True), blocks.whole, blocks)
+            return Taken(operand_bounds(elements, format, is_made=True), blocks.whole, blocks)
         rounded, scale = cast.apply(x, drawn, observer, name or "", options.histories[side])
-        return Taken(known_of(rounded, format, is_made=True), scale or 1.0)
+        return Taken(operand_bounds(rounded, format, is_made=True), scale or 1.0)
     if observer is None:
         return Taken(take_unobserved(x, cast, options.settled[side], looks, drawn))
-    facts = after_cast(facts_of(x), cast)[1] if looks else None
+    bounds = after_cast(bounds_of(x), cast)[1] if looks else None
     rounded, _ = cast.apply(x, drawn, observer, name or "")
-    return Taken(known_of(rounded, format, facts, is_made=True))
+    return Taken(operand_bounds(rounded, format, bounds, is_made=True))

@@ -12,9 +12,9 @@ from simfloat.accumulate._exact import fractions_for
 from simfloat.accumulate._sequential import Sequential
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.blocked_engines import Runs
+from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.facts import Facts
-from simfloat.accumulate.known import UNITY, Known, Problem
+from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.operations import compute_alone, odd_results
 from simfloat.arithmetic.target import Target, carrier_of, odd_suffices
@@ -60,13 +60,13 @@ class _Freeing(NamedTuple):
         )
 
     @property
-    def results(self) -> Known:
+    def results(self) -> OperandBounds:
         """What is known of the results."""
         if self.rounding.is_stochastic:
-            return Known(Facts(53, -1074, -1074, 1024, False), None, False)
+            return OperandBounds(Bounds(53, -1074, -1074, 1024, False), None, False)
         smallest = self.format.emin - self.format.mantissa_bits
-        facts = Facts(self.format.precision, smallest, smallest, self.format.emax + 1, False)
-        return Known(facts, self.format, self.format.fits_float32)
+        bounds = Bounds(self.format.precision, smallest, smallest, self.format.emax + 1, False)
+        return OperandBounds(bounds, self.format, self.format.fits_float32)
 
     def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
         """The sums (rows, columns) of a block without its scales: a of the rows, b of the columns."""

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import Known, first_stranger
+from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.operand import Taken
+from simfloat.accumulate.operand_bounds import OperandBounds, first_stranger
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import E4M3, E8M0, Format
@@ -145,8 +145,8 @@ def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
 
 
 def with_scales(
-    x: Known, y: Known, scales: Scales | None, accumulator: Accumulator
-) -> tuple[Known, Known, Scales | None]:
+    x: OperandBounds, y: OperandBounds, scales: Scales | None, accumulator: Accumulator
+) -> tuple[OperandBounds, OperandBounds, Scales | None]:
     """The operands, with their scales multiplied in unless these remain: for the accumulator, or for sums of blocks."""
     if accumulator.scales and not scales:
         block, format = accumulator.scales
@@ -162,13 +162,13 @@ def with_scales(
     return x, y, scales
 
 
-def scaled(known: Known, scales: NDArray, block: int, axis: int) -> Known:
+def scaled(known: OperandBounds, scales: NDArray, block: int, axis: int) -> OperandBounds:
     """An operand times the scales of its blocks, exact, for accumulators that know no scales."""
     x = known.array
     assert x is not None
     factors = np.repeat(scales.astype(np.float64), block, axis)
     factors = factors[..., : x.shape[-1]] if axis == -1 else factors[..., : x.shape[-2], :]
-    values, scale = known.facts, facts_of(scales)
+    values, scale = known.bounds, bounds_of(scales)
     products = values.times(scale)
     if products.precision > 53 or products.low < -1074 or products.high > 1023:
         raise ValueError(
@@ -177,4 +177,4 @@ def scaled(known: Known, scales: NDArray, block: int, axis: int) -> Known:
         )
     with np.errstate(invalid="ignore"):
         product = x * factors
-    return Known(None, None, False, product)
+    return OperandBounds(None, None, False, product)

@@ -9,11 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds, RawBounds, raw_bounds_of
 from simfloat.accumulate.casting import take_unobserved
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
-from simfloat.accumulate.facts import Bounds, Facts, bounds_of
-from simfloat.accumulate.known import Known, Problem
 from simfloat.accumulate.one_tile import sums_of_one_tile
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.arrays import FEW
@@ -75,15 +75,15 @@ class Short(NamedTuple):
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
         if self.engine is not None and single == (True, True):
             return self.engine, False
-        x, y = bounds_of(a), bounds_of(b)
+        x, y = raw_bounds_of(a), raw_bounds_of(b)
         return _engine_for(self.accumulator, x, y, self.formats, single, a.shape[1]), x[-1] and y[-1]
 
-    def _engine_of(self, x: Known, y: Known, depth: int) -> Engine:
+    def _engine_of(self, x: OperandBounds, y: OperandBounds, depth: int) -> Engine:
         """The engine for operands that were taken to their formats."""
         single = x.is_float32, y.is_float32
         if self.engine is not None and single == (True, True):
             return self.engine
-        return _engine_for(self.accumulator, x.facts, y.facts, self.formats, single, depth)
+        return _engine_for(self.accumulator, x.bounds, y.bounds, self.formats, single, depth)
 
 
 def formats_of(casts: Casts | None) -> Formats:
@@ -106,7 +106,7 @@ def _short_for(accumulator: Accumulator, casts: Casts | None, format: Format, ro
         return None
     accumulator, engine = accumulator.for_inputs(*formats), None
     if not accumulator.reads_numbers:
-        unread = Known(None, None, True)
+        unread = OperandBounds(None, None, True)
         engine = accumulator.engine(Problem(unread, unread, 1, result))
     plans = plan_for(format, rounding, np.float32, CPU), plan_for(format, rounding, np.float64, CPU)
     return Short(accumulator, casts, formats, engine, keeps_sums(result, format, rounding), plans)
@@ -114,9 +114,9 @@ def _short_for(accumulator: Accumulator, casts: Casts | None, format: Format, ro
 
 @lru_cache(maxsize=4096)
 def _engine_for(
-    accumulator: Accumulator, a: Bounds, b: Bounds, formats: Formats, single: tuple[bool, bool], depth: int
+    accumulator: Accumulator, a: RawBounds, b: RawBounds, formats: Formats, single: tuple[bool, bool], depth: int
 ) -> Engine:
     """The engine for such operands; `single` tells which are float32."""
-    x, y = Known(Facts._make(a), formats[0], single[0]), Known(Facts._make(b), formats[1], single[1])
+    x, y = OperandBounds(Bounds._make(a), formats[0], single[0]), OperandBounds(Bounds._make(b), formats[1], single[1])
     assert accumulator.result is not None
     return accumulator.engine(Problem(x, y, depth, accumulator.result))

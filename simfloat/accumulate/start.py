@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.known import first_stranger
+from simfloat.accumulate.operand_bounds import first_stranger
 
 
 def start_for(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:

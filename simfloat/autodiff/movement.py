@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.known import first_stranger
+from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.machines import seal
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.record import Operations, Result, begin, finish, passed_to

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.facts import facts_of
-from simfloat.accumulate.known import first_stranger
+from simfloat.accumulate.bounds import bounds_of
+from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.operands import broadcast_shape
 from simfloat.autodiff.record import Started, begin, finish, summed_to
@@ -99,7 +99,7 @@ def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...
     if shape is not None and x.shape != shape:
         raise ValueError(f"{where} must have the shape {shape}, got {x.shape}.")
     array = np.asarray(x)
-    if not facts_of(array).unchanged_by(format):
+    if not bounds_of(array).unchanged_by(format):
         stranger = first_stranger(array, format)
         if stranger is not None:
             raise ValueError(

@@ -25,8 +25,8 @@ from simfloat.accumulate import (
 )
 from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
 from simfloat.accumulate._sequential import Sequential
-from simfloat.accumulate.nvidia import INSTRUCTIONS
-from simfloat.accumulate.nvidia import UNITS as TENSOR_CORES
+from simfloat.accumulate._tensor_core import INSTRUCTIONS
+from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
 from simfloat.blackbox.additions import MODES
 from simfloat.blackbox.evidence import Evidence
 from simfloat.blackbox.probe import ProductRange

@@ -113,8 +113,8 @@ NO_FIRST, NO_LAST = 4095, -1
 
 @kernel
 def bit_facts(x):
-    """(precision, low, least, high, finite) of a vector: the fields of accumulate.Facts, of its finite nonzero elements
-    as float64; those of the number one if there are none.
+    """(precision, low, least, high, finite) of a vector: the fields of accumulate.Bounds, of its finite nonzero
+    elements as float64; those of the number one if there are none.
     """
     fractions, first, last, finite = np.uint64(0), np.int64(NO_FIRST), np.int64(NO_LAST), True
     for i in range(x.size):

@@ -1,8 +1,8 @@
 """Arrays or a recorder in, matplotlib figures out: a column wide, readable in grey and by colour-blind readers."""
 
-from simfloat.plots.bounds import deterministic_bound, probabilistic_bound
 from simfloat.plots.costs import draw_attribution
 from simfloat.plots.curves import Curve, draw_curves, moving_mean
+from simfloat.plots.error_bounds import deterministic_bound, probabilistic_bound
 from simfloat.plots.errors import draw_errors
 from simfloat.plots.events import draw_events
 from simfloat.plots.exponents import draw_exponents, exponents

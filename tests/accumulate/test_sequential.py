@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.known import Problem, known_of
+from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.kernels import processor
 from simfloat.selftest.golden import COUNTING, HARMONIC
 from simfloat.selftest.hard_numbers import hard_operands
@@ -136,7 +136,7 @@ def test_stochastic_sums_do_not_stagnate():
 
 def carrier_of(a, b, format, **options):
     accumulator = sf.sequential(format, **options)
-    engine = accumulator.engine(Problem(known_of(a), known_of(b), a.shape[-1], format))
+    engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), a.shape[-1], format))
     loops = [engine.step] if hasattr(engine, "step") else []
     return np.dtype(engine.carrier).name, *(loops or [type(engine).__name__])
 

@@ -285,7 +285,7 @@ UNIT = Extension(
     unit_sums,
     rows=(
         Row(
-            "simfloat/accumulate/nvidia.py",
+            "simfloat/accumulate/_tensor_core.py",
             "Instruction(FP8, BOTH, 16, 13),",
             "        Instruction((E2M1,), (FP32,), 16, 13),",
         ),

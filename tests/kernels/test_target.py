@@ -11,7 +11,7 @@ import pytest
 from numba.core.caching import NullCache
 
 import simfloat as sf
-from simfloat.accumulate.known import Problem, known_of
+from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.kernels import halves, processor, sequential
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
@@ -172,7 +172,7 @@ def test_every_nan_among_images_becomes_the_one_nan():
 def products_in_fp16():
     """Sums in FP16 of what is hard to sum, in every order, as one vector; and the engine that makes them."""
     a, b = operands(np.random.default_rng(5))
-    kind = type(sf.sequential(sf.FP16).engine(Problem(known_of(a), known_of(b), 9, sf.FP16))).__name__
+    kind = type(sf.sequential(sf.FP16).engine(Problem(operand_bounds(a), operand_bounds(b), 9, sf.FP16))).__name__
     start = sf.round(a[:, :1], sf.FP16)
     sums = [sf.matmul(a, b, accumulate=accumulate) for accumulate in ORDERS]
     return kind, np.concatenate([*sums, sf.matmul(a, b, accumulate=sf.FP16, initial=start)])

@@ -6,90 +6,91 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import known as known_module
+from simfloat.accumulate import operand_bounds as operand_bounds_module
+from simfloat.accumulate.bounds import Bounds, bounds_of, terms_and_sums
 from simfloat.accumulate.carrier import CARRIERS, Carrier, quickest_step
-from simfloat.accumulate.facts import Facts, facts_of, terms_and_sums
-from simfloat.accumulate.known import known_of
+from simfloat.accumulate.operand_bounds import operand_bounds
 from simfloat.formats.definition import round_value
 
 SINGLE, DOUBLE = CARRIERS
 
 
 @pytest.mark.parametrize(
-    "x, facts",
+    "x, bounds",
     [
-        ([1.0], Facts(1, 0, 0, 1)),
-        ([1.5, -6.0], Facts(2, -1, 0, 3)),
-        ([0.0, -0.0], Facts(1, 0, 0, 1)),
-        ([np.inf, 3.0], Facts(2, 0, 1, 2, False)),
-        ([np.nan], Facts(1, 0, 0, 1, False)),
-        ([2.0**-1074, 1.0], Facts(53, -1074, -1074, 1)),
-        ([2.0**-1074], Facts(53, -1074, -1074, -1021)),
-        ([], Facts(1, 0, 0, 1)),
+        ([1.0], Bounds(1, 0, 0, 1)),
+        ([1.5, -6.0], Bounds(2, -1, 0, 3)),
+        ([0.0, -0.0], Bounds(1, 0, 0, 1)),
+        ([np.inf, 3.0], Bounds(2, 0, 1, 2, False)),
+        ([np.nan], Bounds(1, 0, 0, 1, False)),
+        ([2.0**-1074, 1.0], Bounds(53, -1074, -1074, 1)),
+        ([2.0**-1074], Bounds(53, -1074, -1074, -1021)),
+        ([], Bounds(1, 0, 0, 1)),
     ],
     ids=str,
 )
-def test_facts_are_bounds_on_the_finite_numbers(x, facts):
-    assert facts_of(np.array(x)) == facts
+def test_bounds_hold_the_finite_numbers(x, bounds):
+    assert bounds_of(np.array(x)) == bounds
 
 
 def test_facts_of_operations_hold_for_all_numbers(rng):
     for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2, sf.Format(4, 3, bias=-9)):
         x = rng.standard_normal(50) * 2.0 ** rng.integers(-20, 20, 50)
         y = sf.round(rng.standard_normal(50) * 2.0 ** rng.integers(-9, 9, 50), sf.E5M2).astype(float)
-        holds(facts_of(x).rounded(format), sf.round(x, format))
-        holds(facts_of(x).joined(facts_of(y)), np.concatenate([x, y]))
+        holds(bounds_of(x).rounded(format), sf.round(x, format))
+        holds(bounds_of(x).joined(bounds_of(y)), np.concatenate([x, y]))
         few = sf.round(x, sf.E5M2).astype(float)
         few = few[np.isfinite(few)]
-        holds(facts_of(few).times(facts_of(y)), np.outer(few, y))
+        holds(bounds_of(few).times(bounds_of(y)), np.outer(few, y))
 
 
-def holds(facts, x):
+def holds(bounds, x):
     """Assert that the bounds are bounds."""
-    assert facts.finite <= np.isfinite(x).all()
+    assert bounds.finite <= np.isfinite(x).all()
     for number in np.abs(x[np.isfinite(x) & (x != 0)]).ravel():
-        exact = Fraction(float(number)) / Fraction(2) ** facts.low
+        exact = Fraction(float(number)) / Fraction(2) ** bounds.low
         assert (
-            exact.denominator == 1 and Fraction(2) ** facts.least <= Fraction(float(number)) < Fraction(2) ** facts.high
+            exact.denominator == 1
+            and Fraction(2) ** bounds.least <= Fraction(float(number)) < Fraction(2) ** bounds.high
         )
         odd_part = exact.numerator // (exact.numerator & -exact.numerator)
-        assert odd_part.bit_length() <= facts.precision
+        assert odd_part.bit_length() <= bounds.precision
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.E4M3, sf.E2M1, sf.BF16], ids=str)
 def test_numbers_of_a_format_are_inside_it_and_no_other_numbers(format):
-    assert facts_of(np.array([0.0, format.smallest_subnormal])).inside(format)
-    assert facts_of(np.array([1.0, 1.0 + format.eps])).inside(format)
-    assert facts_of(np.array([2.0**format.emax])).inside(format)
-    assert not facts_of(np.array([format.smallest_subnormal / 2])).inside(format)
-    assert not facts_of(np.array([1.0 + format.eps / 2])).inside(format)
-    assert not facts_of(np.array([format.max * 2])).inside(format)
+    assert bounds_of(np.array([0.0, format.smallest_subnormal])).inside(format)
+    assert bounds_of(np.array([1.0, 1.0 + format.eps])).inside(format)
+    assert bounds_of(np.array([2.0**format.emax])).inside(format)
+    assert not bounds_of(np.array([format.smallest_subnormal / 2])).inside(format)
+    assert not bounds_of(np.array([1.0 + format.eps / 2])).inside(format)
+    assert not bounds_of(np.array([format.max * 2])).inside(format)
 
 
 def test_facts_of_an_operand_are_found_once(monkeypatch):
     calls = []
-    known = known_of(np.ones(3))
-    monkeypatch.setattr(known_module, "facts_of", lambda x: calls.append(1) or facts_of(x))
-    assert known.facts == known.facts == Facts(1, 0, 0, 1) and len(calls) == 1
+    known = operand_bounds(np.ones(3))
+    monkeypatch.setattr(operand_bounds_module, "bounds_of", lambda x: calls.append(1) or bounds_of(x))
+    assert known.bounds == known.bounds == Bounds(1, 0, 0, 1) and len(calls) == 1
 
 
 def test_a_carrier_holds_what_lies_between_its_ends():
-    assert SINGLE.holds(facts_of(np.array([2.0**127, 2.0**-149])))
-    assert not SINGLE.holds(facts_of(np.array([2.0**128])))
-    assert not SINGLE.holds(facts_of(np.array([2.0**-150])))
-    assert not SINGLE.holds(facts_of(np.array([1 + 2.0**-24])))
-    assert DOUBLE.holds(facts_of(np.array([1e308, 5e-324])))
+    assert SINGLE.holds(bounds_of(np.array([2.0**127, 2.0**-149])))
+    assert not SINGLE.holds(bounds_of(np.array([2.0**128])))
+    assert not SINGLE.holds(bounds_of(np.array([2.0**-150])))
+    assert not SINGLE.holds(bounds_of(np.array([1 + 2.0**-24])))
+    assert DOUBLE.holds(bounds_of(np.array([1e308, 5e-324])))
 
 
 def test_a_step_is_chosen_by_operands_products_sums_and_start():
-    one = Facts(4, -6, -6, 9)
-    for far in (Facts(1, 200, 200, 201), Facts(1, -200, -200, -199)):
-        near = Facts(1, -far.low, -far.low, -far.low + 1)
+    one = Bounds(4, -6, -6, 9)
+    for far in (Bounds(1, 200, 200, 201), Bounds(1, -200, -200, -199)):
+        near = Bounds(1, -far.low, -far.low, -far.low + 1)
         terms, sums = terms_and_sums(far.times(near), 8, sf.FP16, sf.nearest_even, None)
         assert quickest_step((sf.FP16,), sf.nearest_even, far, near, terms, sums).carrier is np.float64
     terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None)
     assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums).carrier is np.float32
-    start = Facts(8, 120, 127, 128)
+    start = Bounds(8, 120, 127, 128)
     terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None, start)
     assert sums.high > 128 and terms.high < 128
     assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums, start).carrier is np.float64
@@ -106,7 +107,7 @@ def nearest(numerator, bits):
 
 @pytest.mark.parametrize("precision", [6, 7, 8, 9])
 def test_sums_that_need_no_error_are_rounded_once_in_every_small_carrier(precision):
-    # All partial sums that a format has, and all terms of so many bits: every pair that the facts allow.
+    # All partial sums that a format has, and all terms of so many bits: every pair that the bounds allow.
     carrier = Carrier(np.float64, precision, -60, 60)
     trues, wrong_elsewhere = 0, 0
     for bits in (2, 3):
@@ -114,8 +115,8 @@ def test_sums_that_need_no_error_are_rounded_once_in_every_small_carrier(precisi
         for term_bits in (1, 2, 3, 4):
             for low in range(-9, 3):
                 for high in range(low + term_bits, min(low + 7, 7)):
-                    terms = Facts(term_bits, low, low, high)
-                    sums = Facts(8, low, low, max(high, 5) + 1)
+                    terms = Bounds(term_bits, low, low, high)
+                    sums = Bounds(8, low, low, max(high, 5) + 1)
                     proven = carrier.needs_no_error(format, terms, sums)
                     wrong = _misrounded(carrier, format, terms, sums)
                     assert not (proven and wrong), (format, terms)

@@ -1,4 +1,4 @@
-"""What is known of the operands of sums before any product is made."""
+"""Bounds on operands, by which an engine is chosen."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate.bounds import ONES, Bounds, bounds_of
 from simfloat.accumulate.carrier import CARRIERS
-from simfloat.accumulate.facts import ONES, Facts, facts_of
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FLOAT32
@@ -19,55 +19,55 @@ from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 MANY = 256
 
 
-class Known:
-    """What is known of an operand's numbers: their facts, the format that they were rounded to, their array's type, and
-    whether the array was made here, by a rounding.
+class OperandBounds:
+    """Bounds on an operand's numbers, the format that they were rounded to, their array's type, and whether the array
+    was made here, by a rounding.
 
-    Facts are found in the array when they are first asked for, and only once; `find` finds those of sums of runs, which
-    are known before there is an array.
+    Bounds are found in the array when they are first asked for, and only once; `find` finds those of sums of runs,
+    which are known before there is an array.
     """
 
-    __slots__ = ("_facts", "_find", "array", "format", "is_float32", "is_made")
+    __slots__ = ("_bounds", "_find", "array", "format", "is_float32", "is_made")
 
     def __init__(
         self,
-        facts: Facts | None,
+        bounds: Bounds | None,
         format: Format | None,
         is_float32: bool,
         array: NDArray | None = None,
-        find: Callable[[], Facts] | None = None,
+        find: Callable[[], Bounds] | None = None,
         is_made: bool = False,
     ) -> None:
-        self._facts, self._find, self.array = facts, find, array
+        self._bounds, self._find, self.array = bounds, find, array
         self.format, self.is_float32, self.is_made = format, is_float32, is_made
 
     @property
-    def facts(self) -> Facts:
+    def bounds(self) -> Bounds:
         """Bounds on the numbers."""
-        # Not a cached property: before Python 3.12 its lock takes longer than a small array's facts.
-        if self._facts is None:
+        # Not a cached property: before Python 3.12 its lock takes longer than a small array's bounds.
+        if self._bounds is None:
             if self._find is not None:
-                self._facts = self._find()
+                self._bounds = self._find()
             else:
                 assert self.array is not None
-                self._facts = facts_of(self.array)
-        return self._facts
+                self._bounds = bounds_of(self.array)
+        return self._bounds
 
     @property
     def are_quiet(self) -> bool:
         """Whether there is no signalling NaN among them, as far as is known by now: roundings make quiet ones."""
-        return self.is_made or (self._facts is not None and self._facts.finite)
+        return self.is_made or (self._bounds is not None and self._bounds.finite)
 
     def look_finite(self) -> bool:
         """Whether there are no infinities and no NaN among them: of a few numbers only if that is known by now."""
-        if self._facts is None and self.array is not None and self.array.size < MANY:
+        if self._bounds is None and self.array is not None and self.array.size < MANY:
             return False
-        return self.facts.finite
+        return self.bounds.finite
 
     @property
     def in_float32(self) -> bool:
         """Whether all numbers are float32 numbers."""
-        return self.is_float32 or CARRIERS[0].holds(self.facts)
+        return self.is_float32 or CARRIERS[0].holds(self.bounds)
 
     @property
     def own_format(self) -> Format:
@@ -75,21 +75,23 @@ class Known:
         return self.format or (FP32 if self.is_float32 else FP64)
 
 
-def known_of(array: NDArray, format: Format | None = None, facts: Facts | None = None, is_made: bool = False) -> Known:
-    """What is known of an array of numbers of the format."""
+def operand_bounds(
+    array: NDArray, format: Format | None = None, bounds: Bounds | None = None, is_made: bool = False
+) -> OperandBounds:
+    """The bounds of an operand whose numbers are those of an array, in this format if one is given."""
     dtype = array.dtype
-    return Known(facts, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
+    return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
 
 
 #: The factors of sums without factors.
-UNITY = Known(ONES, None, True)
+UNITY = OperandBounds(ONES, None, True)
 
 
 class Problem:
     """What an accumulator is asked to sum: `depth` products of numbers of `a` and `b`, and how sums are rounded in the
     end.
 
-    `scales` are the facts of the scales of the operands' blocks, for accumulators that take them; `start` those of
+    `scales` are the bounds of the scales of the operands' blocks, for accumulators that take them; `start` those of
     what the sums start from; `divisor` divides the totals before they are rounded; `machine` is where operands will be
     of which there are no arrays yet.
     """
@@ -98,19 +100,19 @@ class Problem:
 
     def __init__(
         self,
-        a: Known,
-        b: Known,
+        a: OperandBounds,
+        b: OperandBounds,
         depth: int,
         output: Format,
         rounding: Rounding = nearest_even,
-        scales: tuple[Facts, Facts] | None = None,
-        start: Facts | None = None,
+        scales: tuple[Bounds, Bounds] | None = None,
+        start: Bounds | None = None,
         divisor: float = 1.0,
         machine: Machine | None = None,
     ) -> None:
         self.a, self.b, self.depth, self.output, self.rounding = a, b, depth, output, rounding
         self.scales, self.start, self.divisor = scales, start, divisor
-        self._products: Facts | None = None
+        self._products: Bounds | None = None
         self._machine = machine
 
     @property
@@ -126,10 +128,10 @@ class Problem:
         return CPU if self.a.array is None else machine_of(self.a.array)
 
     @property
-    def products(self) -> Facts:
+    def products(self) -> Bounds:
         """What is known of the products, with their scales."""
         if self._products is None:
-            products = self.a.facts.times(self.b.facts)
+            products = self.a.bounds.times(self.b.bounds)
             for scales in self.scales or ():
                 products = products.times(scales)
             self._products = products

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.known import Known, Problem, first_stranger
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_stranger
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import FP32, TF32, Format, as_format
@@ -95,13 +95,13 @@ def check_operands(unit: object, taken: FormatPair, problem: Problem) -> None:
         _refuse(unit, "b", problem.b, taken[1])
 
 
-def _are_numbers(known: Known, format: Format) -> bool:
+def _are_numbers(known: OperandBounds, format: Format) -> bool:
     """Whether all are numbers of the format for certain. A unit reads -0 as 0."""
     if known.format is format or (known.is_float32 and format is FP32):
         return True
     if known.format == format:
         return True
-    return (known.facts.finite or _has_specials_of(format, known.format)) and known.facts.inside(format)
+    return (known.bounds.finite or _has_specials_of(format, known.format)) and known.bounds.inside(format)
 
 
 def _has_specials_of(format: Format, other: Format | None) -> bool:
@@ -111,7 +111,7 @@ def _has_specials_of(format: Format, other: Format | None) -> bool:
     return (format.has_infinity or not other.has_infinity) and (format.has_nan or not other.has_nan)
 
 
-def _refuse(unit: object, name: str, known: Known, format: Format) -> None:
+def _refuse(unit: object, name: str, known: OperandBounds, format: Format) -> None:
     """Raise ValueError if a number is none of the format's, or if there is no array in which to look for one."""
     if known.array is None:
         raise ValueError(f"{unit} takes {format} operands, which sums in {known.format} are not.")

@@ -1,4 +1,4 @@
-"""What is known of the operands of a sum: it decides in which carrier the steps are exact."""
+"""Bounds on numbers: significant bits and exponents, which decide in which carrier the steps of a sum are exact."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import Format, Rounding, nearest_even
 
-#: The fields of Facts, which are themselves such a tuple, and take longer to make.
-Bounds = tuple[int, int, int, int, bool]
+#: The fields of Bounds, which are themselves such a tuple, and take longer to make.
+RawBounds = tuple[int, int, int, int, bool]
 
 
-class Facts(NamedTuple):
+class Bounds(NamedTuple):
     """Bounds on the finite nonzero numbers of an array.
 
     Each has at most `precision` significant bits, is a multiple of 2^low, and lies from 2^least to below 2^high in
@@ -27,21 +27,21 @@ class Facts(NamedTuple):
     high: int
     finite: bool = True  # whether there are no infinities and no NaN among them
 
-    def times(self, other: Facts) -> Facts:
+    def times(self, other: Bounds) -> Bounds:
         """What is then known of the products of two arrays' elements."""
         precision, low, least, high, finite = self
         least, high, finite = least + other.least, high + other.high, finite and other.finite
-        return Facts(precision + other.precision, low + other.low, least, high, finite)
+        return Bounds(precision + other.precision, low + other.low, least, high, finite)
 
-    def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Facts:
+    def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Bounds:
         """What is known of the numbers rounded to the format: perhaps up to the next power of two, or to infinity."""
         smallest = format.emin - format.mantissa_bits
         least, high = max(self.least, smallest), max(self.high, smallest) + 1
         precision = min(self.precision, format.precision)
         low = max(self.low, least - precision + 1, smallest)
-        return Facts(precision, low, least, high, self.finite).limited(format, rounding)
+        return Bounds(precision, low, least, high, self.finite).limited(format, rounding)
 
-    def limited(self, format: Format, rounding: Rounding) -> Facts:
+    def limited(self, format: Format, rounding: Rounding) -> Bounds:
         """What is known in a format that has a largest number: what lies beyond it is infinite, or becomes it.
 
         In a format without a sign what is negative is NaN.
@@ -51,15 +51,15 @@ class Facts(NamedTuple):
         if not (format.clamps or rounding.stops(negative=False) or rounding.stops(negative=True)):
             return self._replace(finite=False)
         low, high = min(self.low, format.emax - format.mantissa_bits), max(self.high, format.emax + 1)
-        return Facts(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
+        return Bounds(max(self.precision, format.precision), low, min(self.least, format.emax), high, False)
 
-    def joined(self, other: Facts) -> Facts:
+    def joined(self, other: Bounds) -> Bounds:
         """What is known of the numbers of both arrays together."""
         precision, low, least, high, finite = self
         least, high = min(least, other.least), max(high, other.high)
-        return Facts(max(precision, other.precision), min(low, other.low), least, high, finite and other.finite)
+        return Bounds(max(precision, other.precision), min(low, other.low), least, high, finite and other.finite)
 
-    def summed(self, terms: int, outward: Format | None = None) -> Facts:
+    def summed(self, terms: int, outward: Format | None = None) -> Bounds:
         """What is known of sums of so many terms, each sum rounded to nearest or toward zero.
 
         Such a rounding at most doubles what a term adds. In modes that may round outward, to the next number of the
@@ -72,14 +72,14 @@ class Facts(NamedTuple):
             smallest = outward.emin - outward.mantissa_bits
             high += max(smallest - self.high, 0) + math.ceil(terms * math.log2(1 + outward.eps))
             high = min(high, max(self.high, outward.emax + 1) + 1)
-        return Facts(high - self.low, self.low, self.low, high, self.finite)
+        return Bounds(high - self.low, self.low, self.low, high, self.finite)
 
-    def numbers_of(self, format: Format) -> Facts:
+    def numbers_of(self, format: Format) -> Bounds:
         """What is known of numbers of the format, among which those beyond it became infinite, NaN or its largest."""
         smallest = format.emin - format.mantissa_bits
         low = min(max(self.low, smallest), format.emax - format.mantissa_bits)
         high = self.high if format.has_zero else max(self.high, format.emin + 1)
-        return Facts(format.precision, low, low, min(high, format.emax + 1), False)
+        return Bounds(format.precision, low, low, min(high, format.emax + 1), False)
 
     def inside(self, format: Format) -> bool:
         """Whether all finite ones are numbers of the format for certain."""
@@ -100,14 +100,14 @@ class Facts(NamedTuple):
 
 
 def terms_and_sums(
-    products: Facts,
+    products: Bounds,
     terms: int,
     format: Format,
     rounding: Rounding,
     products_format: Format | None,
-    start: Facts | None = None,
-) -> tuple[Facts, Facts]:
-    """The facts of what is added to a sum, and of the sums, where every step is rounded to the format.
+    start: Bounds | None = None,
+) -> tuple[Bounds, Bounds]:
+    """The bounds of what is added to a sum, and of the sums, where every step is rounded to the format.
 
     Sums start from zero, or from numbers of the format of which `start` is known. The sums' last bits are those of
     all that is added: a sum that is rounded stays a multiple of them.
@@ -118,8 +118,8 @@ def terms_and_sums(
     return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
 
 
-def limited_sums(added: Facts, sums: Facts, format: Format, rounding: Rounding) -> tuple[Facts, Facts]:
-    """The same facts for a format that has a largest number, which infinite sums and terms may become."""
+def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding) -> tuple[Bounds, Bounds]:
+    """The same bounds for a format that has a largest number, which infinite sums and terms may become."""
     limited = sums.limited(format, rounding)
     if limited.high > sums.high or limited.low < sums.low:
         # From the largest number on, sums go on; they are multiples of its last bit.
@@ -127,16 +127,16 @@ def limited_sums(added: Facts, sums: Facts, format: Format, rounding: Rounding) 
     return added, sums
 
 
-#: The facts of ones, and of arrays without a finite nonzero number.
-ONES = Facts(1, 0, 0, 1)
+#: The bounds of ones, and of arrays without a finite nonzero number.
+ONES = Bounds(1, 0, 0, 1)
 
 
-def bounds_of(x: NDArray) -> Bounds:
-    """The fields of the facts of a float32 or float64 array."""
+def raw_bounds_of(x: NDArray) -> RawBounds:
+    """The fields of the bounds of a float32 or float64 array."""
     # In the order of memory, which spares a copy of a transposed matrix.
     return machine_of(x).loops.counting.bit_facts(x.ravel("K"))
 
 
-def facts_of(x: NDArray) -> Facts:
-    """The facts of a float32 or float64 array."""
-    return Facts._make(bounds_of(x))
+def bounds_of(x: NDArray) -> Bounds:
+    """The bounds of a float32 or float64 array."""
+    return Bounds._make(raw_bounds_of(x))
