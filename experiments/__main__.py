@@ -3,15 +3,26 @@
 from __future__ import annotations
 
 import sys
+from importlib.util import find_spec
 
 from experiments import interrupts
-from experiments.requirements import missing
+
+#: The packages of simfloat's extra `experiments`, by the names under which they are imported.
+IMPORTED = {
+    "matplotlib": "matplotlib",
+    "scikit-learn": "sklearn",
+    "scipy": "scipy",
+    "click": "click",
+    "rich": "rich",
+    "jinja2": "jinja2",
+    "pyarrow": "pyarrow",
+}
 
 
 def main() -> int:
     """Run a command; it ends the program with its exit code. Returns 2 where packages are missing that it needs."""
     interrupts.end_at_once()  # the imports take a second, in which Ctrl-C must work
-    if packages := missing():
+    if packages := [package for package, name in IMPORTED.items() if find_spec(name) is None]:
         print(f"The experiments need {', '.join(packages)}: pip install 'simfloat[experiments]'", file=sys.stderr)
         return 2
     from experiments import command_line

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -11,17 +12,14 @@ from typing import Any
 import click
 
 import simfloat as sf
+from experiments import interrupts
 from experiments import sweep as sweeps
 from experiments.catalog import EXPERIMENTS
-from experiments.conduct import conduct
+from experiments.conduct import conduct, file_names
 from experiments.display import progress_of, show_findings
-from experiments.endings import one_message
-from experiments.executors import Executor, in_processes
-from experiments.experiment import Experiment, Options
-from experiments.machine_room import on_scheduler
-from experiments.results import file_names
-from experiments.variants import named_policy
-from experiments.workspace import Workspace
+from experiments.experiment import Experiment
+from experiments.options import Options, named_policy
+from simfloat.studies import Executor, JobError, Workspace, in_processes, on_scheduler, write_report
 from simfloat.terminal import guarded
 
 #: Enough for any test over seeds, and for any machine; more is a slip of the hand.
@@ -87,7 +85,8 @@ def run(
     """Run the experiment NAME: print its findings, write its results and figures."""
     experiment = find(name)
     options = Options(tiny, seeds or (2 if tiny else experiment.seeds), policy)
-    workspace = Workspace(out or Path("results") / experiment.name, file_names(experiment, options))
+    folder = out or Path("results") / experiment.name
+    workspace = Workspace(folder, experiment.run.__module__, file_names(experiment, options))
     with one_message(workspace):
         if policy is not None:
             experiment.check(policy)
@@ -118,7 +117,7 @@ def sweep(
     experiment = find(name)
     executor = executor or swept_by(workers, scheduler)
     folder = out or Path("results") / experiment.name
-    workspace = Workspace(folder, (sweeps.CSV, sweeps.PARQUET, sweeps.SUMMARY), sweeps.HIDDEN)
+    workspace = Workspace(folder, experiment.run.__module__, sweeps.FILES, sweeps.HIDDEN)
     with one_message(workspace):
         plan = sweeps.planned(experiment, axes, tiny)
         with workspace, progress_of(experiment.name) as progress:
@@ -131,9 +130,6 @@ def sweep(
 @click.option("--out", type=Path, default=Path("results"), metavar="DIR", help="Folder of results. [results]")
 def report(out: Path) -> None:
     """Make one page, report.html, of all that runs and sweeps have left below the folder."""
-    # The templates take a tenth of a second to import.
-    from experiments.report import write_report
-
     try:
         path, archive = write_report(out)
     except ValueError as error:
@@ -171,3 +167,29 @@ def find(name: str) -> Experiment:
     near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     raise click.UsageError(f"Unknown experiment {name!r}. Experiments: {', '.join(EXPERIMENTS)}.{hint}")
+
+
+@contextmanager
+def one_message(workspace: Workspace) -> Iterator[None]:
+    """Within the block Ctrl-C, a job that fails, a full disk and a wrong value end the command by one message."""
+    try:
+        with interrupts.raised():
+            yield
+    except KeyboardInterrupt:
+        click.echo(f"Interrupted. {remains(workspace)}", err=True)
+        raise click.exceptions.Exit(interrupts.INTERRUPTED) from None
+    except JobError as error:
+        kind = click.UsageError if error.refused else click.ClickException
+        raise kind(f"{error}\n{remains(workspace)}") from None
+    except OSError as error:
+        raise click.ClickException(f"The run cannot go on: {error}\n{remains(workspace)}") from None
+    except ValueError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def remains(workspace: Workspace) -> str:
+    """What a run that ended early leaves behind."""
+    kept = workspace.kept()
+    if not kept:
+        return "No job was finished."
+    return f"Finished jobs ({kept}) are kept in {workspace.hidden}; run the same command again to go on from there."

@@ -1,17 +1,28 @@
-"""Conducting an experiment: its jobs, what was kept of them before, findings and files."""
+"""Conducting an experiment: its jobs, what is found in their results, and the files that are left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
+from typing import Any
 
-from experiments.executors import Executor
-from experiments.experiment import Experiment, Job, Options, Result
-from experiments.judging import findings_of
-from experiments.results import write_results
-from experiments.verdicts import Finding
-from experiments.workspace import Workspace
+from experiments.experiment import Experiment
+from experiments.options import Options
+from simfloat.studies import (
+    Executor,
+    Finding,
+    Result,
+    Workspace,
+    as_json,
+    code_digest,
+    discoveries,
+    findings_of,
+    run_jobs,
+    versions,
+    write_stored,
+)
+from simfloat.studies.report import METRICS, SUMMARY
+from simfloat.studies.stored import STORED
 
 
 def conduct(
@@ -27,28 +38,39 @@ def conduct(
     written; then the next run computes anew. A tiny run finds no verdicts.
     """
     results = run_jobs(experiment.run, experiment.jobs(options), workspace, executor, progress)
-    findings = findings_of(experiment, results, options.tiny)
+    findings = findings_of(experiment.findings, results, options.tiny)
     written = write_results(experiment, options, results, findings, workspace)
     workspace.finish()
     return findings, written
 
 
-def run_jobs(
-    function: Callable[[Job], Result],
-    jobs: list[Job],
-    workspace: Workspace,
-    executor: Executor,
-    progress: Callable[[int, int], None],
-) -> list[Result]:
-    """The results of the jobs, in their order; those that an earlier run has left are not computed again."""
-    results = [workspace.find(job) for job in jobs]
-    missing = [place for place, result in enumerate(results) if result is None]
-    done = len(jobs) - len(missing)
-    progress(done, len(jobs))
-    with closing(executor(function, [jobs[place] for place in missing])) as finished:
-        for number, result in finished:
-            results[missing[number]] = result
-            workspace.keep(jobs[missing[number]], result)
-            done += 1
-            progress(done, len(jobs))
-    return [result for result in results if result is not None]
+def file_names(experiment: Experiment, options: Options) -> tuple[str, ...]:
+    """The names of all that will be written."""
+    return (METRICS, STORED, *experiment.figure_names(options), SUMMARY)
+
+
+def write_results(
+    experiment: Experiment, options: Options, results: list[Result], findings: list[Finding], workspace: Workspace
+) -> list[Path]:
+    """Write them, the summary last; returns their paths."""
+    rows = "".join(as_json(row) + "\n" for result in results for row in experiment.metrics(result))
+    written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
+    written.append(workspace.write(STORED, lambda path: write_stored(results, path)))
+    for name, draw in experiment.figures(results).items():
+        written.append(workspace.write(name, draw))
+    text = as_json(summary(experiment, options, findings), indent=1) + "\n"
+    return [*written, workspace.write(SUMMARY, lambda path: path.write_text(text, encoding="utf-8"))]
+
+
+def summary(experiment: Experiment, options: Options, findings: list[Finding]) -> dict[str, Any]:
+    """What was asked, what it was computed with, and what was found."""
+    return {
+        "experiment": experiment.name,
+        "question": experiment.question,
+        "config": {"tiny": options.tiny, "seeds": options.seeds, "policy": options.policy and options.policy.to_dict()},
+        "seed": list(options.seed_numbers),
+        "versions": versions(),
+        "code": code_digest("experiments"),
+        "findings": [finding._asdict() for finding in findings],
+        "discoveries": discoveries(finding.p for finding in findings)._asdict(),
+    }

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.experiment import Result
-from experiments.statistics import select
+from experiments.measurement import select
 from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 
 def curves(results: list[Result], key: str, styles: Mapping[str, int], smooth: int = 1) -> list[Curve]:

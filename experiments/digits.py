@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.problem import Problem
-from experiments.splits import split_quarter
+from experiments.problem import Problem, split_quarter
 
 
 def digits_problem(

@@ -11,10 +11,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from experiments.discoveries import discoveries
 from experiments.experiment import Experiment
-from experiments.judging import verdict_text
-from experiments.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE, Finding
+from simfloat.studies import Finding, discoveries, verdict_text
+from simfloat.studies.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
 
 COLUMNS = ("claim", "expectation", "measured (mean ± standard deviation over seeds)", "test", "verdict")
 STYLES = {
@@ -35,7 +34,10 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar that counts jobs, on standard error and only if that is a terminal; gives what moves it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    with Progress(*columns, console=Console(stderr=True), disable=not is_terminal) as bar:
+    # A bar that takes standard output over would send it to standard error, even where it goes to a file.
+    redirected = sys.stdout is not None and sys.stdout.isatty()
+    console = Console(stderr=True)
+    with Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal) as bar:
         task = bar.add_task(name, total=None)
         yield lambda done, jobs: bar.update(task, completed=done, total=jobs)
 

@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from experiments.verdicts import Finding
+from experiments.grid import Grid
+from experiments.options import Options
 from simfloat.policy import Policy
-
-#: A job is a dictionary of plain values, as JSON has them; so is its result. Both travel between processes and to disk.
-Job = dict[str, Any]
-Result = dict[str, Any]
-
-#: Runs that are reported have seeds from here on: steps, margins and learning rates were chosen by looking at runs with
-#: smaller ones, and what was chosen on some runs is tested on others.
-FIRST_SEED = 1000
+from simfloat.studies import Finding, Job, Result
 
 #: Draws a picture into the file of that path.
 Drawing = Callable[[Path], None]
-
-
-class Options(NamedTuple):
-    """What the user asked for."""
-
-    tiny: bool = False
-    seeds: int = 2  # how many
-    policy: Policy | None = None  # one policy instead of the experiment's own list
-
-    @property
-    def seed_numbers(self) -> range:
-        """The seeds themselves."""
-        return range(FIRST_SEED, FIRST_SEED + self.seeds)
-
-
-@dataclass(frozen=True)
-class Axis:
-    """What a sweep may vary.
-
-    `read` makes the value of its text, which is hashable, or raises ValueError saying what is expected. An axis that a
-    sweep does not name has its `standard` values; without any, it is neither in the jobs nor in the table.
-    """
-
-    name: str
-    meaning: str
-    read: Callable[[str], Any]
-    standard: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Grid:
-    """What an experiment lets a sweep do: every point is one job of the experiment and one row of the table."""
-
-    axes: tuple[Axis, ...]
-    job: Callable[[Mapping[str, Any], bool], Job]  # of a value on each axis, and whether it is tiny
-    measures: Callable[[Result], dict[str, Any]]  # of the row, beside the point's levels
-    check: Callable[[Sequence[Job]], None]  # ValueError for jobs that cannot run, before any of them does
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,42 @@
-"""The points of a sweep: the values that are asked for on each axis of an experiment's grid."""
+"""What a sweep may vary, and its points: the values that are asked for on each axis of an experiment's grid."""
 
 from __future__ import annotations
 
 import difflib
 import itertools
 import math
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from experiments.experiment import Axis
+from simfloat.studies import Job, Result
 
 #: Enough for any machine room over a night; more is a slip of the hand.
 MOST_POINTS = 100_000
+
+
+@dataclass(frozen=True)
+class Axis:
+    """What a sweep may vary.
+
+    `read` makes the value of its text, which is hashable, or raises ValueError saying what is expected. An axis that a
+    sweep does not name has its `standard` values; without any, it is neither in the jobs nor in the table.
+    """
+
+    name: str
+    meaning: str
+    read: Callable[[str], Any]
+    standard: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What an experiment lets a sweep do: every point is one job of the experiment and one row of the table."""
+
+    axes: tuple[Axis, ...]
+    job: Callable[[Mapping[str, Any], bool], Job]  # of a value on each axis, and whether it is tiny
+    measures: Callable[[Result], dict[str, Any]]  # of the row, beside the point's levels
+    check: Callable[[Sequence[Job]], None]  # ValueError for jobs that cannot run, before any of them does
 
 
 class Level(NamedTuple):

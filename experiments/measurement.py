@@ -1,17 +1,35 @@
-"""What experiments on sums and roundings by themselves have in common, where many numbers come from a job."""
+"""Numbers out of results, seed by seed: the ends of curves, and what jobs list as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.statistics import select
 from experiments.training import training_rows
 from simfloat.policy import Policy
+from simfloat.studies import MATCH, Finding, Measured, Result, claim, compare, spread
+
+#: The part of a run, from its end, that "final" is the mean of.
+FINAL = 0.2
+
+
+def select(results: Sequence[Result], **fields: object) -> list[Result]:
+    """The results whose fields have these values."""
+    return [result for result in results if all(result.get(key) == value for key, value in fields.items())]
+
+
+def final(results: Sequence[Result], problem: str, variant: str, key: str = "loss") -> NDArray[np.float64]:
+    """The mean of the last fifth of a curve, for every seed in order."""
+    runs = sorted(select(results, problem=problem, variant=variant), key=lambda run: run["seed"])
+    return np.array([final_value(run[key]) for run in runs], np.float64)
+
+
+def final_value(curve: Sequence[float]) -> float:
+    """The mean of the last fifth of a curve."""
+    return float(np.mean(curve[-max(1, int(FINAL * len(curve))) :]))
 
 
 def refuse_policy(policy: Policy) -> None:
@@ -47,3 +65,16 @@ def table_over_seeds(
     places = sorted({row[along] for row in rows})
     values = [over_seeds(results, key, **where, **{along: place}) for place in places]
     return np.array(places), np.array(values).T
+
+
+def against_fp32(results: Sequence[Result], problems: Iterable[str]) -> list[Finding]:
+    """One finding for each problem, of runs under the variants "given" and "fp32"; none if no policy was given."""
+    given = {problem: select(results, problem=problem, variant="given") for problem in problems}
+    return [comes_close(results, problem, runs[0]["label"]) for problem, runs in given.items() if runs]
+
+
+@claim("{problem}: {label} comes close to fp32", f"loss / fp32's loss within a factor of {MATCH}")
+def comes_close(results: Sequence[Result], problem: str, label: str) -> Measured:
+    """Whether the policy that the user gave trains as well as fp32."""
+    loss, fp32 = final(results, problem, "given"), final(results, problem, "fp32")
+    return spread(loss / fp32, 3), compare(loss, fp32)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import simfloat as sf
-from experiments.scalers import Scaler, static
-from experiments.variants import Variant
+from experiments.variants import Scaler, Variant, static
 
 #: Weights, activations and gradients in FP16, sums in FP32, losses and softmax in FP32 inside, a master copy in FP32.
 MIXED = sf.Policy(

@@ -1,4 +1,4 @@
-"""A problem: data, a model and its loss, how it is trained and how it is judged."""
+"""A problem: data, a model and its loss, how it is trained and how it is judged, and which samples are held out."""
 
 from __future__ import annotations
 
@@ -48,3 +48,27 @@ class Problem:
         with sf.simulate("fp64"), sf.no_grad():
             output = copy(x)
             return {"loss": float(self.loss(output, y).item()), **self.measures(copy, output.data, y)}
+
+
+def split(count: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The numbers of the samples to train on, and of those that are held out, both in random order.
+
+    Verdicts over seeds are verdicts over splits too: a claim does not hang on the one that happened to be drawn. The
+    split is independent of the run's initial weights and batches, which have other streams of the same seed.
+    """
+    order = np.random.default_rng([seed, 4]).permutation(count)
+    return order[held_out:], order[:held_out]
+
+
+def turned(text: NDArray, seed: int) -> NDArray:
+    """The text as a ring that begins elsewhere, so that another part of it is the last one, which is held out."""
+    return np.roll(text, np.random.default_rng([seed, 4]).integers(len(text)))
+
+
+def split_quarter(count: int, seed: int | None) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The same, with a quarter held out; without a seed, one split for all runs of an experiment."""
+    held_out = count - 3 * count // 4
+    if seed is not None:
+        return split(count, held_out, seed)
+    order = np.random.default_rng(0).permutation(count)
+    return order[:-held_out], order[-held_out:]

@@ -12,11 +12,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.catalog import EXPERIMENTS
-from experiments.discoveries import discoveries
 from experiments.experiment import Experiment
-from experiments.judging import findings_of, verdict_text
-from experiments.stored import STORED, read_stored
-from experiments.verdicts import Finding
+from simfloat.studies import Finding, discoveries, findings_of, read_stored, verdict_text
+from simfloat.studies.stored import STORED
 
 #: A table of findings, and the line about all of them that may stand below it.
 TABLE = re.compile(r"\| claim \|.*\n(?:\|.*\n)+(?:\n.*tested.*\n)?")
@@ -34,7 +32,7 @@ def stored_table(experiment: Experiment) -> str | None:
         return None
     results = read_stored(path)
     seeds = len({result["seed"] for result in results if "seed" in result})
-    return finding_table(findings_of(experiment, results), seeds)
+    return finding_table(findings_of(experiment.findings, results), seeds)
 
 
 def finding_table(findings: Sequence[Finding], seeds: int) -> str:

@@ -7,18 +7,26 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.conduct import run_jobs
-from experiments.executors import Executor
-from experiments.experiment import Experiment, Grid, Job, Result
-from experiments.grid import Level, points, read_levels
-from experiments.provenance import code_digest, versions
-from experiments.results import as_json
-from experiments.tables import Row, write_csv, write_parquet
-from experiments.workspace import Workspace
+from experiments.experiment import Experiment
+from experiments.grid import Grid, Level, points, read_levels
 from simfloat.policy import Policy
+from simfloat.studies import (
+    Executor,
+    Job,
+    Result,
+    Workspace,
+    as_json,
+    code_digest,
+    run_jobs,
+    versions,
+    write_csv,
+    write_parquet,
+)
+from simfloat.studies.report import CSV, PARQUET, SWEEP
+from simfloat.studies.stored import Row
 
 #: The files that a sweep leaves, and the folder of its finished points: these stay, so that none is computed twice.
-CSV, PARQUET, SUMMARY = "sweep.csv", "sweep.parquet", "sweep.json"
+FILES = (CSV, PARQUET, SWEEP)
 HIDDEN = ".simfloat-sweep"
 
 #: How often a job is begun whose process dies.
@@ -59,7 +67,7 @@ def conduct(sweep: Sweep, workspace: Workspace, executor: Executor, progress: Ca
     return [
         workspace.write(CSV, partial(write_csv, rows)),
         workspace.write(PARQUET, partial(write_parquet, rows)),
-        workspace.write(SUMMARY, lambda path: path.write_text(text, encoding="utf-8")),
+        workspace.write(SWEEP, lambda path: path.write_text(text, encoding="utf-8")),
     ]
 
 
@@ -85,5 +93,5 @@ def summary(sweep: Sweep) -> dict[str, Any]:
         },
         "points": len(sweep.jobs),
         "versions": versions(),
-        "code": code_digest(),
+        "code": code_digest("experiments"),
     }

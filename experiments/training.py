@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
+from experiments.options import Options
 from experiments.problem import Problem
-from experiments.scalers import make_scaler
-from experiments.variants import Variant
+from experiments.variants import Variant, make_scaler
 from simfloat.optim import LossScale
+from simfloat.studies import Job, Result
 from simfloat.train.training_step import TrainingStep
 
 #: How often a tiny run is looked at.

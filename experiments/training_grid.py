@@ -8,15 +8,16 @@ from functools import partial
 from typing import Any
 
 import simfloat as sf
-from experiments.experiment import FIRST_SEED, Axis, Grid, Job, Result
+from experiments.grid import Axis, Grid
+from experiments.measurement import final_value
+from experiments.options import FIRST_SEED, named_policy
 from experiments.problem import Problem
-from experiments.scalers import static
-from experiments.statistics import final_value
 from experiments.training import SIZES, Problems, check_policy
-from experiments.variants import named_policy
+from experiments.variants import static
 from simfloat.optim.loss_scale import as_scale
 from simfloat.policy.roles import ROLES
 from simfloat.policy.serialization import text_of, value_of
+from simfloat.studies import Job, Result
 
 #: No seed and no size is larger.
 MOST = 2**32 - 1

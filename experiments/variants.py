@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
-from experiments.scalers import Scaler
-from simfloat.policy import Policy, policies
+from simfloat.optim import DynamicLossScale, LayerwiseLossScale, LogNormalLossScale, LossScale, StaticLossScale
+from simfloat.policy import Policy
+
+#: A loss scale as plain values, which a job carries between processes: ``{"kind": "static", "scale": 1024.0}``.
+Scaler = Mapping[str, Any]
+
+KINDS: Mapping[str, type[LossScale]] = {
+    "static": StaticLossScale,
+    "dynamic": DynamicLossScale,
+    "log-normal": LogNormalLossScale,
+    "layerwise": LayerwiseLossScale,
+}
 
 
 class Variant(NamedTuple):
@@ -26,23 +35,15 @@ def given(policy: Policy, reference: Sequence[Variant]) -> list[Variant]:
     return [*reference, Variant("given", policy, f"{name} (given)" if name in taken else name)]
 
 
-def named_policy(name: str) -> Policy:
-    """The preset of that name, or the policy in that TOML file, which is UTF-8 wherever it is read.
-
-    A policy in a file that gives it no name has the file's. Raises ValueError for a name that is neither, and saying
-    what is wrong with a file.
-    """
-    if name in policies:
-        return policies[name]
-    if not name.endswith(".toml"):
-        raise ValueError(f"Unknown policy {name!r}. Policies: {', '.join(policies)}; or a FILE.toml.")
-    try:
-        policy = Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
-    except (OSError, ValueError) as error:
-        raise ValueError(f"{name}: {error}") from None
-    return policy if policy.name else Policy.from_dict({**policy.to_dict(), "name": printable(Path(name).stem)})
+def static(scale: float) -> Scaler:
+    """The constant scale."""
+    return {"kind": "static", "scale": scale}
 
 
-def printable(name: str) -> str:
-    """A file's name as text: bytes that are none become question marks."""
-    return name.encode(errors="replace").decode()
+def make_scaler(scaler: Scaler) -> LossScale:
+    """A fresh loss scale of that kind. Raises ValueError for a kind that there is not, and as the kind itself does."""
+    options = dict(scaler)
+    kind = options.pop("kind", None)
+    if kind not in KINDS:
+        raise ValueError(f"Unknown kind of loss scale {kind!r}. Kinds: {', '.join(KINDS)}.")
+    return KINDS[kind](**options)

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Job
 from experiments.operands import Operands, draw_operands
+from simfloat.studies import Job
 
 #: Stored mantissa bits of the accumulator; its exponents are those of FP32, so that nothing overflows.
 BITS, TINY_BITS = range(2, 15), range(3, 8)

@@ -12,11 +12,12 @@ from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS
 from experiments.accumulator_width.findings import needed, of_chunks
 from experiments.accumulator_width.training import BITS
 from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
-from experiments.experiment import Drawing, Options, Result
-from experiments.measurement import table_over_seeds
+from experiments.experiment import Drawing
+from experiments.measurement import final, select, table_over_seeds
 from experiments.operands import DATA
-from experiments.statistics import final, select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

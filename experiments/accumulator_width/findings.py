@@ -7,12 +7,21 @@ from numpy.typing import NDArray
 
 from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS, CHUNKED_LENGTH, needed_bits
 from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
-from experiments.experiment import Result
-from experiments.margins import ABOUT, EXPONENT, MATCH
-from experiments.measurement import measured_rows, table_over_seeds
+from experiments.measurement import final, measured_rows, select, table_over_seeds
 from experiments.operands import DATA, TITLES
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, difference_test, judged, ratio_test
+from simfloat.studies import (
+    ABOUT,
+    EXPONENT,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: The error of a sum that is allowed.
 ALLOWED = 0.05

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from experiments.accumulator_width.dots import measure_dots
 from experiments.accumulator_width.training import FP32, PROBLEMS, VARIANTS
-from experiments.experiment import Job, Options, Result
 from experiments.operands import DATA
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:

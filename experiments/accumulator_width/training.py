@@ -9,8 +9,7 @@ import numpy as np
 import simfloat as sf
 from experiments import datasets
 from experiments.accumulator_width.dots import accumulator
-from experiments.problem import Problem
-from experiments.splits import split_quarter
+from experiments.problem import Problem, split_quarter
 from experiments.training import Problems
 from experiments.variants import Variant
 

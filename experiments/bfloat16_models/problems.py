@@ -12,8 +12,8 @@ from experiments.bfloat16_models.clicks import clicks
 from experiments.bfloat16_models.images import images
 from experiments.bfloat16_models.speech import speech
 from experiments.bfloat16_models.texts import language, topics
-from experiments.margins import MATCH, POINT
 from experiments.training import Problems
+from simfloat.studies import MATCH, POINT
 
 
 class Task(NamedTuple):

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from experiments.block_scaling.rules import FORMATS, RULES
-from experiments.experiment import Drawing, Options, Result
-from experiments.measurement import over_seeds
-from experiments.statistics import final, select
+from experiments.experiment import Drawing
+from experiments.measurement import final, over_seeds, select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.plots.figure import label_axes
+from simfloat.studies import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -6,11 +6,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.block_scaling.rules import BLOCKS, DATA, FORMATS
-from experiments.experiment import Result
-from experiments.margins import MATCH
-from experiments.measurement import over_seeds
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged, ratio_test
+from experiments.measurement import final, over_seeds, select
+from simfloat.studies import (
+    MATCH,
+    Finding,
+    Outcome,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    every_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015

@@ -5,9 +5,10 @@ from __future__ import annotations
 from experiments.block_scaling.policies import BF16, VARIANTS
 from experiments.block_scaling.problems import PROBLEMS
 from experiments.block_scaling.rules import DATA, measure_rules
-from experiments.experiment import Job, Options, Result
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:

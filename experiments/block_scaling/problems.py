@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments import datasets
 from experiments.models.gpt import GPT
-from experiments.problem import Problem
-from experiments.splits import turned
+from experiments.problem import Problem, turned
 from experiments.training import Problems
 
 #: Letters that the model sees, the width of its layers, and pieces of held-out text on which it is judged.

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Job
+from simfloat.studies import Job
 
 FORMATS = {format.name or "": format for format in (sf.E4M3, sf.E5M2, sf.E3M2, sf.E2M3, sf.E2M1)}
 RULES = ("floor", "ceil", "rceil", "even")

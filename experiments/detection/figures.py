@@ -8,11 +8,13 @@ from pathlib import Path
 
 from experiments.curves import draw_losses
 from experiments.detection.scenes import draw_scenes
-from experiments.experiment import FIRST_SEED, Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.gradients import as_histogram
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import FIRST_SEED, Options
 from simfloat import FP16
 from simfloat.plots import FULL_WIDTH, add_legend, draw_exponents, new_figure, save_figure
+from simfloat.studies import Result
 
 TRAINING, GRADIENTS, SCENES = "detection.png", "gradients.png", "scenes.png"
 

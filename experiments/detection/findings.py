@@ -6,11 +6,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.detection.problems import PROBLEMS
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
-from experiments.margins import HARDLY, MATCH, POINT
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, difference_test, fitted, judged, ratio_test
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import (
+    HARDLY,
+    MATCH,
+    POINT,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    fitted,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: The guide's shares of all activation gradients: zeros, and what FP16 makes zero.
 ZEROS, LOST = 66.8, 31.0

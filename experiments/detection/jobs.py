@@ -8,11 +8,12 @@ import numpy as np
 
 import simfloat as sf
 from experiments.detection.problems import PROBLEMS, Detector
-from experiments.experiment import Job, Options, Result
 from experiments.gradients import gradient_histograms
 from experiments.mixed_precision import FP32, UNSCALED, scaled
+from experiments.options import Options
 from experiments.training import run_training, training_jobs, training_rows
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 #: The guide's scales: 8, which was enough, and 32K, which saves nearly all.
 VARIANTS = [FP32, UNSCALED, scaled(3), scaled(15)]

@@ -8,9 +8,10 @@ from pathlib import Path
 
 from experiments.curves import draw_losses
 from experiments.dynamic_scale.jobs import VARIANTS
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.gradients import as_histogram
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat import FP16
 from simfloat.plots import (
     COLUMN_WIDTH,
@@ -22,6 +23,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 TRACE, GRADIENTS, TRAINING = "dynamic-scale.png", "gradients.png", "training.png"
 

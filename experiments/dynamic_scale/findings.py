@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.dynamic_scale.problems import PROBLEMS
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
-from experiments.margins import MATCH
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import MATCH, Finding, Outcome, Result, all_of, compare, difference_test, every_test, spread
+from simfloat.studies.findings import judged
 
 #: The fewer steps after which a scale grows, and the standard.
 FEW, MANY = 6, 2000

@@ -6,11 +6,11 @@ from typing import Any
 
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.dynamic_scale.statements import measure_statements
-from experiments.experiment import Job, Options, Result
 from experiments.mixed_precision import FP32, with_scaler
-from experiments.scalers import Scaler
+from experiments.options import Options
 from experiments.training import run_training, training_jobs, training_rows
-from experiments.variants import given
+from experiments.variants import Scaler, given
+from simfloat.studies import Job, Result
 
 
 def dynamic(interval: int, exponent: int = 16) -> Scaler:

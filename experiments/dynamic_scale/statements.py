@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments.dynamic_scale.problems import digits
-from experiments.experiment import Result
 from experiments.problem import Problem
+from simfloat.studies import Result
 
 #: Below it, the tutorial says, a gradient is rounded to zero; and the smallest number of FP16, as it says.
 SAID_TO_VANISH, SAID_TO_BE_SMALLEST = 2.0**-11, 2.0**-14

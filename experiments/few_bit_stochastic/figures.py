@@ -7,12 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.few_bit_stochastic.bias import VARIANTS
 from experiments.few_bit_stochastic.jobs import TRAINED
-from experiments.measurement import measured_rows, over_seeds, table_over_seeds
-from experiments.statistics import select
+from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 FEW_BITS = "few-bits.png"
 

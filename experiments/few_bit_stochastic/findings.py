@@ -5,13 +5,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
 from experiments.few_bit_stochastic.sums import SMALL, SUGGESTED, TERMS
 from experiments.few_bit_stochastic.updates import BITS
-from experiments.margins import ABOUT, MATCH
-from experiments.measurement import measured_rows, over_seeds
-from experiments.statistics import select, spread
-from experiments.verdicts import Finding, all_of, compare, count_test, every_test, judged, ratio_test
+from experiments.measurement import measured_rows, over_seeds, select
+from simfloat.studies import ABOUT, MATCH, Finding, Result, all_of, compare, count_test, every_test, ratio_test, spread
+from simfloat.studies.findings import judged
 
 
 def findings(results: list[Result]) -> list[Finding]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.experiment import Job, Options, Result
 from experiments.few_bit_stochastic.bias import measure_bias
 from experiments.few_bit_stochastic.sums import measure_sums
 from experiments.few_bit_stochastic.updates import BITS, TINY_BITS, measure_training
+from experiments.options import Options
+from simfloat.studies import Job, Result
 
 #: Trained: the variant that hardware has for its simplicity, and the one without bias.
 TRAINED = ("A", "C")

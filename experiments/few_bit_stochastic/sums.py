@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job
 from experiments.few_bit_stochastic.bias import FORMAT, VARIANTS
+from simfloat.studies import Job
 
 #: Terms of a sum, and how many sums are made.
 TERMS, TINY_TERMS, SUMS, TINY_SUMS = 4096, 64, 256, 8

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job
 from experiments.problem import Problem
 from experiments.update_cancellation.problems import digits
+from simfloat.studies import Job
 
 #: Small enough for most updates to be below the spacing of BF16.
 LR, STEPS, TINY_STEPS = 0.005, 1000, 10

@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.fp32_accumulation.jobs import KINDS, VARIANTS
 from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.fp32_accumulation.sums import ACCUMULATORS, LABELS
-from experiments.measurement import table_over_seeds
+from experiments.measurement import select, table_over_seeds
 from experiments.operands import TITLES
-from experiments.statistics import select
+from experiments.options import Options
 from simfloat.plots import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -23,6 +23,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 SUMS = "sums.png"
 

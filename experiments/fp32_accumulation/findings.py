@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
 from experiments.fp32_accumulation.problems import PROBLEMS
-from experiments.given_policy import against_fp32
-from experiments.margins import ABOUT, FAR, HARDLY, MANY, MATCH
-from experiments.measurement import measured_rows, over_seeds
+from experiments.measurement import against_fp32, final, measured_rows, over_seeds, select
 from experiments.operands import DATA
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, difference_test, judged, ratio_test
+from simfloat.studies import (
+    ABOUT,
+    FAR,
+    HARDLY,
+    MANY,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 NARROW, WIDE = ("products", "all"), ("mixed", "tensor-core")
 

@@ -9,14 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.fp32_accumulation.problems import PROBLEMS
 from experiments.fp32_accumulation.sums import sums
 from experiments.mixed_precision import FP32, MIXED
 from experiments.operands import DATA
-from experiments.scalers import make_scaler, static
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
-from experiments.variants import Variant, given
+from experiments.variants import Variant, given, make_scaler, static
+from simfloat.studies import Job, Result
 
 #: The mean over 16 384 pixels makes gradients too small for FP16.
 SCALE = static(2.0**12)

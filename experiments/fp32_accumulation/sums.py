@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Result
 from experiments.operands import draw_operands
+from simfloat.studies import Result
 
 #: What the sums are accumulated in.
 ACCUMULATORS: dict[str, sf.Accumulator] = {

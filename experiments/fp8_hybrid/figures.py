@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.fp8_hybrid.findings import measured
 from experiments.fp8_hybrid.policies import VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_points, new_figure, save_figure
+from simfloat.studies import Result
 
 TRAINING, GRADIENTS = "fp8-hybrid.png", "gradients.png"
 

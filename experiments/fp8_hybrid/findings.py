@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.given_policy import against_fp32
-from experiments.margins import EXPONENT, MATCH
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, compare_shares, difference_test, judged, ratio_test
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import (
+    EXPONENT,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    compare_shares,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.experiment import Job, Options, Result
 from experiments.fp8_hybrid.measurements import measure_gradients, measure_precision
 from experiments.fp8_hybrid.policies import FP32, VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
+from experiments.options import Options
 from experiments.training import run_training, training_jobs, training_rows
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Result
 from experiments.fp8_hybrid.policies import VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.gradient_errors import gradient, random_batch, relative_error, train_half
+from simfloat.studies import Result
 
 #: Samples of the gradient that is looked at.
 BATCH, TINY_BATCH = 64, 8

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import simfloat as sf
-from experiments.scalers import static
-from experiments.variants import Variant
+from experiments.variants import Variant, static
 from simfloat.arithmetic._cast import Cast
 
 #: A loss scale that brings the largest gradients near E4M3's 448: those of the logits are below 1/32.

@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.harmonic_series.jobs import FOLLOWED
-from experiments.measurement import table_over_seeds
-from experiments.statistics import select
+from experiments.measurement import select, table_over_seeds
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 SERIES = "series.png"
 

@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Result
 from experiments.harmonic_series.jobs import FOLLOWED, STOPS
-from experiments.margins import ABOUT, MATCH
-from experiments.measurement import measured_rows, over_seeds
-from experiments.statistics import select, spread
-from experiments.verdicts import Finding, all_of, count_test, judged, ratio_test
+from experiments.measurement import measured_rows, over_seeds, select
 from simfloat.plots import deterministic_bound
+from simfloat.studies import ABOUT, MATCH, Finding, Result, all_of, count_test, ratio_test, spread
+from simfloat.studies.findings import judged
 
 
 def findings(results: list[Result]) -> list[Finding]:

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
+from experiments.options import Options
+from simfloat.studies import Job, Result
 
 #: Formats, the first term of the harmonic series that changes nothing, and the sum that is reached.
 STOPS = {

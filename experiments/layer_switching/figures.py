@@ -8,10 +8,11 @@ from pathlib import Path
 import numpy as np
 
 from experiments.curves import curves, draw_losses
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.layer_switching.findings import share
 from experiments.layer_switching.policies import VARIANTS
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat.plots import (
     FULL_WIDTH,
     SMALL,
@@ -22,6 +23,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 SWITCHING, COSTS = "layer-switching.png", "costs.png"
 

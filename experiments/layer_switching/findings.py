@@ -7,12 +7,10 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
 from experiments.layer_switching.problems import PROBLEMS
-from experiments.margins import MATCH, MOST
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, every_test, judged
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import MATCH, MOST, Finding, Outcome, Result, all_of, compare, difference_test, every_test, spread
+from simfloat.studies.findings import judged
 
 #: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
 MOST_IN_A_ROW = 3

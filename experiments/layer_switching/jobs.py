@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.layer_switching.policies import GROWTH_INTERVAL, VARIANTS, Switched
 from experiments.layer_switching.problems import PROBLEMS
+from experiments.options import Options
 from experiments.training import TINY_RECORDS, run_training, training_jobs, training_rows
 from experiments.variants import Variant, given
 from simfloat.simulation.switching import Switch
+from simfloat.studies import Job, Result
 
 FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
 

@@ -9,9 +9,10 @@ import numpy as np
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.lognormal_scaling.jobs import VARIANTS
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat.plots import (
     FULL_WIDTH,
     SMALL,
@@ -21,6 +22,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 SCALES, LOSSES = "scales.png", "losses.png"
 

@@ -6,13 +6,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
 from experiments.lognormal_scaling.jobs import MOST_STEPS, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
-from experiments.margins import ABOUT, FAR, MATCH, MOST
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, difference_test, judged
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import ABOUT, FAR, MATCH, MOST, Finding, Result, all_of, compare, difference_test, spread
+from simfloat.studies.findings import judged
 
 #: The share of steps that may overflow, by default.
 RARE = 0.001

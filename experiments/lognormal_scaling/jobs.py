@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from experiments.experiment import Job, Options, Result
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.mixed_precision import FP32, with_scaler
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
 from simfloat.optim import LogNormalLossScale
+from simfloat.studies import Job, Result
 
 #: So many steps without an overflow let Backoff grow: a twentieth of the default, as runs are short here.
 WINDOW = 100

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.loss_scaling.findings import gradients
 from experiments.loss_scaling.jobs import SCALES
 from experiments.loss_scaling.problems import PROBLEMS
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
+from simfloat.studies import Result
 
 GRADIENTS, LOSSES = "gradients.png", "losses.png"
 

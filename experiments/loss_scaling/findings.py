@@ -8,23 +8,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
 from experiments.gradients import as_histogram
 from experiments.loss_scaling.jobs import SCALES, STEPS
 from experiments.loss_scaling.problems import PROBLEMS
-from experiments.margins import MANY, MATCH, MOST
-from experiments.statistics import final, select, spread
-from experiments.verdicts import (
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import (
+    MANY,
+    MATCH,
+    MOST,
     Finding,
+    Result,
     all_of,
     compare,
     compare_shares,
     difference_test,
     every_test,
-    judged,
     ratio_test,
+    spread,
 )
+from simfloat.studies.findings import judged
 from simfloat.telemetry.range_fit import Histogram, kept, span
 
 #: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.

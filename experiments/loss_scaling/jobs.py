@@ -7,13 +7,14 @@ from dataclasses import replace
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.gradients import gradient_histograms
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.mixed_precision import FP32, MIXED, UNSCALED, scaled
+from experiments.options import Options
 from experiments.problem import Problem
 from experiments.training import run_training, training_jobs
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 #: The exponents of the scales: what suffices for SSD, bigLSTM's, and the largest of the paper.
 SCALES = (3, 7, 15)

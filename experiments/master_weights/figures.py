@@ -8,11 +8,13 @@ from pathlib import Path
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.master_weights.findings import gradients
 from experiments.master_weights.problems import LR_EXPONENT
-from experiments.statistics import select
+from experiments.measurement import select
+from experiments.options import Options
 from simfloat.plots import COLUMN_WIDTH, FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
+from simfloat.studies import Result
 
 LOSSES, GRADIENTS = "losses.png", "gradients.png"
 

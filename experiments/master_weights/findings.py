@@ -5,14 +5,24 @@ from __future__ import annotations
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
 from experiments.gradients import as_histogram
-from experiments.margins import HARDLY, MANY, MATCH
 from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, difference_test, every_test, judged, ratio_test
+from experiments.measurement import against_fp32, final, select
+from simfloat.studies import (
+    HARDLY,
+    MANY,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    every_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 from simfloat.telemetry.range_fit import Histogram, kept, span
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.gradients import gradient_histograms
 from experiments.master_weights.problems import PROBLEMS
 from experiments.master_weights.ratios import ratios
 from experiments.mixed_precision import FP16_WEIGHTS, FP32, MIXED
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
+from simfloat.studies import Job, Result
 
 VARIANTS = (
     FP32,

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
+from simfloat.studies import Result
 
 #: The ratios between which it depends on the weight: 2^11 and 2^12.
 LEAST, MOST = 2048, 4096

@@ -6,12 +6,14 @@ from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
+from experiments.measurement import select
 from experiments.operation_lists.findings import errors
 from experiments.operation_lists.policies import ALONE, EVERYTHING, INFER_NARROW, MIXED
 from experiments.operation_lists.problems import PROBLEMS
-from experiments.statistics import select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, draw_points, new_figure, save_figure
+from simfloat.studies import Result
 
 GRADIENTS, ATTRIBUTION, TRAINING = "gradient-errors.png", "attribution.png", "operation-lists.png"
 

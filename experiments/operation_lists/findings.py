@@ -5,12 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
-from experiments.margins import ABOUT, MATCH
+from experiments.measurement import against_fp32, final, select
 from experiments.operation_lists.problems import PROBLEMS
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, compare_shares, difference_test, judged, ratio_test
+from simfloat.studies import (
+    ABOUT,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    compare_shares,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: Problems that are classified, and so have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")

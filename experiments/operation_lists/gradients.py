@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import simfloat as sf
-from experiments.experiment import FIRST_SEED, Result
 from experiments.gradient_errors import Batch, gradient, random_batch, relative_error, train_half
 from experiments.operation_lists.policies import EVERYTHING, MEASURED, MIXED
 from experiments.operation_lists.problems import PROBLEMS
+from experiments.options import FIRST_SEED
 from experiments.problem import Problem
 from simfloat import nn
+from simfloat.studies import Result
 
 #: Samples of the gradient that is looked at.
 BATCH, TINY_BATCH = 64, 8

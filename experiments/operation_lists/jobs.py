@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.experiment import Job, Options, Result
 from experiments.operation_lists.gradients import measure_gradients
 from experiments.operation_lists.policies import FP32, TRAINED
 from experiments.operation_lists.problems import PROBLEMS
+from experiments.options import Options
 from experiments.training import run_training, training_jobs, training_rows
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:

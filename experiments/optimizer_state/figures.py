@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
+from experiments.measurement import select
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.stall import DEFAULT
-from experiments.statistics import select
+from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 MOMENT, TRAINING = "second-moment.png", "training.png"
 

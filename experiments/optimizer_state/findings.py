@@ -6,11 +6,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
-from experiments.margins import ABOUT, FAR, MANY, MATCH
+from experiments.measurement import final, select
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, all_of, compare, count_test, difference_test, judged, ratio_test
+from simfloat.studies import (
+    ABOUT,
+    FAR,
+    MANY,
+    MATCH,
+    Finding,
+    Result,
+    all_of,
+    compare,
+    count_test,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: Betas, and how many of BF16's 128 significands their product rounds back to.
 HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from experiments.experiment import Job, Options, Result
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.problems import PROBLEMS
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, follow_moment
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.variants import Variant, given
+from simfloat.studies import Job, Result
 
 #: Which formats a memory of 1000 steps is tried with, and a shorter one.
 LONG, SHORT = tuple(variant.key for variant in VARIANTS), ("fp32", "bf16")

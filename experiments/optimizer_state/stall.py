@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job
+from simfloat.studies import Job
 
 #: Parameters, steps with gradients from N(0, 1), and steps with gradients a tenth as large.
 SIZE, RISE, FALL = 256, 2000, 4000

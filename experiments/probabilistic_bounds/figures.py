@@ -5,9 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
+from experiments.options import Options
 from experiments.probabilistic_bounds.findings import unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from simfloat.plots import (
@@ -20,6 +21,7 @@ from simfloat.plots import (
     probabilistic_bound,
     save_figure,
 )
+from simfloat.studies import Result
 
 BOUNDS = "bounds.png"
 

@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.margins import EXPONENT, FAR
 from experiments.measurement import table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
-from experiments.statistics import spread
-from experiments.verdicts import Finding, all_of, difference_test, every_test, joint_test, judged, ratio_test
 from simfloat.plots import deterministic_bound, probabilistic_bound
+from simfloat.studies import (
+    EXPONENT,
+    FAR,
+    Finding,
+    Result,
+    all_of,
+    difference_test,
+    every_test,
+    joint_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: Up to which n u errors are seen to grow: as far as the deterministic bound says anything, and a quarter of that.
 CUTS = (1.0, 0.25)

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.operands import DATA, draw_operands
+from experiments.options import Options
+from simfloat.studies import Job, Result
 
 FORMATS = {"fp16": sf.FP16, "bf16": sf.BF16}
 ROUNDINGS = {"nearest": sf.nearest_even, "stochastic": sf.stochastic()}

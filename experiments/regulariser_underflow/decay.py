@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments.digits import digits_problem
-from experiments.experiment import Result
 from experiments.problem import Problem
-from experiments.scalers import Scaler, make_scaler
+from experiments.variants import Scaler, make_scaler
+from simfloat.studies import Result
 
 #: How often a run is looked at, and a tiny one.
 RECORDS, TINY_RECORDS = 20, 2

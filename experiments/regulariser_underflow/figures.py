@@ -6,11 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
+from experiments.experiment import Drawing
+from experiments.measurement import select
+from experiments.options import Options
 from experiments.regulariser_underflow.jobs import PLACES
 from experiments.regulariser_underflow.products import LAMBDAS, text_of
-from experiments.statistics import select
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 DECAY = "decay.png"
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.margins import HARDLY, MANY, MATCH
-from experiments.measurement import over_seeds
+from experiments.measurement import final, over_seeds, select
 from experiments.regulariser_underflow.products import LAMBDAS, LAYERS, text_of
-from experiments.statistics import final, select, spread
-from experiments.verdicts import Finding, Outcome, all_of, compare, difference_test, judged, ratio_test
+from simfloat.studies import (
+    HARDLY,
+    MANY,
+    MATCH,
+    Finding,
+    Outcome,
+    Result,
+    all_of,
+    compare,
+    difference_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 
 def findings(results: list[Result]) -> list[Finding]:

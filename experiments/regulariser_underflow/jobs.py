@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.measurement import measured_rows
 from experiments.mixed_precision import FP16_WEIGHTS, MIXED
+from experiments.options import Options
 from experiments.regulariser_underflow.decay import Decay, run_decay
 from experiments.regulariser_underflow.products import LAMBDAS, products, text_of
-from experiments.scalers import Scaler, static
 from experiments.training import training_rows
+from experiments.variants import Scaler, static
+from simfloat.studies import Job, Result
 
 
 class Place(NamedTuple):

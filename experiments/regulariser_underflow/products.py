@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
+from simfloat.studies import Result
 
 #: How layers are initialised: by their number of inputs, as PyTorch does, or as GPT-2 does.
 LAYERS: Mapping[str, Callable[[np.random.Generator, int], NDArray[np.float64]]] = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 from pathlib import Path
 
-from experiments.experiment import Drawing, Options, Result
-from experiments.measurement import table_over_seeds
+from experiments.experiment import Drawing
+from experiments.measurement import select, table_over_seeds
 from experiments.operands import TITLES
-from experiments.statistics import select
+from experiments.options import Options
 from experiments.tensor_core_generations.units import EIGHT, GROUPS, INTERVAL
 from simfloat.plots import (
     FULL_WIDTH,
@@ -19,6 +19,7 @@ from simfloat.plots import (
     new_figure,
     save_figure,
 )
+from simfloat.studies import Result
 
 GENERATIONS, PROMOTION = "generations.png", "promotion.png"
 

@@ -6,14 +6,24 @@ from itertools import pairwise
 
 import numpy as np
 
-from experiments.experiment import Result
-from experiments.margins import ABOUT, FAR, MOST
-from experiments.measurement import measured_rows, over_seeds
+from experiments.measurement import measured_rows, over_seeds, select
 from experiments.operands import DATA, TITLES
-from experiments.statistics import select, spread
 from experiments.tensor_core_generations.jobs import FEW, example
 from experiments.tensor_core_generations.units import GENERATIONS, GROUPS, INTERVAL
-from experiments.verdicts import Finding, all_of, count_test, difference_test, every_test, judged, ratio_test
+from simfloat.studies import (
+    ABOUT,
+    FAR,
+    MOST,
+    Finding,
+    Result,
+    all_of,
+    count_test,
+    difference_test,
+    every_test,
+    ratio_test,
+    spread,
+)
+from simfloat.studies.findings import judged
 
 #: What arXiv 2511.10909 says of its equation 10.
 EXAMPLE = {"volta": 0.0, "turing": -0.5, "ampere": -0.5, "ada": -0.5, "hopper": -0.75, "blackwell": -0.75}

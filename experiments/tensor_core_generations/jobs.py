@@ -9,9 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Job, Options, Result
 from experiments.operands import DATA, Operands, draw_operands
+from experiments.options import Options
 from experiments.tensor_core_generations.units import EIGHT, GENERATIONS, HALF, Unit, promoted
+from simfloat.studies import Job, Result
 
 #: Products a sum, up to DeepSeek-V3's example.
 LENGTHS, TINY_LENGTHS = (16, 64, 256, 1024, 4096), (16, 256)

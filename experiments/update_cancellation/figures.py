@@ -9,13 +9,15 @@ from typing import Any
 import numpy as np
 
 from experiments.curves import curves
-from experiments.experiment import Drawing, Options, Result
-from experiments.statistics import select
+from experiments.experiment import Drawing
+from experiments.measurement import select
+from experiments.options import Options
 from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
 from experiments.update_cancellation.theorem2 import bound
 from simfloat.plots import FULL_WIDTH, SMALL, add_legend, draw_curves, new_figure, save_figure
+from simfloat.studies import Result
 
 TRAINING, THEOREMS = "update-cancellation.png", "theorems.png"
 

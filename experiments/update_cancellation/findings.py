@@ -7,14 +7,15 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
-from experiments.given_policy import against_fp32
-from experiments.margins import FAR, MATCH, MOST
-from experiments.statistics import final, select, spread
+from experiments.measurement import against_fp32, final, select
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
-from experiments.verdicts import (
+from simfloat.studies import (
+    FAR,
+    MATCH,
+    MOST,
     Finding,
+    Result,
     all_of,
     compare,
     compare_shares,
@@ -22,9 +23,10 @@ from experiments.verdicts import (
     difference_test,
     every_test,
     joint_test,
-    judged,
     ratio_test,
+    spread,
 )
+from simfloat.studies.findings import judged
 
 #: What keeps the bits that nearest rounding of the update loses.
 REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")

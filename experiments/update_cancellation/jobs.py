@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from experiments.experiment import Job, Options, Result
+from experiments.options import Options
 from experiments.training import run_training, training_jobs, training_rows
 from experiments.update_cancellation.policies import FP32, THEOREMS, VARIANTS
 from experiments.update_cancellation.problems import COMPARED, PROBLEMS
 from experiments.update_cancellation.theorem1 import check_theorem_1
 from experiments.variants import given
+from simfloat.studies import Job, Result
 
 
 def jobs(options: Options) -> list[Job]:

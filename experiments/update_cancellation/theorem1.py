@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.experiment import Result
 from experiments.update_cancellation.policies import UPDATE_ONLY
 from experiments.update_cancellation.problems import synthetic_data
+from simfloat.studies import Result
 
 EPSILON = sf.BF16.unit_roundoff
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Result
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import EPSILON, largest_input
+from simfloat.studies import Result
 
 
 def bound(result: Result) -> NDArray[np.float64]:

@@ -20,18 +20,22 @@ _held: set[tuple[int, str]] = set()
 _guard = Lock()
 
 
+class Locked(ValueError):
+    """Another training, or another run, has the folder."""
+
+
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
     """A ``with`` block in which no other training writes to the folder, which is made if there is none.
 
-    Raises ValueError, naming the process, if another one does so now, and OSError where nothing can be written. A
+    Raises Locked, naming the process, if another one does so now, and OSError where nothing can be written. A
     process that was killed holds nothing. Where the file system has no locks a UserWarning says so.
     """
     folder.mkdir(parents=True, exist_ok=True)
     key = os.getpid(), os.path.realpath(folder)
     with _guard:
         if key in _held:
-            raise ValueError(_refusal(folder, f"{os.getpid()}, this one"))
+            raise Locked(_refusal(folder, f"{os.getpid()}, this one"))
         _held.add(key)
     try:
         descriptor = _locked_file(folder)
@@ -53,7 +57,7 @@ def _locked_file(folder: Path) -> int:
         except (BlockingIOError, PermissionError):
             owner = os.read(descriptor, 200).decode(errors="replace")
             os.close(descriptor)
-            raise ValueError(_refusal(folder, owner or "unknown")) from None
+            raise Locked(_refusal(folder, owner or "unknown")) from None
         except OSError as error:
             warn(f"{folder} cannot be locked ({error.strerror}): see to it that no other training writes there.")
         with suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ import simfloat as sf
 from experiments.accumulator_width.dots import accumulator, measure_dots, needed_bits
 from experiments.accumulator_width.findings import findings
 from experiments.accumulator_width.training import FP32, VARIANTS
-from experiments.verdicts import EQUAL, WORSE
+from simfloat.studies.verdicts import EQUAL, WORSE
 
 
 def test_the_bits_that_an_error_needs_are_read_by_its_logarithm():

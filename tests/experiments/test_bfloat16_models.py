@@ -14,10 +14,10 @@ from experiments.bfloat16_models.policies import MIXED
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
 from experiments.bfloat16_models.texts import TOPICS, characters, passages
 from experiments.datasets import installed, python_topics
-from experiments.experiment import Options
 from experiments.models import DLRM
+from experiments.options import Options
 from experiments.training import check_policy
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
 
 RNG = np.random.default_rng(5)
 

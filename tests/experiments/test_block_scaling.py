@@ -6,8 +6,8 @@ from experiments.block_scaling.findings import findings
 from experiments.block_scaling.policies import VARIANTS
 from experiments.block_scaling.problems import CONTEXT, gpt, letters
 from experiments.block_scaling.rules import FORMATS, RULES, measure_rules
-from experiments.splits import turned
-from experiments.verdicts import EQUAL, WITHIN, WORSE
+from experiments.problem import turned
+from simfloat.studies.verdicts import EQUAL, WITHIN, WORSE
 
 
 def test_scales_that_are_rounded_down_saturate_and_those_rounded_up_do_not():

@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from experiments import command_line, display, requirements
+from experiments import command_line, display
+from experiments.__main__ import IMPORTED
 from experiments.catalog import EXPERIMENTS
 from experiments.command_line import main
-from experiments.executors import one_by_one
-from experiments.experiment import FIRST_SEED, Options
-from experiments.verdicts import Finding
+from experiments.options import FIRST_SEED, Options
+from simfloat import studies
+from simfloat.studies import Finding, one_by_one
 from tests.experiments.toy import toy
 from tests.processes import without_notice
 
@@ -40,7 +41,9 @@ def test_packages_that_are_missing_are_one_line_that_says_how_to_get_them():
 
 def test_what_is_looked_for_is_the_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-    assert {re.match(r"[\w-]+", line)[0] for line in extras["experiments"]} == set(requirements.IMPORTED)
+    named = {re.match(r"[\w-]+", line)[0] for line in (*extras["experiments"], *extras["studies"])}
+    assert named - {"simfloat"} == set(IMPORTED)
+    assert {re.match(r"[\w-]+", line)[0] for line in extras["studies"]} == set(studies._NEEDED)
 
 
 @pytest.fixture
@@ -218,7 +221,7 @@ def test_numbers_that_are_none_are_null(with_toy, tmp_path, monkeypatch):
 @pytest.mark.parametrize("redirect, code", [(">&-", 0), ("> /dev/full", 1), ("| true; exit ${PIPESTATUS[0]}", 1)])
 def test_output_that_nobody_takes_costs_no_results(redirect, code, tmp_path):
     script = (
-        "import tests.experiments.toy as t, experiments.catalog as c, experiments.executors as e\n"
+        "import tests.experiments.toy as t, experiments.catalog as c, simfloat.studies as e\n"
         "from experiments.command_line import main\n"
         "import os; c.EXPERIMENTS['toy'] = t.toy()\n"
         "main(['run', 'toy', '--out', os.environ['OUT']], obj=e.one_by_one)\n"

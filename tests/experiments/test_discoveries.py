@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.discoveries import adjusted, discoveries
+from simfloat.studies.intervals import adjusted, discoveries
 
 
 @pytest.mark.parametrize("n", [1, 2, 19, 200])

@@ -13,7 +13,7 @@ from experiments.dynamic_scale.statements import (
     digits,
     unguarded_losses,
 )
-from experiments.verdicts import EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
+from simfloat.studies.verdicts import EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED
 
 
 def test_gradients_are_counted_by_what_fp16_makes_of_them():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments.executors import JobError, in_processes, one_by_one
+from simfloat.studies import JobError, in_processes, one_by_one
 from tests.experiments.toy import double
 
 JOBS = [{"kind": "toy", "seed": seed} for seed in range(5)]

@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments.experiment import Options
 from experiments.fp32_accumulation.findings import findings
 from experiments.fp32_accumulation.jobs import KINDS, VARIANTS, first_gradients, jobs
 from experiments.fp32_accumulation.problems import INK, NOISE, PROBLEMS, predicted, scenes
 from experiments.fp32_accumulation.sums import ACCUMULATORS, LENGTHS, sums
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from experiments.options import Options
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
 
 #: What pointwise operations are rounded to.
 ALIKE = {"mixed": sf.FP16, "pointwise": sf.FP32}

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 import simfloat as sf
 from experiments.catalog import EXPERIMENTS
 from experiments.command_line import main
-from experiments.executors import one_by_one
 from experiments.training import check_policy
 from experiments.update_cancellation.problems import synthetic
+from simfloat.studies import one_by_one
 from tests.experiments.toy import toy
 
 WORDS = [

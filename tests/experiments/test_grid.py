@@ -2,8 +2,7 @@
 
 import pytest
 
-from experiments.experiment import Axis
-from experiments.grid import MOST_POINTS, Level, points, read_levels, split
+from experiments.grid import MOST_POINTS, Axis, Level, points, read_levels, split
 
 AXES = (Axis("size", "a whole number", int, ("1", "2")), Axis("seed", "a whole number", int), Axis("word", "text", str))
 

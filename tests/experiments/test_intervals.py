@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.intervals import mean_interval, mean_level, share_interval, share_level
+from simfloat.studies.intervals import mean_interval, mean_level, share_interval, share_level
 
 
 @pytest.mark.parametrize("n", [2, 3, 5, 30])

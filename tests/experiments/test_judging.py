@@ -1,7 +1,6 @@
 """Findings over all seeds and over the first of them."""
 
-from experiments.judging import findings_of, verdict_text
-from experiments.verdicts import Finding
+from simfloat.studies import Finding, findings_of, verdict_text
 from tests.experiments.toy import toy
 
 
@@ -24,17 +23,17 @@ def results(seeds):
 
 
 def test_verdicts_are_given_over_the_first_five_and_ten_seeds_too():
-    (found,) = findings_of(experiment(), results(20))
+    (found,) = findings_of(experiment().findings, results(20))
     assert found.earlier == ((5, "worse"), (10, "equal")) and found.measured == "20 seeds, 41 results"
     assert verdict_text(found) == "equal (worse with 5, equal with 10 seeds)"
 
 
 def test_they_are_not_repeated_where_there_are_no_more_seeds_or_nothing_changed():
-    (found,) = findings_of(experiment(), results(5))
+    (found,) = findings_of(experiment().findings, results(5))
     assert found.earlier == () and verdict_text(found) == "worse"
     assert verdict_text(found._replace(earlier=((5, "worse"),))) == "worse"
 
 
 def test_a_tiny_run_decides_nothing():
-    (found,) = findings_of(experiment(), results(2), tiny=True)
+    (found,) = findings_of(experiment().findings, results(2), tiny=True)
     assert found.verdict is None and found.p is None and verdict_text(found) == "none"

@@ -7,8 +7,8 @@ from experiments.layer_switching.findings import findings, longest_row
 from experiments.layer_switching.jobs import in_narrow
 from experiments.layer_switching.policies import E4M3, HYBRID, VARIANTS, WIDE, Switched, variance
 from experiments.layer_switching.problems import LAYER
-from experiments.verdicts import INCONCLUSIVE, NOT_REPRODUCED
 from simfloat.simulation.switching import Switch
+from simfloat.studies.verdicts import INCONCLUSIVE, NOT_REPRODUCED
 
 
 def test_only_operands_of_the_layer_are_in_fp8():

@@ -2,10 +2,10 @@
 
 import numpy as np
 
-from experiments.experiment import Options
 from experiments.lognormal_scaling.findings import findings, room
 from experiments.lognormal_scaling.jobs import COUNTED, jobs, steps_at_one
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from experiments.options import Options
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
 
 
 def test_an_overflow_that_counts_as_its_number_holds_the_scale_at_one_for_thousands_of_steps():

@@ -3,12 +3,12 @@
 from dataclasses import replace
 
 import simfloat as sf
-from experiments.experiment import Options
 from experiments.loss_scaling import LOSS_SCALING
 from experiments.loss_scaling.findings import findings, lost_share
 from experiments.loss_scaling.jobs import STEPS, damaged, jobs, moved, run
 from experiments.loss_scaling.problems import PROBLEMS
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from experiments.options import Options
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
 
 
 def test_steps_that_overflow_damage_all_weights_unless_they_are_skipped():

@@ -11,11 +11,9 @@ from types import SimpleNamespace
 import pytest
 
 import simfloat as sf
-from experiments import machine_room
-from experiments.executors import JobError, one_by_one
-from experiments.machine_room import SchedulerError, answer, answer_of, on_scheduler
-from experiments.provenance import code_digest
 from simfloat.kernels import notice
+from simfloat.studies import JobError, code_digest, machine_room, one_by_one
+from simfloat.studies.machine_room import SchedulerError, answer, answer_of, on_scheduler
 from tests.experiments.test_command_line import ROOT, command
 from tests.experiments.toy import double, run
 
@@ -111,7 +109,7 @@ def test_a_worker_with_other_sources_refuses(monkeypatch):
     monkeypatch.setattr(sf, "set_threads", lambda count: None)  # this process is no worker
     monkeypatch.setattr(notice, "silence", lambda: None)
     arguments = (str(ROOT), run.__module__, run.__name__, '{"seed": 1}')
-    assert json.loads(answer(*arguments, code_digest())) == {"result": {"seed": 1, "value": 2.0}}
+    assert json.loads(answer(*arguments, code_digest(run.__module__))) == {"result": {"seed": 1, "value": 2.0}}
     assert "other sources or versions of packages" in json.loads(answer(*arguments, "0"))["error"]
 
 

@@ -3,13 +3,13 @@
 import pytest
 
 import simfloat as sf
-from experiments.experiment import Options
 from experiments.master_weights import MASTER_WEIGHTS
 from experiments.master_weights.findings import findings, share_below
 from experiments.master_weights.jobs import WEIGHTS, jobs, run
 from experiments.master_weights.problems import PROBLEMS
 from experiments.master_weights.ratios import ratios
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from experiments.options import Options
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
 
 
 def test_no_update_is_lost_below_2048_and_all_are_from_4096_on():

@@ -8,9 +8,9 @@ from click.testing import CliRunner
 
 import simfloat as sf
 from experiments.command_line import main
-from experiments.executors import one_by_one
 from experiments.measurement import measured_rows, over_seeds, table_over_seeds
 from experiments.operands import DATA, draw_operands
+from simfloat.studies import one_by_one
 
 RESULTS = [
     {"kind": "sum", "seed": seed, "rows": [{"length": n, "error": 10.0 * seed + n} for n in (4, 2)]} for seed in (2, 1)

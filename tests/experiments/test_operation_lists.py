@@ -6,7 +6,7 @@ import simfloat as sf
 from experiments.operation_lists.findings import findings
 from experiments.operation_lists.gradients import measure_gradients
 from experiments.operation_lists.policies import ALLOW_ALONE, DENY_ALONE, DENY_WIDE_SUMS, INFER_ALONE, MEASURED
-from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
+from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 #: An operation of each list, and the result of it that a policy says.
 LISTED = {"allow": "conv2d", "infer": "relu", "deny": "log_softmax"}

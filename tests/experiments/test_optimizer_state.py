@@ -7,7 +7,7 @@ import simfloat as sf
 from experiments.optimizer_state.findings import findings
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.stall import DEFAULT, follow_moment, held_significands
-from experiments.verdicts import BETTER, EQUAL, WORSE
+from simfloat.studies.verdicts import BETTER, EQUAL, WORSE
 
 
 @pytest.mark.parametrize("beta2, held", [(0.999, 128), (0.997, 38), (1 - 2.0**-8, 0), (0.95, 0)])

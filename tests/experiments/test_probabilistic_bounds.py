@@ -2,8 +2,8 @@
 
 from experiments.probabilistic_bounds.findings import findings, unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS, errors
-from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
 from simfloat.plots import deterministic_bound
+from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 
 def test_stochastic_rounding_counts_the_unit_roundoff_twice():

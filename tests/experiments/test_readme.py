@@ -4,8 +4,8 @@ import pytest
 
 from experiments.catalog import EXPERIMENTS
 from experiments.readme import TABLE, escaped, finding_table, folder_of, stored_table
-from experiments.stored import STORED
-from experiments.verdicts import Finding
+from simfloat.studies import Finding
+from simfloat.studies.stored import STORED
 
 KEPT = [name for name, experiment in EXPERIMENTS.items() if (folder_of(experiment) / STORED).exists()]
 

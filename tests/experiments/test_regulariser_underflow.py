@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments.experiment import Options
+from experiments.options import Options
 from experiments.regulariser_underflow.decay import Decay, optimizer_of, penalty, problem_of, run_decay, small_model
 from experiments.regulariser_underflow.findings import decay_kept, findings
 from experiments.regulariser_underflow.jobs import check, jobs
 from experiments.regulariser_underflow.products import products
-from experiments.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
 
 
 def test_the_gradient_of_the_penalty_and_the_weight_decay_are_both_twice_lambda_times_the_weight():

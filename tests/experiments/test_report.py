@@ -9,9 +9,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from experiments import archive
 from experiments.catalog import EXPERIMENTS
-from experiments.verdicts import Finding
+from simfloat.studies import Finding
+from simfloat.studies import report as reports
 from tests.experiments.test_command_line import invoke
 from tests.experiments.toy import toy
 
@@ -130,14 +130,14 @@ def test_the_tables_of_sweeps_and_the_last_records_of_runs_are_there(results):
 
 
 def test_a_long_table_says_where_the_rest_is(results, monkeypatch):
-    monkeypatch.setattr(archive, "MOST_ROWS", 2)
+    monkeypatch.setattr(reports, "MOST_ROWS", 2)
     assert "3 rows, from metrics.jsonl, the first 2 here" in report(results).text
 
 
 def test_the_last_record_of_a_run_stands_for_it(tmp_path):
     rows = [{"policy": policy, "seed": 1, "step": step, "loss": 1 / 3 * step} for policy in "ab" for step in (1, 2)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    found = archive.last_records(tmp_path / "metrics.jsonl")
+    found = reports.last_records(tmp_path / "metrics.jsonl")
     assert found.rows == [["a", "1", "2", "0.666667"], ["b", "1", "2", "0.666667"]] and found.total == 2
 
 
@@ -147,7 +147,7 @@ def test_the_last_record_of_a_run_stands_for_it(tmp_path):
      ("1000", "1000"), (True, "True"), ("nan", "nan"), ("v1.5", "v1.5"), (-0.0, "-0")],
 )  # fmt: skip
 def test_fractions_are_shortened_for_reading_and_nothing_else(value, text):
-    assert archive.shown(value) == text
+    assert reports.shown(value) == text
 
 
 def test_names_and_claims_are_no_markup(tmp_path, monkeypatch):

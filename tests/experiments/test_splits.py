@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments.splits import split, split_quarter, turned
+from experiments.problem import split, split_quarter, turned
 from experiments.update_cancellation.problems import PROBLEMS
 
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from experiments.experiment import Options
-from experiments.stored import read_stored, write_stored
+from experiments.options import Options
 from experiments.training import run_training, training_jobs
 from experiments.update_cancellation.policies import FP32
 from experiments.update_cancellation.problems import PROBLEMS
+from simfloat.studies import read_stored, write_stored
 
 
 def kept(results, folder):

@@ -8,11 +8,10 @@ import sys
 import pytest
 from pyarrow.parquet import read_table
 
-from experiments import provenance
 from experiments.catalog import EXPERIMENTS
-from experiments.executors import JobError, one_by_one
-from experiments.experiment import FIRST_SEED
+from experiments.options import FIRST_SEED
 from experiments.sweep import HIDDEN
+from simfloat.studies import JobError, code_digest, one_by_one, versions
 from tests.experiments.test_command_line import ROOT, command, invoke, strict
 from tests.experiments.toy import toy
 
@@ -56,7 +55,7 @@ def test_what_was_asked_and_with_which_versions_stands_beside_the_table(tmp_path
     found = strict((tmp_path / "sweep.json").read_text())
     assert found["experiment"] == "toy" and found["points"] == 2
     assert found["config"] == {"tiny": True, "axes": {"size": [1], "seed": [3, 1]}, "policies": {}}
-    assert found["versions"] == provenance.versions() and found["code"] == provenance.code_digest()
+    assert found["versions"] == versions() and found["code"] == code_digest("experiments")
 
 
 def test_numbers_are_read_back_from_both_files_as_they_are(tmp_path, monkeypatch):
@@ -181,7 +180,7 @@ def test_the_table_of_a_real_experiment_has_what_a_run_of_it_has(tmp_path):
 
 def run_job(experiment, variant):
     """What a tiny run of the experiment computes for diabetes from the first seed."""
-    from experiments.experiment import Options
+    from experiments.options import Options
 
     found = [job for job in experiment.jobs(Options(tiny=True)) if job.get("variant") == variant]
     return experiment.run(next(job for job in found if job["problem"] == "diabetes" and job["seed"] == FIRST_SEED))

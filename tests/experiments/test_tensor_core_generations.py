@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from experiments.experiment import Options
 from experiments.operands import draw_operands
+from experiments.options import Options
 from experiments.tensor_core_generations.findings import EXAMPLE, findings
 from experiments.tensor_core_generations.jobs import errors, example, jobs, run
-from experiments.verdicts import NOT_REPRODUCED, REPRODUCED
 from simfloat import FP16
+from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
 
 
 def test_every_generation_makes_of_the_papers_operands_what_the_paper_says():

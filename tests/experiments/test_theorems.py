@@ -5,7 +5,7 @@ import numpy as np
 from experiments.update_cancellation.findings import findings
 from experiments.update_cancellation.theorem1 import check_theorem_1, counterexample, printed_radius, safe_radius
 from experiments.update_cancellation.theorem2 import bound
-from experiments.verdicts import EQUAL, WITHIN, WORSE
+from simfloat.studies.verdicts import EQUAL, WITHIN, WORSE
 
 
 def test_no_weight_moves_inside_the_safe_radius_and_one_does_inside_the_printed_one():

@@ -8,14 +8,14 @@ import pytest
 
 import simfloat as sf
 from experiments.catalog import EXPERIMENTS
-from experiments.experiment import FIRST_SEED, Options
+from experiments.measurement import final
+from experiments.options import FIRST_SEED, Options
 from experiments.problem import Problem
-from experiments.scalers import make_scaler, static
-from experiments.statistics import final, spread
 from experiments.training import check_policy, run_training, train, training_jobs, training_rows
 from experiments.update_cancellation.policies import FP32, THEOREMS, VARIANTS
 from experiments.update_cancellation.problems import PROBLEMS, digits, synthetic
-from experiments.variants import Variant, given
+from experiments.variants import Variant, given, make_scaler, static
+from simfloat.studies import spread
 
 
 def test_a_model_is_judged_in_double_precision_and_left_alone():

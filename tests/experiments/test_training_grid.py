@@ -3,8 +3,8 @@
 import pytest
 
 import simfloat as sf
-from experiments.experiment import FIRST_SEED
 from experiments.grid import points, read_levels
+from experiments.options import FIRST_SEED
 from experiments.training import run_training
 from experiments.training_grid import final_measures, training_grid
 from experiments.update_cancellation.problems import PROBLEMS

@@ -6,9 +6,22 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from experiments.intervals import Interval
-from experiments.margins import MATCH
-from experiments.verdicts import (
+from simfloat.studies import (
+    MATCH,
+    Outcome,
+    all_of,
+    compare,
+    compare_shares,
+    count_test,
+    difference_test,
+    every_test,
+    fitted,
+    joint_test,
+    ratio_test,
+)
+from simfloat.studies.findings import judged
+from simfloat.studies.intervals import Interval
+from simfloat.studies.verdicts import (
     BETTER,
     EQUAL,
     FITTED,
@@ -17,19 +30,8 @@ from experiments.verdicts import (
     REPRODUCED,
     WITHIN,
     WORSE,
-    Outcome,
-    all_of,
-    compare,
-    compare_shares,
     compared,
-    count_test,
-    difference_test,
-    every_test,
-    fitted,
-    joint_test,
     judge,
-    judged,
-    ratio_test,
 )
 
 

@@ -5,19 +5,18 @@ import os
 
 import pytest
 
-from experiments import provenance
-from experiments.conduct import run_jobs
-from experiments.executors import one_by_one
-from experiments.workspace import HIDDEN, LOCK, MARKER, Workspace, write_file
+from simfloat.studies import one_by_one, run_jobs
+from simfloat.studies import workspace as workspaces
+from simfloat.studies.workspace import HIDDEN, LOCK, MARKER, Workspace, write_file
 
 JOB = {"kind": "toy", "seed": 1}
 
 
 def test_kept_jobs_are_found_again_and_cleared_with_all_that_is_ours(tmp_path):
-    with Workspace(tmp_path / "new" / "folder") as workspace:
+    with Workspace(tmp_path / "new" / "folder", "experiments") as workspace:
         assert workspace.find(JOB) is None
         workspace.keep(JOB, {"value": 2.5})
-    with Workspace(tmp_path / "new" / "folder") as workspace:
+    with Workspace(tmp_path / "new" / "folder", "experiments") as workspace:
         assert workspace.find(JOB) == {"value": 2.5} and workspace.find({**JOB, "seed": 2}) is None
         workspace.finish()
     assert os.listdir(tmp_path / "new" / "folder") == []
@@ -26,7 +25,7 @@ def test_kept_jobs_are_found_again_and_cleared_with_all_that_is_ours(tmp_path):
 def test_what_the_user_has_in_the_folder_stays(tmp_path):
     (tmp_path / "jobs").mkdir()
     (tmp_path / "jobs" / "thesis.json").write_text("{}")
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path, "experiments") as workspace:
         workspace.keep(JOB, {"value": 1})
         (workspace.hidden / "notes.txt").write_text("mine")
         workspace.finish()
@@ -37,61 +36,67 @@ def test_what_the_user_has_in_the_folder_stays(tmp_path):
 def test_a_hidden_folder_of_somebody_else_is_refused_and_left_alone(tmp_path):
     (tmp_path / HIDDEN).mkdir()
     (tmp_path / HIDDEN / "theirs").write_text("x")
-    with pytest.raises(ValueError, match="was not made by simfloat, 'theirs' is in it"), Workspace(tmp_path):
+    with (
+        pytest.raises(ValueError, match="was not made by simfloat, 'theirs' is in it"),
+        Workspace(tmp_path, "experiments"),
+    ):
         pass
     assert (tmp_path / HIDDEN / "theirs").read_text() == "x"
 
 
 def test_two_runs_never_share_a_folder(tmp_path):
-    with Workspace(tmp_path) as first:
+    with Workspace(tmp_path, "experiments") as first:
         first.keep(JOB, {"value": 1})
         with pytest.raises(ValueError, match="Another run is writing to .* Wait until it has ended"):
-            Workspace(tmp_path).__enter__()
+            Workspace(tmp_path, "experiments").__enter__()
         assert first.find(JOB) == {"value": 1}
-    with Workspace(tmp_path) as second:
+    with Workspace(tmp_path, "experiments") as second:
         assert second.find(JOB) == {"value": 1}, "the lock ends with its run"
 
 
 def test_what_stands_in_the_way_is_found_before_the_work(tmp_path):
     (tmp_path / "metrics.jsonl").mkdir()
-    with pytest.raises(ValueError, match="metrics.jsonl is a folder"), Workspace(tmp_path, ("metrics.jsonl",)):
+    with (
+        pytest.raises(ValueError, match="metrics.jsonl is a folder"),
+        Workspace(tmp_path, "experiments", ("metrics.jsonl",)),
+    ):
         pass
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "file"):
+    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "file", "experiments"):
         pass
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / HIDDEN).write_text("")
-    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "other"):
+    with pytest.raises(ValueError, match="Cannot write to the folder"), Workspace(tmp_path / "other", "experiments"):
         pass
 
 
 @pytest.mark.parametrize("text", ["", "{", "null", "[1]", '{"job": 1}', '{"result": {}}', "\0", '{"a":' * 100_000])
 def test_a_damaged_job_is_computed_again(tmp_path, text):
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path, "experiments") as workspace:
         workspace.job_path(JOB).write_text(text)
         results = run_jobs(lambda job: {"value": job["seed"]}, [JOB], workspace, one_by_one, lambda done, jobs: None)
         assert results == [{"value": 1}] == [workspace.find(JOB)]
 
 
 def test_a_job_of_another_state_of_the_code_is_computed_again(tmp_path, monkeypatch):
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path, "experiments") as workspace:
         workspace.keep(JOB, {"value": 1})
-        monkeypatch.setattr("experiments.workspace.code_digest", lambda: "other sources")
+        monkeypatch.setattr("simfloat.studies.workspace.code_digest", lambda module: "other sources")
         assert workspace.find(JOB) is None
 
 
 def test_the_digest_is_of_all_sources_and_versions(tmp_path, monkeypatch):
-    digest = provenance.code_digest()
-    assert digest == provenance.code_digest.__wrapped__(), "it depends on nothing else"
-    monkeypatch.setattr(provenance, "versions", lambda: {"numpy": "0"})
-    assert provenance.code_digest.__wrapped__() != digest
+    digest = workspaces.code_digest("experiments.conduct")
+    fresh = workspaces.code_digest.__wrapped__
+    assert digest == fresh("experiments"), "it depends on nothing else"
+    monkeypatch.setattr(workspaces, "versions", lambda: {"numpy": "0"})
+    assert fresh("experiments") != digest
     monkeypatch.undo()
-    (tmp_path / "experiments").mkdir()
-    (tmp_path / "experiments" / "new.py").write_text("x = 1")
-    monkeypatch.setattr(provenance, "__file__", str(tmp_path / "experiments" / "provenance.py"))
-    first = provenance.code_digest.__wrapped__()
-    (tmp_path / "experiments" / "new.py").write_text("x = 2")
-    assert len({digest, first, provenance.code_digest.__wrapped__()}) == 3
+    monkeypatch.syspath_prepend(tmp_path)
+    (tmp_path / "a_study.py").write_text("x = 1")
+    first = fresh("a_study")
+    (tmp_path / "a_study.py").write_text("x = 2")
+    assert len({digest, first, fresh("a_study")}) == 3
 
 
 def test_results_come_in_the_order_of_the_jobs_whatever_is_finished_first(tmp_path):
@@ -102,7 +107,7 @@ def test_results_come_in_the_order_of_the_jobs_whatever_is_finished_first(tmp_pa
             yield place, function(jobs[place])
 
     told = []
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path, "experiments") as workspace:
         workspace.keep(jobs[3], {"value": 3})
         results = run_jobs(lambda job: {"value": job["seed"]}, jobs, workspace, backwards, lambda *n: told.append(n))
     assert [result["value"] for result in results] == list(range(6))
@@ -123,14 +128,14 @@ def test_a_file_is_written_completely_or_not_at_all(tmp_path):
 
 
 def test_a_run_that_finished_nothing_leaves_nothing(tmp_path):
-    with pytest.raises(KeyboardInterrupt), Workspace(tmp_path) as workspace:
+    with pytest.raises(KeyboardInterrupt), Workspace(tmp_path, "experiments") as workspace:
         assert workspace.kept() == 0
         raise KeyboardInterrupt
     assert os.listdir(tmp_path) == []
 
 
 def test_a_kept_job_names_itself(tmp_path):
-    with Workspace(tmp_path) as workspace:
+    with Workspace(tmp_path, "experiments") as workspace:
         workspace.keep(JOB, {"value": 1})
         assert json.loads(workspace.job_path(JOB).read_text()) == {"job": JOB, "result": {"value": 1}}
         assert {MARKER, LOCK, workspace.job_path(JOB).name} == set(os.listdir(workspace.hidden))

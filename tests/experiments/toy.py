@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import simfloat as sf
-from experiments.experiment import Axis, Experiment, Grid
-from experiments.verdicts import Finding
+from experiments.experiment import Experiment
+from experiments.grid import Axis, Grid
+from simfloat.studies import Finding
 
 
 def jobs(options):

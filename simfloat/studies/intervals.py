@@ -1,12 +1,14 @@
-"""Intervals of a mean and of a probability, and the levels at which they would just touch a limit.
+"""Intervals of a mean and of a probability, the levels at which they would just touch a limit, and false discoveries.
 
 The level of a limit is the p value of the two-sided test that the mean, or the probability, is that limit: an interval
-with a confidence of 1 - level ends there.
+with a confidence of 1 - level ends there. How many of several verdicts may be false is their false discovery rate
+(Benjamini and Hochberg, 1995).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -22,6 +24,12 @@ class Interval(NamedTuple):
     low: float
     high: float
     cases: int
+
+
+def spread(values: NDArray, digits: int = 2) -> str:
+    """Mean and standard deviation over seeds, as text."""
+    deviation = np.std(values, ddof=1) if len(values) > 1 and np.isfinite(values).all() else 0.0
+    return f"{np.mean(values):.{digits}f} ± {deviation:.{digits}f}"
 
 
 def mean_interval(samples: NDArray, confidence: float = CONFIDENCE) -> Interval:
@@ -79,3 +87,40 @@ def share_level(found: int, cases: int, limit: float) -> float:
     from scipy.special import bdtr
 
     return min(1.0, 2 * float(bdtr(found, cases, limit)))
+
+
+class Discoveries(NamedTuple):
+    """How many claims were tested, how many of them were decided, and the false discovery rate of the decisions.
+
+    `rate` bounds the share of false ones that is to be expected among them; None if nothing was tested.
+    """
+
+    tested: int
+    decided: int
+    rate: float | None
+
+    def __str__(self) -> str:
+        if self.rate is None:
+            return "No claim was tested by statistics."
+        return (
+            f"{self.decided} of {self.tested} tested claims are decided, at a false discovery rate of "
+            f"{100 * self.rate:.2g} % (Benjamini-Hochberg)."
+        )
+
+
+def discoveries(levels: Iterable[float | None]) -> Discoveries:
+    """Of the p values of all claims: 1 is that of a claim that is left open, None that of one without statistics."""
+    p = [level for level in levels if level is not None]
+    decided = [level < 1 for level in p]
+    rates = adjusted(p)[decided] if p else np.array([])
+    return Discoveries(len(p), sum(decided), float(rates.max(initial=0.0)) if p else None)
+
+
+def adjusted(p: Sequence[float]) -> NDArray[np.float64]:
+    """The least false discovery rate at which each of the p values is among the discoveries."""
+    values = np.asarray(p, np.float64)
+    order = np.argsort(-values)
+    rates = np.minimum.accumulate(values[order] * len(values) / np.arange(len(values), 0, -1))
+    found = np.empty_like(rates)
+    found[order] = rates
+    return found

@@ -1,7 +1,7 @@
 """Jobs on the workers of a Dask scheduler: the executor of a machine room.
 
-The workers need what this machine has: simfloat, this folder `experiments` on their path or at the same place of a
-shared disk, and the same versions of packages. A worker with another state of any refuses, so that a result does not
+The workers need what this machine has: simfloat and the package of the function, on their path or at the same place of
+a shared disk, and the same versions of packages. A worker with another state of any refuses, so that a result does not
 depend on where it was computed.
 """
 
@@ -12,14 +12,12 @@ import logging
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
-from pathlib import Path
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from experiments.executors import Executor, JobError, result_of
-from experiments.experiment import Job, Result
-from experiments.provenance import code_digest
+from simfloat.studies.executors import Executor, Job, JobError, Result, result_of
+from simfloat.studies.workspace import code_digest, place_of
 
 if TYPE_CHECKING:
     from distributed import Client, Future
@@ -96,8 +94,9 @@ def gathered(client: Client, function: Callable[[Job], Result], jobs: Sequence[J
 
     # By its code: a function of __main__ is sent as it stands, any other by its name, which a scheduler would look up.
     sent = FunctionType(answer.__code__, {"__name__": "__main__"}, "answer")
-    what = (str(Path(__file__).parents[1]), function.__module__, function.__name__)
-    futures = [client.submit(sent, *what, json.dumps(job), code_digest(), pure=False) for job in jobs]
+    what = (str(place_of(function.__module__)), function.__module__, function.__name__)
+    digest = code_digest(function.__module__)
+    futures = [client.submit(sent, *what, json.dumps(job), digest, pure=False) for job in jobs]
     places = {future.key: place for place, future in enumerate(futures)}
     try:
         for future in as_completed(futures, loop=client.loop):
@@ -123,20 +122,15 @@ def answer(place: str, module: str, name: str, line: str, digest: str) -> str:
     """
     import json
     import sys
-    from importlib import import_module
 
     if place not in sys.path:
-        sys.path.insert(0, place)  # where workers see the same disk as the client, they find the experiments there
-    import simfloat as sf
-    from experiments import provenance, worker
-    from simfloat.kernels import notice
+        sys.path.insert(0, place)  # where workers see the same disk as the client, they find the function there
+    from simfloat.studies import executors, workspace
 
-    if provenance.code_digest() != digest:
+    if workspace.code_digest(module) != digest:
         fault = "a worker has other sources or versions of packages; install the same there, and start it anew."
         return json.dumps({"error": fault})
-    notice.silence()
-    sf.set_threads(1)  # a worker has as many jobs at once as it has threads
-    return json.dumps(worker.answer(getattr(import_module(module), name), json.loads(line)))
+    return json.dumps(executors.answer(module, name, json.loads(line)))
 
 
 def reason(error: BaseException) -> str:

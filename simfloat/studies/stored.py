@@ -1,14 +1,18 @@
-"""Raw results as a small Parquet table, from which claims are judged again without a run: one row for each job."""
+"""Results on disk: raw ones as Parquet, from which claims are judged again without a run; tables, CSV, strict JSON."""
 
 from __future__ import annotations
 
+import csv
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments.experiment import Result
-from experiments.tables import column_names
+from simfloat.studies.executors import Result
+
+#: A row by the names of its columns; a column that a row lacks is empty there.
+Row = dict[str, Any]
 
 #: The file, beside a run's other results and beside the README of the experiment that it decides.
 STORED = "results.parquet"
@@ -22,6 +26,7 @@ AS_JSON = {b"encoding": b"json"}
 
 def write_stored(results: Sequence[Result], path: Path) -> None:
     """Write the results; numbers are kept to the last bit, NaN and infinities too."""
+    # Half a second to import, which only those take who write or read a table.
     import pyarrow
     from pyarrow.parquet import write_table
 
@@ -84,3 +89,40 @@ def _is_list(value: Any) -> bool:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (bool, int, float))
+
+
+def column_names(rows: Sequence[Row]) -> list[str]:
+    """Every column of any row, in the order of first appearance."""
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def write_csv(rows: Sequence[Row], path: Path) -> None:
+    """Write the rows below a header: numbers so that they are read back as they are, NaN as nan, nothing as nothing."""
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.DictWriter(file, column_names(rows), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_parquet(rows: Sequence[Row], path: Path) -> None:
+    """Write the same columns, each of one type."""
+    from pyarrow import table
+    from pyarrow.parquet import write_table
+
+    columns = {name: [row.get(name) for row in rows] for name in column_names(rows)}
+    with path.open("wb") as file:
+        write_table(table(columns), file)
+
+
+def as_json(value: Any, indent: int | None = None) -> str:
+    """Strict JSON, in which a number that is NaN or infinite is null."""
+    return json.dumps(finite(value), indent=indent, allow_nan=False)
+
+
+def finite(value: Any) -> Any:
+    """The value with None for every number that JSON lacks."""
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -5,20 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import re
 from collections.abc import Callable
+from contextlib import ExitStack, closing
+from functools import cache
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from filelock import FileLock, Timeout
-
-from experiments.experiment import Job, Result
-from experiments.provenance import code_digest
+import simfloat as sf
+from simfloat.studies.executors import Executor, Job, Result
+from simfloat.train import lock
 
 #: The folder, inside that of the results, in which only we write.
 HIDDEN = ".simfloat-run"
-MARKER, LOCK = "made-by-simfloat.txt", "lock"
+MARKER, LOCK = "made-by-simfloat.txt", lock.NAME
 NOTE = "Finished jobs, which the same command does not compute again. Without a running command this can be removed.\n"
 
 #: The names of our files: a job by the digest of all that its result depends on, and files that are being written.
@@ -28,38 +32,38 @@ OURS = re.compile(r"[0-9a-f]{64}\.json|part\..+")
 class Workspace:
     """A results' folder that one run has to itself, as a ``with`` block.
 
-    Entering makes the folder. Raises ValueError, before any work, if it cannot be written, if another run writes there,
-    or if something else stands where one of the `targets` will be written. Its folder `hidden` keeps finished jobs.
+    module: that of the function whose results are kept; these belong to one state of its package's sources. Entering
+    makes the folder. Raises ValueError, before any work, if it cannot be written, if another run writes there, or if
+    something else stands where one of the `targets` will be written. Its folder `hidden` keeps finished jobs.
     """
 
-    def __init__(self, folder: Path, targets: tuple[str, ...] = (), hidden: str = HIDDEN) -> None:
-        self.folder, self.hidden = folder, folder / hidden
+    def __init__(self, folder: Path, module: str, targets: tuple[str, ...] = (), hidden: str = HIDDEN) -> None:
+        self.folder, self.module, self.hidden = folder, module, folder / hidden
         self._targets, self._finished = targets, False
-        self._lock = FileLock(self.hidden / LOCK, timeout=0)
+        self._held = ExitStack()
 
     def __enter__(self) -> Workspace:
-        try:
-            self.hidden.mkdir(parents=True, exist_ok=True)
-            self._lock.acquire()
-        except Timeout:
-            raise ValueError(
-                f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder by --out."
-            ) from None
-        except OSError as error:
-            raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
-        try:
+        with ExitStack() as held:
+            try:
+                self.hidden.mkdir(parents=True, exist_ok=True)
+                held.enter_context(lock.locked(self.hidden))
+            except OSError as error:
+                raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
+            except lock.Locked:
+                raise ValueError(
+                    f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder by "
+                    "--out."
+                ) from None
             self._check()
-        except BaseException:
-            self._lock.release()
-            raise
+            self._held = held.pop_all()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._finished or not self.kept():
-            self._clear()
-        self._lock.release()
+        with self._held:
+            if self._finished or not self.kept():
+                self._clear()
 
     def kept(self) -> int:
         """How many finished jobs wait in the folder."""
@@ -84,7 +88,7 @@ class Workspace:
 
     def job_path(self, job: Job) -> Path:
         """Where a job's result is kept: the name depends on the job, the code and the versions of packages."""
-        key = json.dumps([job, code_digest()], sort_keys=True)
+        key = json.dumps([job, code_digest(self.module)], sort_keys=True)
         return self.hidden / f"{hashlib.sha256(key.encode()).hexdigest()}.json"
 
     def find(self, job: Job) -> Result | None:
@@ -130,3 +134,58 @@ def write_file(path: Path, write: Callable[[Path], Any], temporary_folder: Path)
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def run_jobs(
+    function: Callable[[Job], Result],
+    jobs: list[Job],
+    workspace: Workspace,
+    executor: Executor,
+    progress: Callable[[int, int], None],
+) -> list[Result]:
+    """The results of the jobs, in their order; those that an earlier run has left are not computed again."""
+    results = [workspace.find(job) for job in jobs]
+    missing = [place for place, result in enumerate(results) if result is None]
+    done = len(jobs) - len(missing)
+    progress(done, len(jobs))
+    with closing(executor(function, [jobs[place] for place in missing])) as finished:
+        for number, result in finished:
+            results[missing[number]] = result
+            workspace.keep(jobs[missing[number]], result)
+            done += 1
+            progress(done, len(jobs))
+    return [result for result in results if result is not None]
+
+
+def versions() -> dict[str, str]:
+    """The versions of all that a result might depend on."""
+    found = {"simfloat": sf.__version__, "python": platform.python_version(), "machine": platform.machine()}
+    for package in ("numpy", "numba", "scikit-learn"):
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+@cache
+def code_digest(module: str) -> str:
+    """A digest of the sources of simfloat and of the module's package, and of the versions: another state differs."""
+    digest = hashlib.sha256(json.dumps(versions(), sort_keys=True).encode())
+    for package in (_package("simfloat"), _package(module)):
+        for path in sorted(package.rglob("*.py")) or [package]:
+            source = path.read_bytes()
+            digest.update(f"{path.relative_to(package.parent)} {len(source)}\n".encode() + source)
+    return digest.hexdigest()
+
+
+def place_of(module: str) -> Path:
+    """The folder from which a module's package is imported."""
+    return _package(module).parent
+
+
+def _package(module: str) -> Path:
+    """The folder of the outermost package that the module is in, or its own file where it is in none."""
+    file = Path(str(import_module(module).__file__))
+    path = file.parent if file.name == "__init__.py" else file
+    return path.parents[module.count(".") - 1] if "." in module else path

@@ -9,6 +9,9 @@ outside, *inconclusive* if it does neither. A claim that one thing is as good as
 *equal* if the interval holds no difference and nothing beyond the margin, *better* or *worse* if it lies to one side of
 no difference, *worse within the margin* if that is shown as well, *inconclusive* if it is too wide for any of these.
 With one seed everything is inconclusive. What was fitted to the numbers it shows is *fitted*: that is no test.
+
+There is one rule for margins, which stands before a claim is tested by it: a claim whose source names a number is held
+to that number, and what a source says in words is held to the numbers below, the same in every study.
 """
 
 from __future__ import annotations
@@ -20,8 +23,25 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.intervals import CONFIDENCE, Interval, mean_interval, mean_level, share_interval, share_level
-from experiments.margins import MATCH, POINT, RARE
+from simfloat.studies.intervals import CONFIDENCE, Interval, mean_interval, mean_level, share_interval, share_level
+
+#: To match, to train as, to suffice, to follow: a ratio of losses or errors within a twentieth.
+MATCH = 1.05
+
+#: The same for shares, such as accuracies, in percent: within a point.
+POINT = 1.0
+
+#: A law of growth: the exponent within a tenth.
+EXPONENT = 0.1
+
+#: About as good, or near: within a factor of two. Far, or by an order of magnitude: by more than a factor of ten.
+ABOUT, FAR = 2.0, 10.0
+
+#: Most: more than half. Many, or a large part: more than a tenth. Hardly any: less than a hundredth.
+MOST, MANY, HARDLY = 0.5, 0.1, 0.01
+
+#: In every run: an exception is rarer than one run in twenty.
+RARE = 0.05
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 EQUAL, WITHIN, WORSE, BETTER = "equal", "worse within the margin", "worse", "better"
@@ -34,33 +54,12 @@ RANKS = (NOT_REPRODUCED, WORSE, INCONCLUSIVE, FITTED, WITHIN, EQUAL, BETTER, REP
 REFUTED = (NOT_REPRODUCED, WORSE)
 
 
-class Finding(NamedTuple):
-    """A claim, what was measured, and what became of the claim by which test; a run too short to say has no verdict.
-
-    `p` is the level of the test at which the verdict would be open, 1 if it is, None where chance has no part in it.
-    `earlier` has the verdicts over fewer seeds, by their number.
-    """
-
-    claim: str
-    expectation: str
-    measured: str
-    test: str
-    verdict: str | None
-    p: float | None = None
-    earlier: tuple[tuple[int, str | None], ...] = ()
-
-
 class Outcome(NamedTuple):
     """What a test says, which test it is (its interval and the number of cases), and its level."""
 
     verdict: str
     text: str
     p: float | None = None
-
-
-def judged(claim: str, expectation: str, measured: str, test: Outcome) -> Finding:
-    """The finding that a test makes of a claim."""
-    return Finding(claim, expectation, measured, test.text, test.verdict, test.p)
 
 
 def judge(interval: Interval, low: float, high: float) -> str:

@@ -1,4 +1,4 @@
-"""What lies below a folder: the results of runs and sweeps, as they were left there."""
+"""One page of all results below a folder: claims, verdicts, figures, tables, configurations and versions."""
 
 from __future__ import annotations
 
@@ -6,22 +6,38 @@ import base64
 import csv
 import json
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments import sweep
-from experiments.results import METRICS, SUMMARY
-from experiments.tables import column_names
+import simfloat as sf
+from simfloat.studies.intervals import discoveries
+from simfloat.studies.stored import column_names
+from simfloat.studies.verdicts import RANKS
+from simfloat.studies.workspace import write_file
+
+#: What a run leaves: its records and what it found; what a sweep leaves: its table, twice, and what was asked.
+METRICS, SUMMARY = "metrics.jsonl", "summary.json"
+CSV, PARQUET, SWEEP = "sweep.csv", "sweep.parquet", "sweep.json"
+
+#: What stands beside the results of a run and of a sweep, and tells that there are some.
+SUMMARIES = {SUMMARY: "run", SWEEP: "sweep"}
+
+REPORT = "report.html"
+TEMPLATE = Path(__file__).with_name("report.html.jinja")
+
+#: A claim that a tiny run looked at.
+UNDECIDED = "no verdict"
+
+VERDICTS = (*reversed(RANKS), UNDECIDED)
+
 
 #: Kinds of pictures that a page can hold, by the ends of their files' names.
 PICTURES = {".png": "image/png", ".svg": "image/svg+xml"}
 
 #: More rows of a table are not for reading; the file has them all.
 MOST_ROWS = 1000
-
-#: What stands beside the results of a run and of a sweep, and tells that there are some.
-SUMMARIES = {SUMMARY: "run", sweep.SUMMARY: "sweep"}
 
 
 class Figure(NamedTuple):
@@ -91,7 +107,7 @@ def read_section(root: Path, path: Path) -> Section | None:
     folder, kind = path.parent, SUMMARIES[path.name]
     # Pictures belong to the run where there are both: a sweep draws none.
     shared = kind == "sweep" and (folder / SUMMARY).exists()
-    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / sweep.CSV)
+    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / CSV)
     return Section(str(folder.relative_to(root)), kind, summary, [] if shared else figures(folder), listing)
 
 
@@ -137,3 +153,59 @@ def shown(value: Any) -> str:
         except ValueError:
             return value
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def write_report(folder: Path) -> tuple[Path, Archive]:
+    """Write report.html about all results below the folder; returns its path and what it is about.
+
+    Raises ValueError if there are none.
+    """
+    archive = read_archive(folder)
+    if not archive.sections and not archive.damaged:
+        raise ValueError(
+            f"There are no results below {folder}. `python -m experiments run NAME` makes some, in results/NAME; "
+            "other folders are named by --out."
+        )
+    text = page(archive)
+    write_file(folder / REPORT, lambda path: path.write_text(text, encoding="utf-8"), folder)
+    return folder / REPORT, archive
+
+
+def page(archive: Archive) -> str:
+    """The page as HTML, which needs no other file and asks for none."""
+    from jinja2 import Environment, StrictUndefined  # a tenth of a second
+
+    environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
+    environment.filters |= {"tally": tally, "plain": plain, "earlier": earlier}
+    template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
+    return template.render(
+        archive=archive,
+        total=tally(archive.sections),
+        found=discoveries(finding.get("p") for section in archive.sections for finding in section.findings),
+        undecided=UNDECIDED,
+        version=sf.__version__,
+    )
+
+
+def tally(sections: Sequence[Section]) -> dict[str, int]:
+    """How many claims of these sections have which verdict, for every verdict that one has."""
+    counts = Counter(finding.get("verdict") or UNDECIDED for section in sections for finding in section.findings)
+    return {verdict: counts[verdict] for verdict in VERDICTS if counts[verdict]}
+
+
+def earlier(verdicts: Sequence[Sequence[Any]]) -> str:
+    """The verdicts over fewer seeds as text."""
+    return ", ".join(f"{verdict or UNDECIDED} with {number} seeds" for number, verdict in verdicts)
+
+
+def plain(value: Any) -> str:
+    """A value of a configuration as text."""
+    if isinstance(value, list):
+        return ", ".join(map(plain, value)) or "none"
+    if isinstance(value, dict):
+        parts = (
+            f"{key} ({plain(item)})" if isinstance(item, dict) else f"{key}: {plain(item)}"
+            for key, item in value.items()
+        )
+        return "; ".join(parts) or "none"
+    return {None: "none", True: "yes", False: "no"}[value] if value is None or isinstance(value, bool) else str(value)

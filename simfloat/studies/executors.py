@@ -1,26 +1,38 @@
 """Where jobs are carried out: an executor takes a function and jobs, and gives the results as they are finished.
 
-An executor is any function of that shape: the scheduler of a machine room is one as well (`machine_room.py`).
+An executor is any function of that shape: the scheduler of a machine room is one as well (`machine_room.py`). A process
+reads a job from each line of its standard input, and answers it by a line, {"result": ...}, or {"error": ...} with
+"refused" true for a ValueError; it ends when its input does, even in the middle of a job (`serve`).
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import queue
 import subprocess
 import sys
 import threading
+import traceback
 from collections import Counter
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, BinaryIO
 
 import simfloat as sf
-from experiments.experiment import Job, Result
+from simfloat.kernels import notice
+
+#: A job is a dictionary of plain values, as JSON has them; so is its result. Both travel between processes and to disk.
+Job = dict[str, Any]
+Result = dict[str, Any]
 
 #: Gives pairs of a job's place among the jobs and its result, in any order; raises JobError where a job has none.
 Executor = Callable[[Callable[[Job], Result], Sequence[Job]], Generator[tuple[int, Result]]]
+
+
+#: What a process runs.
+SERVE = "import sys; from simfloat.studies.executors import serve; serve(*sys.argv[1:])"
 
 
 class JobError(Exception):
@@ -96,7 +108,7 @@ class Worker:
         # The same places are searched for modules as here.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "experiments.worker", function.__module__, function.__name__],
+            [sys.executable, "-c", SERVE, function.__module__, function.__name__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
@@ -144,3 +156,35 @@ class Worker:
         self.process.stdout.close()
         with suppress(OSError):  # a line that the process did not read any more
             self.process.stdin.close()
+
+
+def serve(module: str, name: str) -> None:
+    """Answer jobs by the function of that name until standard input ends."""
+    # What a job prints must not get among the answers.
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    jobs = queue.SimpleQueue[bytes]()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, jobs), daemon=True).start()
+    while True:
+        answers.write(json.dumps(answer(module, name, json.loads(jobs.get()))).encode() + b"\n")
+        answers.flush()
+
+
+def _read(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
+    """Hand on the lines; when there are no more, nobody waits for an answer."""
+    for line in lines:
+        jobs.put(line)
+    os._exit(0)
+
+
+def answer(module: str, name: str, job: Job) -> dict[str, Any]:
+    """The result of a job by the function of that name, in one thread, or why there is none."""
+    notice.silence()
+    sf.set_threads(1)  # the other cores have other jobs
+    try:
+        return {"result": getattr(importlib.import_module(module), name)(job)}
+    except ValueError as error:
+        return {"error": str(error), "refused": True}
+    except Exception as error:  # a fault of the function: the parent says so, with the place
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        return {"error": f"{type(error).__name__}: {error} ({frame.filename}, line {frame.lineno})"}
