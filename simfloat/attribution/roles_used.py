@@ -55,6 +55,8 @@ def together(results: Iterable[Part], policy: Policy, parameters: Iterable[str])
 def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[Part]:
     weights = [path for path in node.paths if path is not None]
     yield from parts_of_place(node.place, weights, _roles(variable, node), policy)
+    for step in node.inside:
+        yield from parts_of_place(step, (), ((step.path, {role: value}) for _, role, value in step.taken()), policy)
 
 
 def parts_of_place(
@@ -123,7 +125,9 @@ def _weight_roles(recipe: Recipe, kind: str | None, format: Format | None, has_g
 
 
 def _is_entrance(node: Node) -> bool:
-    """Whether numbers go into a fused composite here, as they are, and do not leave it."""
+    """Whether numbers go into a composite here, as they are, or are results of its steps, and are not rounded once."""
+    if node.inside:
+        return not node.place.recipe.fused
     own, inside = node.place.operations, node.parents[0].node
     return inside is None or len(inside.place.operations) <= len(own) or inside.place.operations[: len(own)] != own
 

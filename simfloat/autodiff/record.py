@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.autodiff.guards import Guard, Loan
 from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
+from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import here
@@ -111,10 +113,12 @@ def finish(
     *derivatives: Derivative,
     reads: Reads = "",
     is_view: bool = False,
+    inside: Sequence[Place] = (),
 ) -> Made:
     """The result, recorded if one of the operands requires a gradient.
 
-    The numbers that derivatives read are guarded until then. A view may share the array of the first operand.
+    The numbers that derivatives read are guarded until then. A view may share the array of the first operand. `inside`
+    are the places of a composite's steps.
     """
     if not started.is_recorded:
         return Made(numbers, format, None, started.place.streams)
@@ -126,7 +130,8 @@ def finish(
     if reads in ("result", "both"):
         guards.append(origin)
     parents = tuple([x.trace for x in operands])
-    return Made(numbers, format, Node(parents, derivatives, place, paths, formats, origin, guards, read), place.streams)
+    node = Node(parents, derivatives, place, paths, formats, origin, guards, read, inside)
+    return Made(numbers, format, node, place.streams)
 
 
 def _shares(a: NDArray, b: NDArray) -> bool:
@@ -152,7 +157,7 @@ def own(started: Started, array: NDArray) -> NDArray:
     return array.copy() if started.is_recorded else array
 
 
-def summed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
+def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The gradient summed over the axes along which an operand of `shape` was broadcast."""
     if gradient.shape == shape:
         return gradient

@@ -41,6 +41,7 @@ class Node(NamedTuple):
     origin: Guard  # of the result's numbers
     guards: Sequence[Guard] = ()  # of what derivatives read
     read: tuple[NDArray, ...] = ()  # the operands of a contraction as they were used
+    inside: Sequence[Place] = ()  # of the steps of a composite that was carried out by its formula
 
     def arithmetic(self, number: int) -> Arithmetic:
         """The arithmetic of the backward pass to the parent of this number."""

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from simfloat.autodiff import Tensor
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.formulas.activations import gelu_tanh, gelu_tanh_slope
 from simfloat.nn.layer_arguments import as_number, check_not_in_place
 from simfloat.nn.module import Module
 
@@ -99,16 +100,13 @@ class GELU(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
-        return compose("gelu_tanh", _gelu_tanh, x) if self.approximate == "tanh" else as_tensor(x).gelu()
+        if self.approximate == "none":
+            return as_tensor(x).gelu()
+        return tensor_of(by_formula("gelu_tanh", gelu_tanh, (gelu_tanh_slope,), x, reads="operands"))
 
     def extra_repr(self) -> str:
         """Its approximation."""
         return f"approximate={self.approximate!r}"
-
-
-def _gelu_tanh(x: Tensor) -> Tensor:
-    inner = (x + x.square() * x * 0.044715) * math.sqrt(2 / math.pi)
-    return x * 0.5 * (inner.tanh() + 1.0)
 
 
 class Softmax(Module):

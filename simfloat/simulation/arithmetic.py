@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -76,8 +76,8 @@ class Arithmetic(NamedTuple):
         """a / b."""
         return self.apply("divide", a, b)
 
-    def round(self, x: NDArray) -> NDArray:
-        """The numbers themselves, rounded."""
+    def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
+        """The numbers themselves, rounded; as which step of a formula makes no difference here."""
         try:
             return round_array(x, self.target)
         except ValueError as error:
@@ -94,6 +94,18 @@ class Arithmetic(NamedTuple):
             return self._multiply(np.ones_like(x, order="C", shape=(1, count)), rows, self.reduce).reshape(shape)
         rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
         return self._multiply(rows, np.ones_like(x, order="C", shape=(count, 1)), self.reduce).reshape(shape)
+
+    def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
+        """The sums over `axes` divided by the number of terms: two roundings."""
+        return self.divide(self.sum(x, axes), np.array(float(math.prod(x.shape[axis] for axis in axes))))
+
+    def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
+        """`x` itself, a new array of numbers that were those of `sources`: all steps have one format here."""
+        return x
+
+    def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
+        """The result of a formula that is a composite of its own where steps have places of their own."""
+        return formula(self, *operands, **options)
 
     def matmul(self, a: NDArray, b: NDArray, a_input: Input, b_input: Input) -> NDArray:
         """The products of matrices (..., m, k) and (..., k, n), each operand rounded as its input says."""

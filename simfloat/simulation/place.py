@@ -56,6 +56,7 @@ class Place:
         self._forward: dict[Format, Arithmetic] = {}
         self._moments: dict[str, Arithmetic] = {}
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
+        self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
         self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
 
@@ -82,7 +83,11 @@ class Place:
 
     def beside(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
         """Where another operation runs under the same policy."""
-        return Place(self.in_force, path, (*composites, operation))
+        found = self._beside.get((operation, path, composites))
+        if found is None:
+            found = Place(self.in_force, path, (*composites, operation))
+            self._beside[operation, path, composites] = found
+        return found
 
     @cached_property
     def unheard(self) -> Place:

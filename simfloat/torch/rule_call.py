@@ -8,11 +8,14 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.inside import Inside
+from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
-from simfloat.torch.phases import Forward
+from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.run_context import Shown
-from simfloat.torch.tags import FORMAT_OF, put_tag, tag_of
+from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, tag_of
 from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 
 
@@ -29,19 +32,40 @@ class RuleCall:
         self.phase, self.operands, self.dtype, self.name, self._shown = phase, operands, dtype, name, shown
         self.arithmetic: Arithmetic
 
-    def begin(self, shape: Sequence[int]) -> Arithmetic:
+    def begin(self, shape: Sequence[int] = ()) -> Arithmetic:
         """The arithmetic for a result of this shape."""
-        if self._shown is not None:
-            self._shown[str(self.name), self.phase.place] = None
-        found = self.phase.arithmetic(self.operands, tuple(shape))
-        self.arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
+        self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands, tuple(shape)))
         self.format = self.arithmetic.format
-        if not self.format.fits_float32 and self.dtype != torch.float64:
+        return self.arithmetic
+
+    def begin_composite(self, arrays: Sequence[NDArray]) -> Rounded:
+        """The arithmetic for the formula of a composite whose operands are these arrays.
+
+        Going forward, and on the way back through one that is fused, every step has a place of its own.
+        """
+        phase = self.phase
+        if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused:
+            return self.begin()
+        if not isinstance(phase, Backward):
+            known = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
+            return Inside.forward(phase.simulation, phase.place, known, self._fitting)
+
+        def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:
+            return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands, ()))
+
+        return Inside(phase.simulation, phase.place, rounds)
+
+    def _fitting(self, place: Place, found: Arithmetic) -> Arithmetic:
+        """The arithmetic of a place in the program's own type; ValueError where that does not hold its results."""
+        if self._shown is not None:
+            self._shown[str(self.name), place] = None
+        arithmetic = self._in_narrow_type(found) if self.dtype in NARROW else found
+        if not arithmetic.format.fits_float32 and self.dtype != torch.float64:
             raise ValueError(
-                f"{self.arithmetic.where}: the result of {self.name} has the format {self.format} here, which "
+                f"{arithmetic.where}: the result of {self.name} has the format {arithmetic.format} here, which "
                 f"{self.dtype} does not hold; make the model and its data double, by model.double()."
             )
-        return self.arithmetic
+        return arithmetic
 
     def _in_narrow_type(self, arithmetic: Arithmetic) -> Arithmetic:
         """The same with results in the program's own narrow type, where the policy's format is a wider one."""
@@ -115,6 +139,21 @@ class RuleCall:
         result = tensor_of(array, self.dtype)
         put_tag(result, self.phase.tag(self.format, self.operands))
         return result
+
+    def result(self, u: Rounded, array: NDArray) -> torch.Tensor:
+        """A result of a formula, rounded once where it is that of a fused composite."""
+        if isinstance(u, Inside):
+            if self.phase.is_fused:
+                array = self.begin().round(array)
+            else:
+                self.format = u.format_of(array) or self.begin().format
+        return self.laid_out(self.tensor(array))
+
+    def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
+        """What a formula leaves for the backward pass."""
+        tensor = tensor_of(array, self.dtype)
+        put_tag(tensor, Tag(u.format_of(array) if isinstance(u, Inside) else self.format))
+        return tensor
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:
         """The result in memory that is laid out as that of the first operand of its shape."""

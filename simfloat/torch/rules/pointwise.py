@@ -13,9 +13,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.formulas import activations, slopes
+from simfloat.formulas.rounded import number
+from simfloat.torch.floating_operands import Arguments, Options
+from simfloat.torch.formula import Formula, Sloped
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.quotients import quotients, remainders
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import NOTHING, Tag
 from simfloat.torch.tensor_arrays import numbers_of
 
 
@@ -48,62 +54,9 @@ def mixed(u: RuleCall, a: NDArray, b: NDArray, weight: NDArray) -> NDArray:
     return u.total(np.where(low, a, b), share)
 
 
-def gelu_slope(u: RuleCall, g: NDArray, a: NDArray) -> NDArray:
-    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2)))."""
-    probability = u.multiply(0.5, u.add(1.0, u.apply("erf", u.multiply(a, 0.5**0.5))))
-    density = u.multiply((2 * np.pi) ** -0.5, u.apply("exp", u.multiply(u.multiply(a, a), -0.5)))
-    return u.multiply(g, u.add(probability, u.multiply(a, density)))
-
-
-def gelu(u: RuleCall, a: NDArray, *, approximate: str = "none") -> NDArray:
-    """a times the probability of a normal number below it; by the hyperbolic tangent where that is asked for."""
-    if approximate == "none":
-        return u.apply("gelu", a)
-    return u.multiply(u.multiply(a, 0.5), u.add(1.0, u.apply("tanh", _bend(u, a))))
-
-
-def gelu_backward(u: RuleCall, g: NDArray, a: NDArray, *, approximate: str = "none") -> NDArray:
-    """g times the derivative of gelu."""
-    if approximate == "none":
-        return gelu_slope(u, g, a)
-    t = u.apply("tanh", _bend(u, a))
-    bent = u.multiply((2 / np.pi) ** 0.5, u.add(1.0, u.multiply(3 * 0.044715, u.multiply(a, a))))
-    rise = u.multiply(u.multiply(a, 0.5), u.multiply(u.subtract(1.0, u.multiply(t, t)), bent))
-    return u.multiply(g, u.add(u.multiply(0.5, u.add(1.0, t)), rise))
-
-
-def _bend(u: RuleCall, a: NDArray) -> NDArray:
-    """sqrt(2 / pi) * (a + 0.044715 * a^3)."""
-    cubed = u.multiply(u.multiply(a, a), a)
-    return u.multiply((2 / np.pi) ** 0.5, u.add(a, u.multiply(0.044715, cubed)))
-
-
-def silu_slope(u: RuleCall, g: NDArray, a: NDArray) -> NDArray:
-    """g * (s * (1 + a * (1 - s))) with s = sigmoid(a)."""
-    s = u.apply("sigmoid", a)
-    return u.multiply(g, u.multiply(s, u.add(1.0, u.multiply(a, u.subtract(1.0, s)))))
-
-
 def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     """a where it is positive, else slope * a."""
     return u.multiply(a, np.where(a > 0, 1.0, slope))
-
-
-def leaky_slope(u: RuleCall, g: NDArray, a: NDArray, slope: NDArray, is_result: bool) -> NDArray:
-    """g where a is positive, else slope * g."""
-    return u.multiply(g, np.where(a > 0, 1.0, slope))
-
-
-def above(u: RuleCall, g: NDArray, a: NDArray, threshold: NDArray) -> NDArray:
-    """g where a is above the threshold, or NaN; else 0."""
-    # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
-    image = g.view(np.uint32 if g.dtype == np.float32 else np.uint64)
-    return u.round(np.asarray(image * ~(a <= threshold)).view(g.dtype))
-
-
-def inside(u: RuleCall, g: NDArray, a: NDArray, low: NDArray, high: NDArray) -> NDArray:
-    """g where a is between the bounds, else 0."""
-    return u.round(np.where((a <= low) | (a >= high), g.dtype.type(0), g))
 
 
 #: By PyTorch's name: the operation's name in a policy, and what it is.
@@ -126,17 +79,43 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
         name: (name, lambda u, a, name=name: u.apply(name, a))
         for name in ("exp", "log", "log2", "tanh", "sin", "cos", "erf", "sigmoid", "reciprocal", "rsqrt", "sqrt")
     },
-    "gelu": ("gelu", gelu),
-    "gelu_backward": ("gelu", gelu_backward),
-    "silu": ("multiply", lambda u, a: u.multiply(a, u.apply("sigmoid", a))),
-    "silu_backward": ("multiply", silu_slope),
-    "relu": ("relu", lambda u, a: above(u, a, a, np.array(0.0))),
-    "threshold_backward": ("relu", above),
-    "hardtanh_backward": ("clip", inside),
+    "relu": ("relu", lambda u, a: u.round(slopes.where_above(a, a))),
     "leaky_relu": ("leaky_relu", leaky),
-    "leaky_relu_backward": ("leaky_relu", leaky_slope),
-    "sigmoid_backward": ("sigmoid", lambda u, g, y: u.multiply(g, u.multiply(y, u.subtract(1.0, y)))),
-    "tanh_backward": ("tanh", lambda u, g, y: u.multiply(g, u.subtract(1.0, u.multiply(y, y)))),
+}
+
+
+class Gelu(Formula):
+    """GELU by the hyperbolic tangent, which is a composite, or in one operation of the catalog; or its derivative."""
+
+    how = "rule"
+
+    def __init__(self, function: Callable[..., NDArray], exact: Callable[..., NDArray]) -> None:
+        super().__init__("gelu_tanh", function)
+        self.exact = Sloped("gelu", exact)
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The result of the one that is asked for."""
+        by_tanh = options.pop("approximate", "none") == "tanh"
+        return (super().__call__ if by_tanh else self.exact)(run, func, args, options, into)
+
+
+#: Derivatives, and what else is a formula of both front ends.
+FORMULAS: dict[str, Ruled] = {
+    "gelu": Gelu(activations.gelu_tanh, lambda u, a: u.apply("gelu", a)),
+    "gelu_backward": Gelu(
+        lambda u, g, a: activations.gelu_tanh_slope(u, g, None, a), lambda u, g, a: slopes.gelu(u, g, None, a)
+    ),
+    "silu": Sloped("multiply", activations.silu),
+    "silu_backward": Sloped("multiply", lambda u, g, a: slopes.silu(u, g, None, a)),
+    "threshold_backward": Sloped(
+        "relu", lambda u, g, a, least: u.round(slopes.where_above(a, g, number(least)), "relu")
+    ),
+    "hardtanh_backward": Sloped("clip", lambda u, g, a, low, high: slopes.chosen(u, g, ~((a <= low) | (a >= high)))),
+    "leaky_relu_backward": Sloped(
+        "leaky_relu", lambda u, g, a, slope, _: slopes.leaky_relu(u, g, None, a, number(slope))
+    ),
+    "sigmoid_backward": Sloped("sigmoid", slopes.sigmoid),
+    "tanh_backward": Sloped("tanh", slopes.tanh),
 }
 
 

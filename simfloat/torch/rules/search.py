@@ -11,6 +11,7 @@ import torch
 
 from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
 from simfloat.torch.floating_operands import COMPLEX, SPARSE
+from simfloat.torch.formula import Formula, Slopes
 from simfloat.torch.handlers import (
     Composed,
     Expanded,
@@ -75,6 +76,7 @@ RULES: dict[str, Handler] = {
         name: pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in pointwise.CHOSEN.items()
     },
+    **pointwise.FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
     **composites.TABLE,
@@ -107,7 +109,8 @@ def name_operation(name: str, kind: Kind) -> None:
 # Policies can name what only PyTorch has, from the time on that this part of the package is imported.
 for _handler in RULES.values():
     if isinstance(_handler, Composed | Ruled):
-        name_operation(_handler.operation, "composite" if isinstance(_handler, Composed) else "pointwise")
+        is_composite = isinstance(_handler, Composed | Formula | Slopes)
+        name_operation(_handler.operation, "composite" if is_composite else "pointwise")
 
 
 @cache

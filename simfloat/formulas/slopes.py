@@ -1,0 +1,132 @@
+"""The derivatives of pointwise operations, and of those that are chosen among their operands.
+
+`u` is the arithmetic of the backward pass; `g` is the gradient of the result `y`, and `a`, `b` are the operands. Where
+a slope reads no result, or no operand, it may be given None in its place.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.arrays import image_of
+from simfloat.arithmetic.machines import as_array
+from simfloat.formulas.rounded import Rounded
+
+ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
+LN2 = np.array(math.log(2))
+ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
+HALF, MINUS_HALF = np.array(0.5), np.array(-0.5)
+ROOT_HALF, NORMAL_DENSITY = np.array(math.sqrt(0.5)), np.array(1 / math.sqrt(2 * math.pi))
+
+
+def doubled(x: NDArray, other: NDArray, factor: float) -> tuple[NDArray, NDArray]:
+    """2x, and `other`, for a product of the two (factor 2) or a quotient by 2x (factor 1/2) that is rounded once.
+
+    Twice a float32 number is a float64 number. Where twice a float64 number is none, `other` takes the factor instead.
+    Should it leave float64 too, product and quotient lie so far beyond every format, or below it, that the factor is
+    idle.
+    """
+    with np.errstate(over="ignore"):
+        twice = x + x
+    if not (np.isinf(twice) & np.isfinite(x)).any():
+        return twice, other
+    x, other = np.broadcast_arrays(x.astype(np.float64), other.astype(np.float64))
+    with np.errstate(over="ignore", under="ignore"):
+        twice, moved = x + x, other * factor
+    beyond = np.isinf(twice) & np.isfinite(x)
+    idle = np.isinf(moved) if factor > 1 else moved / factor != other
+    return np.where(beyond, x, twice), np.where(beyond & ~(idle & np.isfinite(other)), moved, other)
+
+
+def halved_quotient(u: Rounded, a: NDArray, b: NDArray) -> NDArray:
+    """a / 2b, rounded once."""
+    twice, numerator = doubled(b, a, 0.5)
+    return u.divide(numerator, twice)
+
+
+def signed(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g times the sign of a, 0 at 0."""
+    with np.errstate(invalid="ignore"):  # inf * 0
+        return u.round(g * np.sign(a), "abs")
+
+
+def bell(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (2 / sqrt(pi) * exp(-(a * a)))."""
+    return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
+
+
+def gelu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2))): the derivative of a * Phi(a)."""
+    probability = u.multiply(HALF, u.add(ONE, u.apply("erf", u.multiply(a, ROOT_HALF))))
+    density = u.multiply(NORMAL_DENSITY, u.apply("exp", u.multiply(u.multiply(a, a), MINUS_HALF)))
+    return u.multiply(g, u.add(probability, u.multiply(a, density)))
+
+
+def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
+    """g * (1 - y * y)."""
+    return u.multiply(g, u.subtract(ONE, u.multiply(y, y)))
+
+
+def sigmoid(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
+    """g * (y * (1 - y))."""
+    return u.multiply(g, u.multiply(y, u.subtract(ONE, y)))
+
+
+def silu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (s * (1 + a * (1 - s))) with s = sigmoid(a): the derivative of a * sigmoid(a)."""
+    s = u.apply("sigmoid", a)
+    return u.multiply(g, u.multiply(s, u.add(ONE, u.multiply(a, u.subtract(ONE, s)))))
+
+
+def leaky_relu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDArray) -> NDArray:
+    """g where a is positive, else slope * g."""
+    return u.multiply(g, np.where(a > 0, ONE[()], slope[()]))
+
+
+def power_to_base(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    """g * (b * a^(b - 1)), and 0 where b is 0."""
+    slope = u.apply("power", a, u.subtract(b, ONE))
+    return u.multiply(g, u.multiply(b, np.where(b == 0, ONE[()], slope)))
+
+
+def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    """g * (y * log a), and 0 where a is 0 and b is not negative."""
+    logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a))
+    return u.multiply(g, u.multiply(y, logarithm))
+
+
+def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
+    """x where a is above the threshold, or NaN; else 0."""
+    # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
+    return as_array(image_of(x) * ~(a <= threshold)).view(x.dtype)
+
+
+def larger(a: NDArray, b: NDArray) -> NDArray:
+    """The larger of two numbers: NaN if one is, and +0 of two zeros of unlike signs."""
+    return -smaller(-a, -b)
+
+
+def smaller(a: NDArray, b: NDArray) -> NDArray:
+    """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
+    a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
+    return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
+
+
+def share(u: Rounded, g: NDArray, own: NDArray, other: NDArray) -> NDArray:
+    """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
+    own, other = own[()], other[()]
+    number = g.dtype.type
+    return u.multiply(np.where(own < other, number(0), g), np.where(own == other, number(0.5), number(1)))
+
+
+def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """a, but `low` where it is below, and `high` where that is above `high`."""
+    return smaller(larger(a, low), high)
+
+
+def chosen(u: Rounded, g: NDArray, where: NDArray) -> NDArray:
+    """g where it is chosen, else 0."""
+    return u.round(np.where(where, g, g.dtype.type(0)), "where")

@@ -1,0 +1,92 @@
+"""Rules by the formulas of `simfloat.formulas`, which have no PyTorch in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from simfloat.torch.floating_operands import Arguments, Options
+from simfloat.torch.handlers import Ruled
+from simfloat.torch.phases import target_operand
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import NOTHING, Tag
+from simfloat.torch.tensor_arrays import numbers_of
+
+#: (arithmetic, *arguments of the operation, tensors as arrays) -> its result, or a tuple of results
+Function = Callable[..., Any]
+
+
+def array_of(x: Any) -> Any:
+    """A tensor as an array, integers and truth values as they are; anything else itself."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    return numbers_of(x) if x.is_floating_point() else x.numpy()
+
+
+class Formula(Ruled):
+    """A composite by its formula: forward every step has a place of its own, backward all have the composite's.
+
+    Of what the function gives, so many are results, which are rounded once where the composite is fused; what follows
+    is kept for the backward pass.
+    """
+
+    how = "decomposition"
+
+    def __init__(self, operation: str, function: Function, results: int = 1) -> None:
+        super().__init__(operation, self.computed)
+        self.function, self.results = function, results
+
+    def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
+        """The results, laid out in memory as the operands are."""
+        arrays = [array_of(x) for x in args]
+        u = call.begin_composite([array for array, x in zip(arrays, args, strict=True) if is_operand(x)])
+        found = self.function(u, *arrays, **options)
+        if not isinstance(found, tuple):
+            return call.result(u, found)
+        results, kept = found[: self.results], found[self.results :]
+        return (*(call.result(u, x) for x in results), *(call.kept(u, x) for x in kept))
+
+
+class Sloped(Ruled):
+    """The gradient of an operand, all of whose steps have one place: that of an operation which is no composite."""
+
+    def __init__(self, operation: str, function: Function) -> None:
+        super().__init__(operation, self.computed)
+        self.function = function
+
+    def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
+        """The gradient, laid out in memory as the operands are."""
+        u = call.begin()
+        return call.result(u, self.function(u, *map(array_of, args), **options))
+
+
+class Slopes(Ruled):
+    """The gradients of several operands of a composite, in their order: a function for each.
+
+    `wanted` says of the operation's arguments which of them are asked for; by default all are.
+    """
+
+    how = "decomposition"
+
+    def __init__(
+        self, operation: str, *functions: Function, wanted: Callable[..., Sequence[bool]] | None = None
+    ) -> None:
+        self.slopes, self.wanted = [Formula(operation, function) for function in functions], wanted
+        super().__init__(operation, self.slopes[0].computed)
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The gradients, None for one that is not wanted."""
+        wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
+        found: list[Any] = []
+        for number, slope in enumerate(self.slopes):
+            with target_operand(number):
+                found.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
+        return tuple(found)
+
+
+def is_operand(x: Any) -> bool:
+    """Whether an argument is a tensor of numbers that are rounded."""
+    return isinstance(x, torch.Tensor) and x.is_floating_point()
