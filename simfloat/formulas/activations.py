@@ -19,7 +19,7 @@ def gelu_tanh(u: Rounded, a: NDArray) -> NDArray:
 
 
 def gelu_tanh_slope(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (1/2 * (1 + t) + a * 1/2 * ((1 - t * t) * r)), r = sqrt(2 / pi) * (1 + 3 * 0.044715 * (a * a)), t the tanh."""
+    """g * (1/2 * (1 + t) + a * 1/2 * ((1 - t * t) * r)), t the tanh, r = sqrt(2 / pi) * (1 + 3 * 0.044715 * a * a)."""
     t = u.apply("tanh", _bent(u, a))
     rise = u.multiply(BEND, u.add(ONE, u.multiply(CUBE_SLOPE, u.multiply(a, a))))
     steep = u.multiply(u.multiply(a, HALF), u.multiply(u.subtract(ONE, u.multiply(t, t)), rise))

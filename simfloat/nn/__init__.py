@@ -7,12 +7,12 @@ from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
 from simfloat.nn.convolution import Conv2d, ConvTranspose2d
-from simfloat.nn.criteria import BCEWithLogitsLoss, CrossEntropyLoss, CTCLoss, MSELoss, NLLLoss, SmoothL1Loss
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.embedding import Embedding, EmbeddingBag
 from simfloat.nn.layer_norm import LayerNorm
 from simfloat.nn.linear import Linear
+from simfloat.nn.loss_modules import BCEWithLogitsLoss, CrossEntropyLoss, CTCLoss, MSELoss, NLLLoss, SmoothL1Loss
 from simfloat.nn.losses import binary_cross_entropy_with_logits, mse_loss, smooth_l1_loss
 from simfloat.nn.module import Module
 from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttention

@@ -1,4 +1,4 @@
-"""Losses as modules: what is said once when they are made, they tell their function at every call."""
+"""Losses as modules: options are stored when they are made, and the function is called with them."""
 
 from __future__ import annotations
 
