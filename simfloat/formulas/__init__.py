@@ -21,9 +21,9 @@ Which arithmetic a formula gets:
   the front end rounds the result, or the gradient, once.
 
 To use a formula, in `simfloat.nn` and `simfloat.autodiff`: ``by_formula("softmax", softmax, (softmax_slope,), x)`` of
-`autodiff.by_formula`, with a slope for each operand. In PyTorch's rules, by the classes of `torch.formula`, which give a
-formula the arguments of PyTorch's operation, tensors as arrays: ``Formula("softmax", softmax)`` for a composite and for
-its gradient with respect to one operand, ``Slopes("layer_norm", to_x, to_weight, to_bias)`` for the gradients of
+`autodiff.by_formula`, with a slope for each operand. In PyTorch's rules, by the classes of `torch.formula`, which give
+a formula the arguments of PyTorch's operation, tensors as arrays: ``Formula("softmax", softmax)`` for a composite and
+for its gradient with respect to one operand, ``Slopes("layer_norm", to_x, to_weight, to_bias)`` for the gradients of
 several, ``Sloped("tanh", slopes.tanh)`` for that of an operation which is no composite.
 
 Where PyTorch's own backward formula differs from the chain rule over the steps, a slope is PyTorch's, so that a model
