@@ -29,3 +29,5 @@ several, ``Sloped("tanh", slopes.tanh)`` for that of an operation which is no co
 Where PyTorch's own backward formula differs from the chain rule over the steps, a slope is PyTorch's, so that a model
 has the same bits under both front ends.
 """
+
+__all__: list[str] = []
