@@ -19,7 +19,6 @@ from simfloat.autodiff.tensor import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags
 from simfloat.formats import Format, nearest_even
-from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import current
 from simfloat.simulation.streams import Streams
@@ -92,14 +91,10 @@ class Parameter(Owned, Tensor):
         self._replace(value)
         self.format, self.made_with = format, streams
 
-    def used_in(self, simulation: Simulation) -> Variable:
-        """What operations read: itself where it is known to be in its format there, else a rounded copy."""
-        return self.used_at(simulation.place("update", simulation.path_of(self)))
-
     def used_at(self, place: Place) -> Variable:
-        """The same, where its updates take place."""
+        """What operations read: itself where it is known to be in its format there, else a rounded copy."""
         weights = place.recipe.weights
-        if self.format == weights and not self._is_lent:
+        if not self._is_lent and (self.format is weights or self.format == weights):
             return self
         try:
             numbers = self._as_rounded(weights)

@@ -77,22 +77,28 @@ def begin(operation: str, *operands: Variable) -> Started:
     """
     now = here()
     simulation = now.simulation
-    paths = tuple([simulation.path_of(operand) if operand.is_weight else None for operand in operands])
-    operands = tuple([operand.used_in(simulation) for operand in operands])
-    for operand in operands:
-        if operand.made_with is not None and not operand.is_weight:
-            simulation.repeats.go_on(operand.made_with)
-    recorded = now.recording and any([operand.requires_grad for operand in operands])
+    used, paths, requires_grad = [], [], False
+    for x in operands:
+        path = None
+        if x.is_weight:
+            path = simulation.path_of(x)
+            x = x.used_at(simulation.place("update", path))
+        elif x.made_with is not None:
+            simulation.repeats.go_on(x.made_with)
+        used.append(x)
+        paths.append(path)
+        requires_grad = requires_grad or x.requires_grad
     place = simulation.place_in(now, operation)
     if not simulation.repeats.has_begun:
-        simulation.repeats.begin(simulation.policy, place.path, operation, [operand.numbers for operand in operands])
-    if recorded and place.fused_by:
+        simulation.repeats.begin(simulation.policy, place.path, operation, [x.numbers for x in used])
+    is_recorded = now.recording and requires_grad
+    if is_recorded and place.fused_by:
         border = simulation.place(place.fused_by[-1], place.path, place.fused_by[:-1])
-        operands = tuple([taken_in(x, path, border) for x, path in zip(operands, paths, strict=True)])
-    return Started(place, operands, paths, recorded)
+        used = [_taken_in(x, path, border) for x, path in zip(used, paths, strict=True)]
+    return Started(place, tuple(used), tuple(paths), is_recorded)
 
 
-def taken_in(x: Variable, path: str | None, border: Place) -> Variable:
+def _taken_in(x: Variable, path: str | None, border: Place) -> Variable:
     """What an operation inside a fused composite has of an operand: itself, or the same numbers from outside.
 
     The gradient of what was made outside, such as a parameter that the composite uses without being given it, is

@@ -161,6 +161,10 @@ class Variable:
 
     def used_in(self, simulation: Simulation) -> Variable:
         """What operations read: itself, or a parameter's numbers as rounded to the format of its weights there."""
+        return self.used_at(simulation.place("update", simulation.path_of(self))) if self.is_weight else self
+
+    def used_at(self, place: Place) -> Variable:
+        """The same, for a parameter whose updates take place there."""
         return self
 
     def __getstate__(self) -> dict[str, Any]:
