@@ -3,7 +3,7 @@
 from simfloat.autodiff.checking import gradcheck
 from simfloat.autodiff.parameter import Parameter
 from simfloat.autodiff.tensor import Tensor, concatenate, stack, where
-from simfloat.autodiff.users import operation
+from simfloat.autodiff.user_operations import operation
 
 __all__ = [
     "Parameter",

@@ -21,7 +21,7 @@ from simfloat.checks import is_integer
 from simfloat.formats import FP32, FP64, Format
 
 
-class Movement(Operations[Result]):
+class Reshaping(Operations[Result]):
     """The shapes of a tensor's numbers."""
 
     def reshape(self, *shape: Any) -> Result:

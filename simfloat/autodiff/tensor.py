@@ -12,14 +12,14 @@ from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import joining
 from simfloat.autodiff.composites import Composites, composed
 from simfloat.autodiff.contractions import Contractions
-from simfloat.autodiff.convolution import Convolutions
+from simfloat.autodiff.conv2d import Convolutions
 from simfloat.autodiff.factors import Factors
 from simfloat.autodiff.indexing import Indexing
 from simfloat.autodiff.joining import Joining
-from simfloat.autodiff.movement import Movement
+from simfloat.autodiff.movement import Reshaping
 from simfloat.autodiff.numpy_functions import NumpyFunctions
 from simfloat.autodiff.pointwise import Pointwise
-from simfloat.autodiff.pooling import Pooling
+from simfloat.autodiff.pool2d import Pooling
 from simfloat.autodiff.record import Made, Operand
 from simfloat.autodiff.reductions import Reductions
 from simfloat.autodiff.scalars import Comparable
@@ -36,7 +36,7 @@ class Tensor(
     Contractions["Tensor"],
     Convolutions["Tensor"],
     Pooling["Tensor"],
-    Movement["Tensor"],
+    Reshaping["Tensor"],
     Indexing["Tensor"],
     Joining["Tensor"],
     Factors["Tensor"],

@@ -6,7 +6,7 @@ from simfloat.nn.activations import GELU, LeakyReLU, ReLU, Softmax, Tanh
 from simfloat.nn.attention import scaled_dot_product_attention
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.containers import MLP, ModuleList, ReLULinear, Sequential
-from simfloat.nn.convolution import Conv2d, ConvTranspose2d
+from simfloat.nn.convolution_layers import Conv2d, ConvTranspose2d
 from simfloat.nn.ctc import ctc_loss
 from simfloat.nn.dropout import Dropout
 from simfloat.nn.embedding import Embedding, EmbeddingBag
@@ -17,7 +17,7 @@ from simfloat.nn.losses import binary_cross_entropy_with_logits, mse_loss, smoot
 from simfloat.nn.module import Module
 from simfloat.nn.multi_head_attention import MultiHeadAttention, MultiheadAttention
 from simfloat.nn.normalization import BatchNorm1d, BatchNorm2d
-from simfloat.nn.pooling import AdaptiveAvgPool2d, AvgPool2d, Flatten, MaxPool2d
+from simfloat.nn.pooling_layers import AdaptiveAvgPool2d, AvgPool2d, Flatten, MaxPool2d
 from simfloat.nn.recurrent import GRU, LSTM, RNN
 from simfloat.nn.seeds import seed
 from simfloat.nn.transformer import TransformerEncoderLayer

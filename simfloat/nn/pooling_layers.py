@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from simfloat.accumulate.geometry import Pair, pair_of
 from simfloat.autodiff import Tensor, stack
-from simfloat.autodiff.pooling import check_divisor
+from simfloat.autodiff.pool2d import check_divisor
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags, is_integer

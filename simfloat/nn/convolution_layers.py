@@ -74,7 +74,7 @@ class Conv2d(_Convolution):
 
     weight is (out_channels, in_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
     +-1 / sqrt(in_channels / groups * h * w), as in torch.nn, from `rng`, as in Linear. `padding` may be "same" or
-    "valid". The order of each sum stands in :mod:`simfloat.autodiff.convolution`.
+    "valid". The order of each sum stands in :mod:`simfloat.autodiff.conv2d`.
 
     Raises ValueError for sizes that are no positive integers, for channels that are no multiples of `groups`, and for a
     `padding_mode` other than "zeros".
