@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from experiments.training import training_rows
 from simfloat.policy import Policy
-from simfloat.studies import MATCH, Finding, Measured, Result, claim, compare, spread
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import MATCH
+from simfloat.studies.verdicts import compare
 
 #: The part of a run, from its end, that "final" is the mean of.
 FINAL = 0.2

@@ -9,19 +9,9 @@ from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS, CHUNKED_LENG
 from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
 from experiments.measurement import final, measured_rows, select, table_over_seeds
 from experiments.operands import DATA, TITLES
-from simfloat.studies import (
-    ABOUT,
-    EXPONENT,
-    MATCH,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    difference_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, EXPONENT, MATCH
+from simfloat.studies.verdicts import all_of, compare, difference_test, ratio_test
 
 #: The error of a sum that is allowed.
 ALLOWED = 0.05
@@ -66,34 +56,42 @@ def of_chunks(results: list[Result]) -> list[Result]:
     return [{**result, "rows": [row for row in result["rows"] if "only_chunk" in row]} for result in results]
 
 
-def _growth(results: list[Result], data: str) -> Finding:
+@claim(
+    "{title}: every doubling of the length costs {theory:g} mantissa bits",
+    f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {EXPONENT} of that",
+)
+def _growth(results: list[Result], data: str) -> Measured:
     lengths, bits = needed(results, data, chunk=0)
     slopes = np.array([np.polyfit(np.log2(lengths), row, 1)[0] for row in bits])
     test = difference_test(slopes, THEORY[data], above=-EXPONENT, below=EXPONENT)
-    return judged(
-        f"{TITLES[data]}: every doubling of the length costs {THEORY[data]:g} mantissa bits",
-        f"slope of the bits needed for an error of {100 * ALLOWED:.0f} % within {EXPONENT} of that",
-        f"{spread(slopes)} bits a doubling; K = {lengths[0]} needs {spread(bits[:, 0], 1)}, "
-        f"K = {lengths[-1]} {spread(bits[:, -1], 1)}",
+    return (
+        (
+            f"{spread(slopes)} bits a doubling; K = {lengths[0]} needs {spread(bits[:, 0], 1)}, "
+            f"K = {lengths[-1]} {spread(bits[:, -1], 1)}"
+        ),
         test,
+        {"title": TITLES[data], "theory": THEORY[data]},
     )
 
 
-def _chunks_save(results: list[Result]) -> Finding:
+@claim(
+    f"summing in chunks of {CHUNK} saves several mantissa bits (K = {{longest}})",
+    f"bits needed for an error of {100 * ALLOWED:.0f} % - those with chunks > 2, on both kinds of data",
+)
+def _chunks_save(results: list[Result]) -> Measured:
     saved = {}
     for data in DATA:
         (lengths, plain), (_, chunked) = (needed(results, data, chunk) for chunk in (0, CHUNK))
         saved[data] = plain[:, -1] - chunked[:, -1]
     test = all_of([difference_test(values, 0, above=2) for values in saved.values()])
-    return judged(
-        f"summing in chunks of {CHUNK} saves several mantissa bits (K = {lengths[-1]})",
-        f"bits needed for an error of {100 * ALLOWED:.0f} % - those with chunks > 2, on both kinds of data",
-        ", ".join(f"{data} {spread(values, 1)}" for data, values in saved.items()),
-        test,
-    )
+    return ", ".join(f"{data} {spread(values, 1)}" for data, values in saved.items()), test, {"longest": lengths[-1]}
 
 
-def _best_chunk(results: list[Result]) -> Finding:
+@claim(
+    f"chunks of the root of the length are near the best (K = {CHUNKED_LENGTH}, {CHUNKED_BITS} bits)",
+    f"error with chunks of {{root}} / error with the best < {ABOUT:g}",
+)
+def _best_chunk(results: list[Result]) -> Measured:
     root = round(CHUNKED_LENGTH**0.5)
     parts, text = [], []
     for data in DATA:
@@ -102,27 +100,19 @@ def _best_chunk(results: list[Result]) -> Finding:
         at_root = errors[:, list(chunks).index(root)]
         parts.append(ratio_test(at_root, errors[:, best], below=ABOUT))
         text.append(f"{data}: {spread(at_root / errors[:, best])} times that of the best, {chunks[best]}")
-    test = all_of(parts)
-    return judged(
-        f"chunks of the root of the length are near the best (K = {CHUNKED_LENGTH}, {CHUNKED_BITS} bits)",
-        f"error with chunks of {root} / error with the best < {ABOUT:g}",
-        "; ".join(text),
-        test,
-    )
+    return "; ".join(text), all_of(parts), {"root": root}
 
 
-def _too_narrow(results: list[Result]) -> Finding:
+@claim(
+    "digits: sums of 3 mantissa bits, below what 256 products need, degrade training",
+    f"loss / loss with FP32 sums > {MATCH}",
+)
+def _too_narrow(results: list[Result]) -> Measured:
     fp32, narrow = final(results, "digits", "fp32"), final(results, "digits", "3")
-    test = ratio_test(narrow, fp32, above=MATCH)
-    return judged(
-        "digits: sums of 3 mantissa bits, below what 256 products need, degrade training",
-        f"loss / loss with FP32 sums > {MATCH}",
-        spread(narrow / fp32),
-        test,
-    )
+    return spread(narrow / fp32), ratio_test(narrow, fp32, above=MATCH)
 
 
-def _trains(results: list[Result], variant: str, claim: str) -> Finding:
+@claim("digits: {what}", f"loss / loss with FP32 sums within a factor of {MATCH}")
+def _trains(results: list[Result], variant: str, what: str) -> Measured:
     fp32, found = final(results, "digits", "fp32"), final(results, "digits", variant)
-    expectation = f"loss / loss with FP32 sums within a factor of {MATCH}"
-    return judged(f"digits: {claim}", expectation, spread(found / fp32, 3), compare(found, fp32))
+    return spread(found / fp32, 3), compare(found, fp32)

@@ -11,8 +11,8 @@ from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STAN
 from experiments.bfloat16_models.problems import BOTTLENECK, PROBLEMS, TASKS
 from experiments.measurement import FINAL, against_fp32, final, select
 from experiments.variants import Variant
-from simfloat.studies import Finding, Outcome, Result, all_of, compare_shortfall, count_test, difference_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.verdicts import Outcome, all_of, compare_shortfall, count_test, difference_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -38,18 +38,18 @@ def shortfall(results: list[Result], problem: str, variant: Variant, prefix: str
     return TASKS[problem].shortfall(values, fp32)
 
 
-def standard_falls_short(results: list[Result], problem: str) -> Finding:
+@claim("{problem}: standard 16-bit training ends with a worse {name} than 32-bit (Tables 1, 2)", "{unit} > 0")
+def standard_falls_short(results: list[Result], problem: str) -> Measured:
     """Tables 1 and 2: the standard algorithm validates worse than 32-bit training."""
     test = difference_test(shortfall(results, problem, STANDARD), 0, above=0)
-    return judged(
-        f"{problem}: standard 16-bit training ends with a worse {TASKS[problem].name} than 32-bit (Tables 1, 2)",
-        f"{unit(problem)} > 0",
-        measured(results, problem, STANDARD),
-        test,
-    )
+    return measured(results, problem, STANDARD), test, {"name": TASKS[problem].name, "unit": unit(problem)}
 
 
-def gap_grows(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: the gap on training data grows in the middle and late stage (Figures 1, 3)",
+    "gap in the last fifth - gap in the first fifth > 0",
+)
+def gap_grows(results: list[Result], problem: str) -> Measured:
     """Figure 3: the gap of training accuracy is small early, and larger late."""
     task, key = TASKS[problem], f"train_{TASKS[problem].measure}"
     early, late = (
@@ -57,24 +57,18 @@ def gap_grows(results: list[Result], problem: str) -> Finding:
         for part in ends(results)
     )
     test = difference_test(late, early, above=0)
-    return judged(
-        f"{problem}: the gap on training data grows in the middle and late stage (Figures 1, 3)",
-        "gap in the last fifth - gap in the first fifth > 0",
-        f"{spread(early)} % in the first fifth, {spread(late)} % in the last",
-        test,
-    )
+    return f"{spread(early)} % in the first fifth, {spread(late)} % in the last", test
 
 
-def cancels_late(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: standard 16-bit training cancels more updates in the late stage (section 3.1)",
+    "share of weights in the last fifth - in the first fifth > 0",
+)
+def cancels_late(results: list[Result], problem: str) -> Measured:
     """Section 3.1: nearest rounding cancels updates in the middle and late stage."""
     early, late = (means(results, problem, STANDARD, "unchanged", part) for part in ends(results))
     test = difference_test(late, early, above=0)
-    return judged(
-        f"{problem}: standard 16-bit training cancels more updates in the late stage (section 3.1)",
-        "share of weights in the last fifth - in the first fifth > 0",
-        f"{spread(100 * early)} % in the first fifth, {spread(100 * late)} % in the last",
-        test,
-    )
+    return f"{spread(100 * early)} % in the first fifth, {spread(100 * late)} % in the last", test
 
 
 def ends(results: list[Result]) -> tuple[slice, slice]:
@@ -88,42 +82,41 @@ def means(results: list[Result], problem: str, variant: Variant, key: str, part:
     return np.array([np.mean(run[key][part]) for run in select(results, problem=problem, variant=variant.key)])
 
 
-def matches(results: list[Result], problem: str, variant: Variant, where: str) -> Finding:
+@claim("{problem}: {variant.label} matches 32-bit training ({where})", "{unit} within {margin:.3g}")
+def matches(results: list[Result], problem: str, variant: Variant, where: str) -> Measured:
     """The variant validates as well as 32-bit training, but for a margin."""
     test = compare_shortfall(shortfall(results, problem, variant), TASKS[problem].margin)
-    return judged(
-        f"{problem}: {variant.label} matches 32-bit training ({where})",
-        f"{unit(problem)} within {TASKS[problem].margin:.3g}",
-        measured(results, problem, variant),
-        test,
-    )
+    return measured(results, problem, variant), test, {"unit": unit(problem), "margin": TASKS[problem].margin}
 
 
-def trains_alike(results: list[Result], variant: Variant) -> Finding:
+@claim(
+    "{variant.label} fits training data as 32-bit training does, in every problem (Figure 5)",
+    "equal within the margin of each",
+)
+def trains_alike(results: list[Result], variant: Variant) -> Measured:
     """Figure 5: on training data the variant differs negligibly from 32-bit training, in all problems."""
     falls = {problem: shortfall(results, problem, variant, "train_") for problem in PROBLEMS}
     tests = [compare_shortfall(falls[problem], TASKS[problem].margin) for problem in PROBLEMS]
-    return judged(
-        f"{variant.label} fits training data as 32-bit training does, in every problem (Figure 5)",
-        "equal within the margin of each",
-        ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()),
-        all_of(tests)._replace(text=shortest(tests)),
+    return ", ".join(f"{problem} {spread(values)} %" for problem, values in falls.items()), all_of(tests)._replace(
+        text=shortest(tests)
     )
 
 
-def kahan_pays(results: list[Result]) -> Finding:
+@claim(
+    "clicks: Kahan summation in place of stochastic rounding raises AUC, for twice the memory (Figure 4)",
+    "AUC with Kahan - AUC with stochastic rounding > 0 points",
+)
+def kahan_pays(results: list[Result]) -> Measured:
     """Figure 4: Kahan summation on all weights of DLRM instead of stochastic rounding raises AUC."""
     kahan, stochastic = (100 * final(results, "clicks", variant.key, "auc") for variant in (KAHAN, STOCHASTIC))
-    test = difference_test(kahan, stochastic, above=0)
-    return judged(
-        "clicks: Kahan summation in place of stochastic rounding raises AUC, for twice the memory (Figure 4)",
-        "AUC with Kahan - AUC with stochastic rounding > 0 points",
-        f"{spread(kahan)} against {spread(stochastic)} %",
-        test,
-    )
+    return f"{spread(kahan)} against {spread(stochastic)} %", difference_test(kahan, stochastic, above=0)
 
 
-def memory_doubles(results: list[Result]) -> Finding:
+@claim(
+    "Kahan summation doubles the memory of 16-bit weights, to no more than 32-bit weights take",
+    "bytes of weights and compensations: 2 times stochastic's, at most fp32's",
+)
+def memory_doubles(results: list[Result]) -> Measured:
     """Section 3.2 and Figure 4: Kahan summation doubles the memory of weights, which is still not above 32-bit's."""
     kept = {variant: held(results, variant) for variant in (STOCHASTIC, KAHAN, FP32)}
     wrong = sum(
@@ -131,12 +124,9 @@ def memory_doubles(results: list[Result]) -> Finding:
         for problem in PROBLEMS
     )
     test = count_test(wrong, len(PROBLEMS))
-    return judged(
-        "Kahan summation doubles the memory of 16-bit weights, to no more than 32-bit weights take",
-        "bytes of weights and compensations: 2 times stochastic's, at most fp32's",
-        ", ".join(f"{variant.label} {np.mean(list(each.values())):g}" for variant, each in kept.items()) + " a weight",
-        test,
-    )
+    return ", ".join(
+        f"{variant.label} {np.mean(list(each.values())):g}" for variant, each in kept.items()
+    ) + " a weight", test
 
 
 def held(results: list[Result], variant: Variant) -> dict[str, float]:

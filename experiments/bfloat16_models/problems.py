@@ -13,7 +13,7 @@ from experiments.bfloat16_models.images import images
 from experiments.bfloat16_models.speech import speech
 from experiments.bfloat16_models.texts import language, topics
 from experiments.training import Problems
-from simfloat.studies import MATCH, POINT
+from simfloat.studies.margins import MATCH, POINT
 
 
 class Task(NamedTuple):

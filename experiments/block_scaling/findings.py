@@ -7,19 +7,9 @@ from numpy.typing import NDArray
 
 from experiments.block_scaling.rules import BLOCKS, DATA, FORMATS
 from experiments.measurement import final, over_seeds, select
-from simfloat.studies import (
-    MATCH,
-    Finding,
-    Outcome,
-    Result,
-    all_of,
-    compare,
-    difference_test,
-    every_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import MATCH
+from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
 
 #: What DeepSeek-V3 and NVFP4's paper report of their losses, against BF16 and FP8.
 DEEPSEEK, NVFP4 = 1.0025, 1.015
@@ -45,7 +35,11 @@ def findings(results: list[Result]) -> list[Finding]:
     ]
 
 
-def _floor_saturates(results: list[Result]) -> Finding:
+@claim(
+    "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
+    "floor: share of blocks > 0 in every format; ceil, rceil: none",
+)
+def _floor_saturates(results: list[Result]) -> Measured:
     share = {name: over_seeds(results, "blocks", data="normal", format=name, rule="floor") for name in FORMATS}
     others = [
         value
@@ -55,63 +49,52 @@ def _floor_saturates(results: list[Result]) -> Finding:
     ]
     never = every_test(round(sum(others) * BLOCKS), len(others) * BLOCKS)
     test = all_of([never, *(difference_test(values, 0, above=0) for values in share.values())])
-    return judged(
-        "scales rounded down (OCP) saturate the largest element of some blocks, those rounded up none",
-        "floor: share of blocks > 0 in every format; ceil, rceil: none",
-        "floor: " + ", ".join(f"{name} {spread(100 * values, 1)} %" for name, values in share.items()),
-        test,
-    )
+    return "floor: " + ", ".join(f"{name} {spread(100 * values, 1)} %" for name, values in share.items()), test
 
 
-def _even_saturates_in_e4m3(results: list[Result]) -> Finding:
+@claim(
+    'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
+    "share of blocks > 0 in E4M3, none in other formats",
+)
+def _even_saturates_in_e4m3(results: list[Result]) -> Measured:
     e4m3 = over_seeds(results, "blocks", data="normal", format="E4M3", rule="even")
     others = np.concatenate(
         [over_seeds(results, "blocks", format=name, rule="even") for name in FORMATS if name != "E4M3"]
     )
     test = all_of([difference_test(e4m3, 0, above=0), every_test(round(others.sum() * BLOCKS), len(others) * BLOCKS)])
-    return judged(
-        'rule "even" saturates in E4M3 alone, where NaN has the code of the largest significand',
-        "share of blocks > 0 in E4M3, none in other formats",
-        f"{spread(100 * e4m3, 1)} % in E4M3, at most {100 * others.max():.1f} % elsewhere",
-        test,
-    )
+    return f"{spread(100 * e4m3, 1)} % in E4M3, at most {100 * others.max():.1f} % elsewhere", test
 
 
-def _rounded_up_is_better(results: list[Result], format: str) -> Finding:
+@claim(
+    "{format}: scales rounded up lose less than those rounded down",
+    "error of rceil / error of floor < 1 on both kinds of data",
+)
+def _rounded_up_is_better(results: list[Result], format: str) -> Measured:
     ratios, tests = [], []
     for data in DATA:
         up, down = (over_seeds(results, "error", data=data, format=format, rule=rule) for rule in ("rceil", "floor"))
         ratios.append(f"{data} {spread(up / down, 3)}")
         tests.append(ratio_test(up, down, below=1))
-    test = all_of(tests)
-    return judged(
-        f"{format}: scales rounded up lose less than those rounded down",
-        "error of rceil / error of floor < 1 on both kinds of data",
-        ", ".join(ratios),
-        test,
-    )
+    return ", ".join(ratios), all_of(tests)
 
 
-def _close(results: list[Result], variant: str, reference: str, limit: float, claim: str) -> Finding:
-    test = compare(final(results, "gpt", variant), final(results, "gpt", reference), margin=limit)
-    expectation = f"loss / loss of {reference} within a factor of {limit}"
-    return _judged(claim, expectation, _ratio(results, variant, reference), test)
+@claim("GPT: {what}", "loss / loss of {reference} within a factor of {limit}")
+def _close(results: list[Result], variant: str, reference: str, limit: float, what: str) -> Measured:
+    loss, other = _losses(results, variant, reference)
+    return spread(loss / other, 4), compare(loss, other, margin=limit)
 
 
-def _floor_trains_worse(results: list[Result]) -> Finding:
-    test = ratio_test(final(results, "gpt", "mxfp8-floor"), final(results, "gpt", "mxfp8"), above=1)
-    ratio = _ratio(results, "mxfp8-floor", "mxfp8")
-    return _judged("MXFP8: scales rounded down train worse than those rounded up", "ratio of losses > 1", ratio, test)
+@claim("GPT: MXFP8: scales rounded down train worse than those rounded up", "ratio of losses > 1")
+def _floor_trains_worse(results: list[Result]) -> Measured:
+    down, up = _losses(results, "mxfp8-floor", "mxfp8")
+    return spread(down / up, 4), ratio_test(down, up, above=1)
 
 
-def _mxfp4_is_worse(results: list[Result]) -> Finding:
-    test = ratio_test(final(results, "gpt", "mxfp4"), final(results, "gpt", "nvfp4"), above=1)
-    return _judged("MXFP4 trains worse than NVFP4", "ratio of losses > 1", _ratio(results, "mxfp4", "nvfp4"), test)
+@claim("GPT: MXFP4 trains worse than NVFP4", "ratio of losses > 1")
+def _mxfp4_is_worse(results: list[Result]) -> Measured:
+    mxfp4, nvfp4 = _losses(results, "mxfp4", "nvfp4")
+    return spread(mxfp4 / nvfp4, 4), ratio_test(mxfp4, nvfp4, above=1)
 
 
-def _ratio(results: list[Result], variant: str, reference: str) -> NDArray[np.float64]:
-    return final(results, "gpt", variant) / final(results, "gpt", reference)
-
-
-def _judged(claim: str, expectation: str, ratio: NDArray[np.float64], test: Outcome) -> Finding:
-    return judged(f"GPT: {claim}", expectation, spread(ratio, 4), test)
+def _losses(results: list[Result], *variants: str) -> list[NDArray[np.float64]]:
+    return [final(results, "gpt", variant) for variant in variants]

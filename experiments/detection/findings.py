@@ -7,20 +7,9 @@ from numpy.typing import NDArray
 
 from experiments.detection.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import (
-    HARDLY,
-    MATCH,
-    POINT,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    difference_test,
-    fitted,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import HARDLY, MATCH, POINT
+from simfloat.studies.verdicts import all_of, compare, difference_test, fitted, ratio_test
 
 #: The guide's shares of all activation gradients: zeros, and what FP16 makes zero.
 ZEROS, LOST = 66.8, 31.0
@@ -60,40 +49,32 @@ def lost_share(histogram: dict[str, int], exponent: int = 0) -> float:
     return 100 * lost / total
 
 
-def _zeros(histograms: list[dict[str, int]]) -> Finding:
+@claim("two thirds of the activation gradients are zeros", f"{ZEROS} % of all values, within a point")
+def _zeros(histograms: list[dict[str, int]]) -> Measured:
     zeros = np.array([100 * each.get("zero", 0) / sum(each.values()) for each in histograms])
-    test = difference_test(zeros, ZEROS, above=-POINT, below=POINT)
-    return judged(
-        "two thirds of the activation gradients are zeros",
-        f"{ZEROS} % of all values, within a point",
-        f"{spread(zeros, 1)} %",
-        test,
-    )
+    return f"{spread(zeros, 1)} %", difference_test(zeros, ZEROS, above=-POINT, below=POINT)
 
 
-def _lost(histograms: list[dict[str, int]]) -> Finding:
+@claim("a third of the activation gradients become zero in FP16", f"{LOST:.0f} % of all values, within a point")
+def _lost(histograms: list[dict[str, int]]) -> Measured:
     lost = np.array([lost_share(each) for each in histograms])
     scaled = np.array([lost_share(each, 3) for each in histograms])
     test = difference_test(lost, LOST, above=-POINT, below=POINT)
-    return judged(
-        "a third of the activation gradients become zero in FP16",
-        f"{LOST:.0f} % of all values, within a point",
-        f"{spread(lost)} %; under a scale of 8 {spread(scaled)} %",
-        test,
-    )
+    return f"{spread(lost)} %; under a scale of 8 {spread(scaled)} %", test
 
 
-def _saved(results: list[Result], histograms: list[dict[str, int]]) -> Finding:
+@claim(
+    "small-gradients: a scale of 32K recovers all but 0.1 % of them, and nothing overflows",
+    f"of the values lost without a scale less than {STILL_LOST} % are lost; fewer than 1 % of steps overflow",
+)
+def _saved(results: list[Result], histograms: list[dict[str, int]]) -> Measured:
     still = np.array([100 * lost_share(each, 15) / max(lost_share(each), 1e-30) for each in histograms])
     lost, skipped = np.array([lost_share(each) for each in histograms]), _skipped(results, "scale-15")
     test = all_of([difference_test(still, STILL_LOST, below=0), difference_test(skipped, HARDLY, below=0)])
-    return judged(
-        "small-gradients: a scale of 32K recovers all but 0.1 % of them, and nothing overflows",
-        f"of the values lost without a scale less than {STILL_LOST} % are lost; fewer than 1 % of steps overflow",
+    return (
         f"{spread(lost, 1)} % of all values are lost without a scale, {spread(still, 3)} % of them under 32K; "
-        f"{spread(100 * skipped)} % of steps overflow",
-        test,
-    )
+        f"{spread(100 * skipped)} % of steps overflow"
+    ), test
 
 
 def _skipped(results: list[Result], variant: str) -> NDArray[np.float64]:
@@ -101,26 +82,21 @@ def _skipped(results: list[Result], variant: str) -> NDArray[np.float64]:
     return np.array([np.mean(run["trace"]["skipped"]) for run in runs])
 
 
-def _needs_a_scale(results: list[Result], problem: str) -> Finding:
+@claim("{problem}: without a scale the detector does not train in FP16", f"loss / FP32's > {MATCH}")
+def _needs_a_scale(results: list[Result], problem: str) -> Measured:
     loss, fp32 = (final(results, problem, each) for each in ("unscaled", "fp32"))
-    test = ratio_test(loss, fp32, above=MATCH)
-    return judged(
-        f"{problem}: without a scale the detector does not train in FP16",
-        f"loss / FP32's > {MATCH}",
-        f"{spread(loss / fp32, 3)}; {_quality(results, problem, 'unscaled')}",
-        test,
-    )
+    return f"{spread(loss / fp32, 3)}; {_quality(results, problem, 'unscaled')}", ratio_test(loss, fp32, above=MATCH)
 
 
-def _suffices(results: list[Result], exponent: int) -> Finding:
+@claim("{problem}: a scale of {scale} suffices to match FP32", f"loss / FP32's within a factor of {MATCH}")
+def _suffices(results: list[Result], exponent: int) -> Measured:
     problem, variant = "small-gradients", f"scale-{exponent}"
     loss, fp32 = (final(results, problem, each) for each in (variant, "fp32"))
     test = compare(loss, fp32)
-    return judged(
-        f"{problem}: a scale of {2**exponent} suffices to match FP32",
-        f"loss / FP32's within a factor of {MATCH}",
+    return (
         f"{spread(loss / fp32, 3)}; {_quality(results, problem, variant)}",
         test,
+        {"problem": problem, "scale": 2**exponent},
     )
 
 
@@ -129,12 +105,13 @@ def _quality(results: list[Result], problem: str, variant: str) -> str:
     return f"error of boxes' offsets {spread(found)}, in FP32 {spread(fp32)}"
 
 
-def _printed(results: list[Result]) -> Finding:
+@claim(
+    "the guide's shares: 66.8 % zeros, 5.3 % left in FP16, all but 0.1 % kept under 32K",
+    "exponents normal with mean -29 and deviation 4, which were fitted to the 5.3 % and the 0.1 %",
+)
+def _printed(results: list[Result]) -> Measured:
     kept = {name: np.array([100 * run["kept"][name] for run in results]) for name in results[0]["kept"]}
-    return judged(
-        "the guide's shares: 66.8 % zeros, 5.3 % left in FP16, all but 0.1 % kept under 32K",
-        "exponents normal with mean -29 and deviation 4, which were fitted to the 5.3 % and the 0.1 %",
+    return (
         f"{spread(kept['1'])} % left, {spread(kept['8'])} % under 8, {spread(kept['32768'])} % under 32K; "
-        "without a scale 27.9 % are lost, not the guide's 31 %",
-        fitted(),
-    )
+        "without a scale 27.9 % are lost, not the guide's 31 %"
+    ), fitted()

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from experiments.dynamic_scale.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import MATCH, Finding, Outcome, Result, all_of, compare, difference_test, every_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import MATCH
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, every_test
 
 #: The fewer steps after which a scale grows, and the standard.
 FEW, MANY = 6, 2000
@@ -43,61 +44,53 @@ def skipped(results: list[Result], variant: str) -> NDArray[np.bool_]:
     return np.array([run["trace"]["skipped"] for run in runs])
 
 
-def _first_skips(results: list[Result]) -> Finding:
+@claim(
+    "from 2^24 the scale comes down in fewer than ten skipped steps",
+    "steps skipped before the first that is not: fewer than 10",
+)
+def _first_skips(results: list[Result]) -> Measured:
     numbers = np.array([sum(1 for _ in takewhile(bool, row)) for row in skipped(results, "start-24")], np.float64)
-    test = difference_test(numbers, 10.0, below=0)
-    return judged(
-        "from 2^24 the scale comes down in fewer than ten skipped steps",
-        "steps skipped before the first that is not: fewer than 10",
-        spread(numbers, 1),
-        test,
-    )
+    return spread(numbers, 1), difference_test(numbers, 10.0, below=0)
 
 
-def _interval_limits_skips(results: list[Result]) -> Finding:
+@claim(
+    "once the scale has settled no more than one step in N overflows",
+    f"share of steps skipped, after the first {FIRST_STEPS}, below 1/N for N = {MANY} and N = {FEW}",
+)
+def _interval_limits_skips(results: list[Result]) -> Measured:
     found = {n: skipped(results, f"interval-{n}")[:, FIRST_STEPS:].mean(axis=1) for n in (MANY, FEW)}
     test = all_of([difference_test(share, 1 / n, below=0) for n, share in found.items()])
-    return judged(
-        "once the scale has settled no more than one step in N overflows",
-        f"share of steps skipped, after the first {FIRST_STEPS}, below 1/N for N = {MANY} and N = {FEW}",
-        ", ".join(f"N = {n}: {spread(100 * share, 2)} %" for n, share in found.items()),
-        test,
-    )
+    return ", ".join(f"N = {n}: {spread(100 * share, 2)} %" for n, share in found.items()), test
 
 
-def _few_skip_more(results: list[Result]) -> Finding:
+@claim(
+    "a higher threshold for growth reduces the steps that overflow",
+    f"share of steps skipped: N = {FEW} - N = {MANY} > 0",
+)
+def _few_skip_more(results: list[Result]) -> Measured:
     few, many = (100 * skipped(results, f"interval-{n}").mean(axis=1) for n in (FEW, MANY))
-    test = difference_test(few, many, above=0)
-    return judged(
-        "a higher threshold for growth reduces the steps that overflow",
-        f"share of steps skipped: N = {FEW} - N = {MANY} > 0",
-        f"{spread(few)} against {spread(many)} %",
-        test,
-    )
+    return f"{spread(few)} against {spread(many)} %", difference_test(few, many, above=0)
 
 
-def _as_fp32(results: list[Result]) -> Finding:
+@claim(
+    "under a dynamic scale FP16 trains as FP32, whatever the interval",
+    f"loss / FP32's within a factor of {MATCH} for each",
+)
+def _as_fp32(results: list[Result]) -> Measured:
     variants = [f"interval-{MANY}", "start-24", f"interval-{FEW}"]
     fp32 = final(results, "digits", "fp32")
     ratios = {each: final(results, "digits", each) / fp32 for each in variants}
     test = all_of([compare(final(results, "digits", each), fp32) for each in variants])
-    return judged(
-        "under a dynamic scale FP16 trains as FP32, whatever the interval",
-        f"loss / FP32's within a factor of {MATCH} for each",
-        ", ".join(f"{each} {spread(ratio, 3)}" for each, ratio in ratios.items()),
-        test,
-    )
+    return ", ".join(f"{each} {spread(ratio, 3)}" for each, ratio in ratios.items()), test
 
 
-def _convergence(results: list[Result]) -> Finding:
+@claim(
+    "a higher threshold for growth slows convergence",
+    f"exp(loss), the perplexity: N = {MANY} - N = {FEW} > 0 (the tutorial's criterion: {PERPLEXITY})",
+)
+def _convergence(results: list[Result]) -> Measured:
     few, many = (np.exp(final(results, "digits", f"interval-{n}")) for n in (FEW, MANY))
-    test = difference_test(many, few, above=0)
-    return judged(
-        "a higher threshold for growth slows convergence",
-        f"exp(loss), the perplexity: N = {MANY} - N = {FEW} > 0 (the tutorial's criterion: {PERPLEXITY})",
-        f"difference {spread(many - few, 4)}",
-        test,
-    )
+    return f"difference {spread(many - few, 4)}", difference_test(many, few, above=0)
 
 
 def statement_findings(results: list[Result]) -> list[Finding]:
@@ -105,61 +98,62 @@ def statement_findings(results: list[Result]) -> list[Finding]:
     n = {key: sum(run["counts"].get(key, 0) for run in results) for key in results[0]["counts"]}
     steps, runs = sum(run["steps"] for run in results), len(results)
 
-    def finding(claim: str, expectation: str, measured: str, *tests: Outcome) -> Finding:
-        test = all_of(tests)
-        return judged(claim, expectation, measured, test)
-
     return [
-        finding(
-            "said: gradients below 2^-11 are rounded to zero",
+        _statement(
+            "gradients below 2^-11 are rounded to zero",
             "every such gradient is zero in FP16",
             f"{share(n['below-lost'], n['below'])} of those below 2^-11 are; what is lost lies below 2^-25",
             every_test(n["below"] - n["below-lost"], n["below"]),
         ),
-        finding(
-            "said: FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
+        _statement(
+            "FP16 can only represent values down to 2^-14, so that 2^-18 underflows",
             "powers of two from 2^-24 to 2^-15 become zero",
             f"{n['powers-lost']} of {n['powers']} are not exact",
             every_test(n["powers"] - n["powers-lost"], n["powers"]),
         ),
-        finding(
-            "said: when the least gradient touches 2^-11 the step is about to underflow",
+        _statement(
+            "when the least gradient touches 2^-11 the step is about to underflow",
             "no step with so small a gradient in which FP16 loses none",
             f"the alarm rings in {n['alarms']} of {steps} steps, in {n['false-alarms']} of them nothing is lost",
             every_test(n["false-alarms"], n["alarms"]),
         ),
-        finding(
-            "said: a larger scale captures more of FP16's mantissa",
+        _statement(
+            "a larger scale captures more of FP16's mantissa",
             "normal numbers are rounded otherwise under a scale of 2^10",
             f"{n['normal-changed']} of {n['normal']} are; of subnormal ones "
             f"{share(n['subnormal-better'], n['subnormal'])} come closer",
             every_test(n["normal"] - n["normal-changed"], n["normal"]),
         ),
-        finding(
-            "said: a loss of NaN comes from gradients that underflow",
+        _statement(
+            "a loss of NaN comes from gradients that underflow",
             "NaN in steps whose gradients all underflow, none where they overflow",
             f"{n['nan-underflow']} steps after underflow, {n['nan-overflow']} of {10 * runs} after overflow",
             every_test(10 * runs - n["nan-underflow"], 10 * runs),
         ),
-        finding(
-            "said: the optimizer repeats a step that overflowed",
+        _statement(
+            "the optimizer repeats a step that overflowed",
             "skipped steps are made again with their batch",
             f"{n['skipped-repeated']} of {n['skipped']} are; {n['skipped-changed']} changed a weight",
             every_test(n["skipped"] - n["skipped-repeated"], n["skipped"]),
         ),
-        finding(
-            "said: the loss is computed in FP16 and then scaled",
+        _statement(
+            "the loss is computed in FP16 and then scaled",
             "losses from 1 to 3 times 2^16 are finite in FP16",
             f"{n['losses-overflow']} of {n['losses']} overflow in FP16, {n['losses-overflow-fp32']} in FP32",
             every_test(n["losses-overflow"], n["losses"]),
         ),
-        finding(
-            "said: grad.min() is the least magnitude",
+        _statement(
+            "grad.min() is the least magnitude",
             "the minimum is positive in every step",
             f"it is negative in {n['negative-minimum']} of {steps} steps",
             every_test(n["negative-minimum"], steps),
         ),
     ]
+
+
+@claim("said: {said}", "{expected}")
+def _statement(said: str, expected: str, measured: str, test: Outcome) -> Measured:
+    return measured, test
 
 
 def share(part: int, whole: int) -> str:

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 from experiments.few_bit_stochastic.sums import SMALL, SUGGESTED, TERMS
 from experiments.few_bit_stochastic.updates import BITS
 from experiments.measurement import measured_rows, over_seeds, select
-from simfloat.studies import ABOUT, MATCH, Finding, Result, all_of, compare, count_test, every_test, ratio_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, MATCH
+from simfloat.studies.verdicts import all_of, compare, count_test, every_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -28,72 +29,69 @@ def findings(results: list[Result]) -> list[Finding]:
     ]
 
 
-def _bias(results: list[Result]) -> Finding:
+@claim(
+    "N random bits round away with a multiple of 2^-N: A cuts f down, B and C round it, ties up or to even",
+    "P(away) of every fraction f, and its mean bias: A -2^-(N+1) + 2^-(D+1), B 2^-(D+1), C 0; N = 1 ... {most}",
+)
+def _bias(results: list[Result]) -> Measured:
     rows = [row for result in results for row in measured_rows(result)]
     wrong = sum(row["exceptions"] + (row["bias"] != row["theory"]) for row in rows)
     fractions = sum(2 ** row["extra"] for row in rows)
     most = max(row["bits"] for row in rows)
     least = {row["mode"]: row["bias"] for row in rows if row["bits"] == 1 and row["extra"] == rows[-1]["extra"]}
     test = count_test(wrong, fractions + len(rows))
-    return judged(
-        "N random bits round away with a multiple of 2^-N: A cuts f down, B and C round it, ties up or to even",
-        f"P(away) of every fraction f, and its mean bias: A -2^-(N+1) + 2^-(D+1), B 2^-(D+1), C 0; N = 1 ... {most}",
+    return (
         "N = 1, D = 10: " + ", ".join(f"{variant} {bias:+.4f}" for variant, bias in least.items()) + " of the spacing",
         test,
+        {"most": most},
     )
 
 
-def _stagnation(results: list[Result]) -> Finding:
+@claim(
+    f"sums of equal terms stagnate with too few bits: a fraction 2^-{SMALL} of the spacing needs {SMALL} bits",
+    f"the sum moves from {SMALL} bits on in A and C, from {SMALL - 1} on in B",
+)
+def _stagnation(results: list[Result]) -> Measured:
     rows = [row for result in results for row in measured_rows(result) if "small_bits" in row]
     wrong = sum(row["moves"] != row["can"] for row in rows)
     least = {
         variant: min((row["small_bits"] for row in rows if row["mode"] == variant and row["moves"]), default=0)
         for variant in "ABC"
     }
-    test = every_test(wrong, len(rows))
-    return judged(
-        f"sums of equal terms stagnate with too few bits: a fraction 2^-{SMALL} of the spacing needs {SMALL} bits",
-        f"the sum moves from {SMALL} bits on in A and C, from {SMALL - 1} on in B",
-        ", ".join(f"{variant} from {bits} on" for variant, bits in least.items()),
-        test,
-    )
+    return ", ".join(f"{variant} from {bits} on" for variant, bits in least.items()), every_test(wrong, len(rows))
 
 
-def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Finding:
+@claim(
+    f"sums of {TERMS} random terms beside those by 32 bits, {{claim}}",
+    f"root mean square error / that with 32 bits {{sign}} {ABOUT:g}",
+)
+def _sums(results: list[Result], variant: str, bits: int, claim: str, *, enough: bool) -> Measured:
     few, all_bits = (over_seeds(results, "error", mode=variant, bits=number) for number in (bits, 32))
-    test = ratio_test(few, all_bits, **_limit(ABOUT, enough))
-    return judged(
-        f"sums of {TERMS} random terms beside those by 32 bits, {claim}",
-        f"root mean square error / that with 32 bits {'<' if enough else '>'} {ABOUT:g}",
-        spread(few / all_bits),
-        test,
-    )
+    return spread(few / all_bits), ratio_test(few, all_bits, **_limit(ABOUT, enough)), {"sign": "<" if enough else ">"}
 
 
 def _losses(results: list[Result], variant: str, bits: int) -> NDArray[np.float64]:
     return over_seeds(results, "loss", mode=variant, bits=bits)
 
 
-def _trains(results: list[Result], variant: str, bits: int) -> Finding:
+@claim(
+    "digits, BF16 weights, variant {variant}: {bits} random bits train as 32 do",
+    f"loss / loss with 32 bits within a factor of {MATCH}",
+)
+def _trains(results: list[Result], variant: str, bits: int) -> Measured:
     few, all_bits = _losses(results, variant, bits), _losses(results, variant, BITS[-1])
-    return judged(
-        f"digits, BF16 weights, variant {variant}: {bits} random bits train as 32 do",
-        f"loss / loss with 32 bits within a factor of {MATCH}",
-        spread(few / all_bits, 4),
-        compare(few, all_bits),
-    )
+    return spread(few / all_bits, 4), compare(few, all_bits)
 
 
-def _nearest(results: list[Result]) -> Finding:
+@claim(
+    "digits, BF16 weights: even 1 random bit is better than rounding to nearest",
+    "loss / loss to nearest < 1, in A and C",
+)
+def _nearest(results: list[Result]) -> Measured:
     nearest = _losses(results, "nearest", 0)
     parts = {variant: _losses(results, variant, 1) / nearest for variant in ("A", "C")}
     test = all_of([ratio_test(_losses(results, variant, 1), nearest, below=1) for variant in parts])
-    return judged(
-        "digits, BF16 weights: even 1 random bit is better than rounding to nearest",
-        "loss / loss to nearest < 1, in A and C",
-        ", ".join(f"{variant} {spread(values, 3)}" for variant, values in parts.items()),
-        test,
-    )
+    return ", ".join(f"{variant} {spread(values, 3)}" for variant, values in parts.items()), test
 
 
 def _limit(value: float, enough: bool) -> dict[str, float]:

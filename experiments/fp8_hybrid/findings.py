@@ -7,19 +7,9 @@ from numpy.typing import NDArray
 
 from experiments.fp8_hybrid.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import (
-    EXPONENT,
-    MATCH,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    compare_shares,
-    difference_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import EXPONENT, MATCH
+from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, ratio_test
 
 #: Significant bits, the hidden one included; the tutorial's "6 or 7 bits of mantissa" would be 7 or 8.
 BITS = {"E4M3": 4, "E5M2": 3}
@@ -47,81 +37,69 @@ def measured(results: list[Result], problem: str, variant: str, key: str) -> NDA
     return np.array([run["policies"][variant][key] for run in runs], np.float64)
 
 
-def _matches_fp16(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: scaled by tensor, FP8 matches FP16",
+    f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
+)
+def _matches_fp16(results: list[Result], problem: str) -> Measured:
     loss, fp16 = final(results, problem, "hybrid"), final(results, problem, "fp16")
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("hybrid", "fp16")]
     test = all_of([compare(loss, fp16), compare_shares(*scores)])
-    return judged(
-        f"{problem}: scaled by tensor, FP8 matches FP16",
-        f"loss / FP16's within a factor of {MATCH}, accuracy within a point",
-        f"{spread(loss / fp16, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
-        test,
-    )
+    return f"{spread(loss / fp16, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %", test
 
 
-def _needs_a_scale(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: without any scale E4M3 loses gradients, and ends with a higher loss", "loss, E4M3 for both / FP16's > 1"
+)
+def _needs_a_scale(results: list[Result], problem: str) -> Measured:
     e4m3, hybrid, fp16 = (final(results, problem, each) for each in ("e4m3-bare", "hybrid-bare", "fp16"))
-    test = ratio_test(e4m3, fp16, above=1)
-    return judged(
-        f"{problem}: without any scale E4M3 loses gradients, and ends with a higher loss",
-        "loss, E4M3 for both / FP16's > 1",
-        f"{spread(e4m3 / fp16, 3)}; gradients in E5M2: {spread(hybrid / fp16, 3)}",
-        test,
-    )
+    return f"{spread(e4m3 / fp16, 3)}; gradients in E5M2: {spread(hybrid / fp16, 3)}", ratio_test(e4m3, fp16, above=1)
 
 
-def _loss_scale_helps(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: a scaled loss brings gradients into FP8's range",
+    f"loss / FP16's within a factor of {MATCH}, gradients in E4M3 and in E5M2",
+)
+def _loss_scale_helps(results: list[Result], problem: str) -> Measured:
     e4m3, hybrid, fp16 = (final(results, problem, each) for each in ("e4m3-loss", "hybrid-loss", "fp16"))
     test = all_of([compare(each, fp16) for each in (e4m3, hybrid)])
-    return judged(
-        f"{problem}: a scaled loss brings gradients into FP8's range",
-        f"loss / FP16's within a factor of {MATCH}, gradients in E4M3 and in E5M2",
-        f"E4M3 {spread(e4m3 / fp16, 3)}, E5M2 {spread(hybrid / fp16, 3)}",
-        test,
-    )
+    return f"E4M3 {spread(e4m3 / fp16, 3)}, E5M2 {spread(hybrid / fp16, 3)}", test
 
 
-def _e5m2_keeps_more(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is the wider one",
+    "share of gradients lost: E5M2 - E4M3 < 0",
+)
+def _e5m2_keeps_more(results: list[Result], problem: str) -> Measured:
     e4m3, e5m2 = (100 * measured(results, problem, each, "lost") for each in ("e4m3-bare", "hybrid-bare"))
-    test = difference_test(e5m2, e4m3, below=0)
-    return judged(
-        f"{problem}: unscaled, E5M2 keeps gradients that E4M3 loses: its range is the wider one",
-        "share of gradients lost: E5M2 - E4M3 < 0",
-        f"{spread(e5m2, 1)} against {spread(e4m3, 1)} %",
-        test,
-    )
+    return f"{spread(e5m2, 1)} against {spread(e4m3, 1)} %", difference_test(e5m2, e4m3, below=0)
 
 
-def _e4m3_is_finer(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: scaled by tensor, E4M3 for gradients too is the more exact choice",
+    "error of the gradient: E4M3 for both / hybrid < 1",
+)
+def _e4m3_is_finer(results: list[Result], problem: str) -> Measured:
     e4m3, hybrid = (measured(results, problem, each, "error") for each in ("e4m3", "hybrid"))
     e5m2 = measured(results, problem, "e5m2", "error")
     test = ratio_test(e4m3, hybrid, below=1)
-    return judged(
-        f"{problem}: scaled by tensor, E4M3 for gradients too is the more exact choice",
-        "error of the gradient: E4M3 for both / hybrid < 1",
-        f"E4M3 {spread(100 * e4m3)} %, hybrid {spread(100 * hybrid)} %, E5M2 for both {spread(100 * e5m2)} %",
-        test,
-    )
+    return f"E4M3 {spread(100 * e4m3)} %, hybrid {spread(100 * hybrid)} %, E5M2 for both {spread(100 * e5m2)} %", test
 
 
-def _weights_in_e4m3(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: weights belong in E4M3, not in E5M2 as the tutorial says",
+    "error of the gradient: E5M2 weights / E4M3 weights > 1",
+)
+def _weights_in_e4m3(results: list[Result], problem: str) -> Measured:
     printed, hybrid = (measured(results, problem, each, "error") for each in ("e5m2-weights", "hybrid"))
-    test = ratio_test(printed, hybrid, above=1)
-    return judged(
-        f"{problem}: weights belong in E4M3, not in E5M2 as the tutorial says",
-        "error of the gradient: E5M2 weights / E4M3 weights > 1",
-        f"{spread(100 * printed)} against {spread(100 * hybrid)} %",
-        test,
-    )
+    return f"{spread(100 * printed)} against {spread(100 * hybrid)} %", ratio_test(printed, hybrid, above=1)
 
 
-def _significant_bits(results: list[Result]) -> Finding:
+@claim(
+    "FP8 has 4 (E4M3) and 3 (E5M2) significant bits, not 6 or 7 bits of mantissa",
+    f"bits by the largest relative error of rounding within {EXPONENT} of 4 and of 3",
+)
+def _significant_bits(results: list[Result]) -> Measured:
     found = {name: np.array([run["bits"][name] for run in results]) for name in BITS}
     tests = [difference_test(bits, BITS[name], above=-EXPONENT, below=EXPONENT) for name, bits in found.items()]
-    test = all_of(tests)
-    return judged(
-        "FP8 has 4 (E4M3) and 3 (E5M2) significant bits, not 6 or 7 bits of mantissa",
-        f"bits by the largest relative error of rounding within {EXPONENT} of 4 and of 3",
-        ", ".join(f"{name} {spread(bits, 3)}" for name, bits in found.items()),
-        test,
-    )
+    return ", ".join(f"{name} {spread(bits, 3)}" for name, bits in found.items()), all_of(tests)

@@ -10,8 +10,9 @@ import simfloat as sf
 from experiments.harmonic_series.jobs import FOLLOWED, STOPS
 from experiments.measurement import measured_rows, over_seeds, select
 from simfloat.plots import deterministic_bound
-from simfloat.studies import ABOUT, MATCH, Finding, Result, all_of, count_test, ratio_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, MATCH
+from simfloat.studies.verdicts import all_of, count_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -33,67 +34,66 @@ def rows_of(results: list[Result], kind: str) -> list[dict[str, Any]]:
     return [row for result in select(results, kind=kind) for row in measured_rows(result)]
 
 
-def _stops(rows: list[dict[str, Any]]) -> Finding:
+@claim(
+    "the harmonic series, which has no limit, stops growing at a known term of every format",
+    "BF16 at term 65, FP16 at 513, FP32 at 2097152",
+)
+def _stops(rows: list[dict[str, Any]]) -> Measured:
     wrong = sum((row["first"], row["sum"]) != STOPS[row["format"]] for row in rows)
     test = count_test(wrong, len(rows))
-    return judged(
-        "the harmonic series, which has no limit, stops growing at a known term of every format",
-        "BF16 at term 65, FP16 at 513, FP32 at 2097152",
-        ", ".join(f"{row['format']} at {row['first']}: {row['sum']:.6g}" for row in rows),
-        test,
-    )
+    return ", ".join(f"{row['format']} at {row['first']}: {row['sum']:.6g}" for row in rows), test
 
 
-def _counts(rows: list[dict[str, Any]]) -> Finding:
+@claim("counting by ones stops at 2^p, p being the format's significand bits", "BF16 256, FP16 2048")
+def _counts(rows: list[dict[str, Any]]) -> Measured:
     counted = [row for row in rows if np.isfinite(row["count"])]
     wrong = sum(row["count"] != 2.0 ** sf.as_format(row["format"]).precision for row in counted)
-    test = count_test(wrong, len(counted))
-    return judged(
-        "counting by ones stops at 2^p, p being the format's significand bits",
-        "BF16 256, FP16 2048",
-        ", ".join(f"{row['format']} {row['count']:g}" for row in counted),
-        test,
-    )
+    return ", ".join(f"{row['format']} {row['count']:g}" for row in counted), count_test(wrong, len(counted))
 
 
-def _stochastic_mean(results: list[Result]) -> Finding:
+@claim(
+    "stochastic rounding does not stagnate: the mean of harmonic sums of {longest} terms is the exact one",
+    f"mean / exact sum within a factor of {MATCH}, in FP16 and BF16",
+)
+def _stochastic_mean(results: list[Result]) -> Measured:
     longest = max(row["length"] for result in results for row in measured_rows(result))
     found = {
         name: [over_seeds(results, key, format=name, length=longest) for key in ("mean", "exact")] for name in FOLLOWED
     }
     test = all_of([ratio_test(*pair, above=1 / MATCH, below=MATCH) for pair in found.values()])
-    return judged(
-        f"stochastic rounding does not stagnate: the mean of harmonic sums of {longest} terms is the exact one",
-        f"mean / exact sum within a factor of {MATCH}, in FP16 and BF16",
+    return (
         ", ".join(f"{name} {spread(pair[0] / pair[1], 4)}" for name, pair in found.items()),
         test,
+        {"longest": longest},
     )
 
 
-def _root_growth(results: list[Result]) -> Finding:
+@claim(
+    "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
+    f"standard deviation / theory within a factor of {MATCH} for every m",
+)
+def _root_growth(results: list[Result]) -> Measured:
     steps = sorted({row["steps"] for result in results for row in measured_rows(result)})
     found = {m: [over_seeds(results, key, steps=m) for key in ("deviation", "theory")] for m in steps}
     test = all_of([ratio_test(*pair, above=1 / MATCH, below=MATCH) for pair in found.values()])
-    return judged(
-        "m stochastic steps of a quarter of the spacing err by its multiple sqrt(3 m) / 4, in the mean of squares",
-        f"standard deviation / theory within a factor of {MATCH} for every m",
-        ", ".join(f"m = {m}: {spread(pair[0] / pair[1], 3)}" for m, pair in found.items()),
-        test,
-    )
+    return ", ".join(f"m = {m}: {spread(pair[0] / pair[1], 3)}" for m, pair in found.items()), test
 
 
-def _kahan_stops(rows: list[dict[str, Any]]) -> Finding:
+@claim(
+    "Kahan summation stagnates, too: where terms are about u^2 of the sum",
+    f"last term that counts: 1 / k within a factor of {ABOUT:g} of u^2 times the sum",
+)
+def _kahan_stops(rows: list[dict[str, Any]]) -> Measured:
     ratios = {row["format"]: row["last"] * row["unit_roundoff"] ** 2 * row["sum"] for row in rows}
     test = count_test(sum(not 1 / ABOUT < ratio < ABOUT for ratio in ratios.values()), len(ratios))
-    return judged(
-        "Kahan summation stagnates, too: where terms are about u^2 of the sum",
-        f"last term that counts: 1 / k within a factor of {ABOUT:g} of u^2 times the sum",
-        ", ".join(f"{row['format']} at {row['last']}: {ratios[row['format']]:.2f}" for row in rows),
-        test,
-    )
+    return ", ".join(f"{row['format']} at {row['last']}: {ratios[row['format']]:.2f}" for row in rows), test
 
 
-def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Finding:
+@claim(
+    "{way} summation of the series has no error above {bound}",
+    "relative error / bound <= 1 at every length, in FP16 and BF16",
+)
+def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Measured:
     worst, wrong = {name: 0.0 for name in FOLLOWED}, 0
     chosen = select(rows, way=way)
     for row in chosen:
@@ -105,9 +105,4 @@ def _bounded(rows: list[dict[str, Any]], way: str, bound: str) -> Finding:
         wrong += error > limit
         worst[row["format"]] = max(worst[row["format"]], error / u)
     test = count_test(wrong, len(chosen))
-    return judged(
-        f"{way} summation of the series has no error above {bound}",
-        "relative error / bound <= 1 at every length, in FP16 and BF16",
-        "at most " + ", ".join(f"{value:.2f} u in {name}" for name, value in worst.items()),
-        test,
-    )
+    return "at most " + ", ".join(f"{value:.2f} u in {name}" for name, value in worst.items()), test

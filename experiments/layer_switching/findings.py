@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import MATCH, MOST, Finding, Outcome, Result, all_of, compare, difference_test, every_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import MATCH, MOST
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, every_test
 
 #: More skipped steps in a row than these are what the tutorial would take for a failure of the switch.
 MOST_IN_A_ROW = 3
@@ -75,71 +76,70 @@ def _percent(values: NDArray) -> str:
     return f"{spread(100 * values, 1)} %"
 
 
-def _fp8_suffices(results: list[Result]) -> Finding:
-    test = _as_fp16(results, "fp8")
-    return judged(
-        "digits: the layer trains in FP8, E4M3 forward and E5M2 backward, as in FP16",
-        f"loss / loss in FP16 within a factor of {MATCH}",
-        f"{spread(_ratios(results, 'fp8'), 3)}; a switch has nothing to repair here",
-        test,
-    )
+@claim(
+    "digits: the layer trains in FP8, E4M3 forward and E5M2 backward, as in FP16",
+    f"loss / loss in FP16 within a factor of {MATCH}",
+)
+def _fp8_suffices(results: list[Result]) -> Measured:
+    return f"{spread(_ratios(results, 'fp8'), 3)}; a switch has nothing to repair here", _as_fp16(results, "fp8")
 
 
-def _few_in_a_row(results: list[Result], rule: str) -> Finding:
+@claim(
+    f"digits, switched {{label}}: no more than {MOST_IN_A_ROW} overflow steps in a row",
+    f"in every run no more than {MOST_IN_A_ROW} steps skipped in a row, or no more than with the layer in FP16",
+)
+def _few_in_a_row(results: list[Result], rule: str) -> Measured:
     longest, fixed = _in_a_row(results, rule), _in_a_row(results, "fp16")
     label = runs_of(results, rule)[0]["label"]
     test = every_test(int(((longest > MOST_IN_A_ROW) & (longest > fixed)).sum()), len(longest))
     skipped, narrow = share(results, rule, "skipped"), share(results, rule, "narrow")
-    return judged(
-        f"digits, switched {label}: no more than {MOST_IN_A_ROW} overflow steps in a row",
-        f"in every run no more than {MOST_IN_A_ROW} steps skipped in a row, or no more than with the layer in FP16",
-        f"at most {longest.max()}, in FP16 {fixed.max()}; {_percent(skipped)} of steps skipped, in FP16 "
-        f"{_percent(share(results, 'fp16', 'skipped'))}; {_percent(narrow)} of steps in FP8",
+    return (
+        (
+            f"at most {longest.max()}, in FP16 {fixed.max()}; {_percent(skipped)} of steps skipped, in FP16 "
+            f"{_percent(share(results, 'fp16', 'skipped'))}; {_percent(narrow)} of steps in FP8"
+        ),
         test,
+        {"label": label},
     )
 
 
-def _training_is_as_good(results: list[Result]) -> Finding:
+@claim(
+    "digits: switching leaves the loss curve as it is in FP16",
+    f"loss / loss in FP16 within a factor of {MATCH} for each rule",
+)
+def _training_is_as_good(results: list[Result]) -> Measured:
     test = all_of([_as_fp16(results, rule) for rule in RULES])
-    return judged(
-        "digits: switching leaves the loss curve as it is in FP16",
-        f"loss / loss in FP16 within a factor of {MATCH} for each rule",
-        ", ".join(f"{rule} {spread(_ratios(results, rule), 3)}" for rule in RULES),
-        test,
-    )
+    return ", ".join(f"{rule} {spread(_ratios(results, rule), 3)}" for rule in RULES), test
 
 
-def _e4m3_finds_no_room(results: list[Result]) -> Finding:
+@claim(
+    "digits: gradients in E4M3 find no room under the loss scale that FP16 has reached",
+    "share of steps in FP8 under one rule: E4M3 gradients - E5M2 gradients < 0",
+)
+def _e4m3_finds_no_room(results: list[Result]) -> Measured:
     e4m3, e5m2 = share(results, "variance-e4m3", "narrow"), share(results, "variance", "narrow")
-    test = difference_test(e4m3, e5m2, below=0)
-    return judged(
-        "digits: gradients in E4M3 find no room under the loss scale that FP16 has reached",
-        "share of steps in FP8 under one rule: E4M3 gradients - E5M2 gradients < 0",
-        f"{_percent(e4m3)} against {_percent(e5m2)}",
-        test,
-    )
+    return f"{_percent(e4m3)} against {_percent(e5m2)}", difference_test(e4m3, e5m2, below=0)
 
 
-def _fixed_fp8_fails(results: list[Result]) -> Finding:
+@claim(
+    "camera: where activations overflow E4M3, no loss scale helps the layer in FP8", "more than half the steps skipped"
+)
+def _fixed_fp8_fails(results: list[Result]) -> Measured:
     skipped = share(results, "fp8", "skipped")
     test = difference_test(skipped, MOST, above=0)
     scales = [np.log2(run["trace"]["scale"][-1]) for run in runs_of(results, "fp8")]
-    return judged(
-        "camera: where activations overflow E4M3, no loss scale helps the layer in FP8",
-        "more than half the steps skipped",
-        f"{_percent(skipped)} skipped; the scale ends at 2^{np.mean(scales):.0f}",
-        test,
-    )
+    return f"{_percent(skipped)} skipped; the scale ends at 2^{np.mean(scales):.0f}", test
 
 
-def _switching_rescues(results: list[Result]) -> Finding:
+@claim(
+    "camera: a layer that overflows is kept in FP16 by its overflow rate, and trains as in FP16",
+    f"loss / loss in FP16 within a factor of {MATCH}",
+)
+def _switching_rescues(results: list[Result]) -> Measured:
     ratios, test = _ratios(results, "overflow"), _as_fp16(results, "overflow")
     skipped = [share(results, each, "skipped") for each in ("overflow", "fp16")]
     tried = np.array([_skipped_in_fp8(run) for run in runs_of(results, "overflow")])
-    return judged(
-        "camera: a layer that overflows is kept in FP16 by its overflow rate, and trains as in FP16",
-        f"loss / loss in FP16 within a factor of {MATCH}",
+    return (
         f"{spread(ratios, 3)}; {_percent(share(results, 'overflow', 'narrow'))} of steps in FP8, of which "
-        f"{_percent(tried)} are skipped; {_percent(skipped[0])} in all, in FP16 {_percent(skipped[1])}",
-        test,
-    )
+        f"{_percent(tried)} are skipped; {_percent(skipped[0])} in all, in FP16 {_percent(skipped[1])}"
+    ), test

@@ -9,8 +9,9 @@ import simfloat as sf
 from experiments.lognormal_scaling.jobs import MOST_STEPS, WINDOW
 from experiments.lognormal_scaling.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import ABOUT, FAR, MATCH, MOST, Finding, Result, all_of, compare, difference_test, spread
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, FAR, MATCH, MOST
+from simfloat.studies.verdicts import all_of, compare, difference_test
 
 #: The share of steps that may overflow, by default.
 RARE = 0.001
@@ -53,74 +54,71 @@ def room(results: list[Result], variant: str) -> NDArray[np.float64]:
     return np.nanmedian(np.where(np.isfinite(bits), bits, np.nan), axis=1)
 
 
-def _overflows_are_rare(results: list[Result]) -> Finding:
+@claim(
+    "LogNormal: the largest gradient overflows with a probability below 0.001",
+    f"share of steps that are skipped < {RARE}",
+)
+def _overflows_are_rare(results: list[Result]) -> Measured:
     skipped = {variant: traces(results, variant, "skipped") for variant in ("log-normal", "default", "backoff")}
     shares = {variant: values.mean(axis=1) for variant, values in skipped.items()}
     test = difference_test(shares["log-normal"], RARE, below=0)
     steps = skipped["log-normal"].size
-    return judged(
-        "LogNormal: the largest gradient overflows with a probability below 0.001",
-        f"share of steps that are skipped < {RARE}",
+    return (
         f"{spread(100 * shares['log-normal'], 2)} % of {steps} steps; with the default limit "
-        f"{spread(100 * shares['default'], 2)} %; Backoff {spread(100 * shares['backoff'], 2)} %",
-        test,
-    )
+        f"{spread(100 * shares['default'], 2)} %; Backoff {spread(100 * shares['backoff'], 2)} %"
+    ), test
 
 
-def _backoff_overflows_once_a_window(results: list[Result]) -> Finding:
+@claim(
+    f"Backoff: after the start a step overflows about once in a window of {WINDOW}",
+    f"once in a window within a factor of {ABOUT:g}, second half of the steps",
+)
+def _backoff_overflows_once_a_window(results: list[Result]) -> Measured:
     share = WINDOW * second_half(traces(results, "backoff", "skipped")).mean(axis=1)
     start = traces(results, "backoff", "skipped")[:, :WINDOW].sum(axis=1)
     test = difference_test(share, 0, above=1 / ABOUT, below=ABOUT)
-    return judged(
-        f"Backoff: after the start a step overflows about once in a window of {WINDOW}",
-        f"once in a window within a factor of {ABOUT:g}, second half of the steps",
-        f"{spread(share)}; {spread(start, 1)} in the first window",
-        test,
-    )
+    return f"{spread(share)}; {spread(start, 1)} in the first window", test
 
 
-def _backoff_is_larger(results: list[Result]) -> Finding:
+@claim(
+    "Backoff keeps the scale as large as possible",
+    "fewer bits left above the largest scaled gradient than with LogNormal",
+)
+def _backoff_is_larger(results: list[Result]) -> Measured:
     backoff, log_normal = room(results, "backoff"), room(results, "log-normal")
     test = difference_test(backoff, log_normal, below=0)
-    return judged(
-        "Backoff keeps the scale as large as possible",
-        "fewer bits left above the largest scaled gradient than with LogNormal",
+    return (
         f"Backoff {spread(backoff, 1)} bits, LogNormal {spread(log_normal, 1)}, as it comes "
-        f"{spread(room(results, 'default'), 1)} (medians of steps)",
-        test,
-    )
+        f"{spread(room(results, 'default'), 1)} (medians of steps)"
+    ), test
 
 
-def _both_match(results: list[Result]) -> Finding:
+@claim("both rules train as well as FP32", f"loss / FP32's loss within a factor of {MATCH}")
+def _both_match(results: list[Result]) -> Measured:
     fp32 = final(results, "digits", "fp32")
     rules = ("backoff", "log-normal", "default")
     losses = {rule: final(results, "digits", rule) for rule in rules}
     test = all_of([compare(loss, fp32) for loss in losses.values()])
-    return judged(
-        "both rules train as well as FP32",
-        f"loss / FP32's loss within a factor of {MATCH}",
-        ", ".join(f"{rule} {spread(loss / fp32, 3)}" for rule, loss in losses.items()),
-        test,
-    )
+    return ", ".join(f"{rule} {spread(loss / fp32, 3)}" for rule, loss in losses.items()), test
 
 
-def _statistics_choose(results: list[Result]) -> Finding:
+@claim(
+    "LogNormal with the limits of the code: statistics choose the scale",
+    f"below the limit of {LIMIT:.0f} in more than half of the steps",
+)
+def _statistics_choose(results: list[Result]) -> Measured:
     inside = (traces(results, "default", "scale") < LIMIT).mean(axis=1)
-    test = difference_test(inside, MOST, above=0)
-    return judged(
-        "LogNormal with the limits of the code: statistics choose the scale",
-        f"below the limit of {LIMIT:.0f} in more than half of the steps",
-        f"in {spread(100 * inside, 1)} % of the steps",
-        test,
-    )
+    return f"in {spread(100 * inside, 1)} % of the steps", difference_test(inside, MOST, above=0)
 
 
-def _overflow_pins(results: list[Result]) -> Finding:
+@claim(
+    "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
+    f"fewer than {FAR:g} times the steps that the logarithm holds it at 1",
+)
+def _overflow_pins(results: list[Result]) -> Measured:
     number, logarithm = (np.array([result[name] for result in results]) for name in ("number", "logarithm"))
     test = difference_test(number, FAR * (logarithm + 1), below=0)
-    return judged(
-        "LogNormal: one overflow, which the code counts as 2^16 instead of its logarithm, does not hold the scale down",
-        f"fewer than {FAR:g} times the steps that the logarithm holds it at 1",
+    return (
         f"at 1 for {spread(number, 0)} steps (at most {MOST_STEPS} were tried); the logarithm {spread(logarithm, 0)}",
         test,
     )

@@ -12,21 +12,9 @@ from experiments.gradients import as_histogram
 from experiments.loss_scaling.jobs import SCALES, STEPS
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import (
-    MANY,
-    MATCH,
-    MOST,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    compare_shares,
-    difference_test,
-    every_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import MANY, MATCH, MOST
+from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, every_test, ratio_test
 from simfloat.telemetry.range_fit import Histogram, kept, span
 
 #: What is still lost under a scale of 32K, of the gradients that are not zero: the guide's number.
@@ -54,95 +42,88 @@ def lost_share(histogram: Histogram, exponent: int = 0) -> float:
     return found.below / sum(found)
 
 
-def _range_unused(results: list[Result]) -> Finding:
+@claim(
+    "regression: much of FP16's range is unused, while many gradients of activations lie below it",
+    f"more than {MANY:.0%} of the nonzero ones below 2^-24; most of the {{binades}} binades unused above",
+)
+def _range_unused(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
     lost = np.array([lost_share(histogram) for histogram in histograms])
     zero = np.array([histogram["zero"] / sum(histogram.values()) for histogram in histograms])
     unused = np.array([span(sf.FP16).highest - max(_exponents(histogram)) for histogram in histograms])
     binades = span(sf.FP16).highest - span(sf.FP16).lowest + 1
     test = all_of([difference_test(lost, MANY, above=0), difference_test(unused, MOST * binades, above=0)])
-    return judged(
-        "regression: much of FP16's range is unused, while many gradients of activations lie below it",
-        f"more than {MANY:.0%} of the nonzero ones below 2^-24; most of the {binades} binades unused above",
+    return (
         f"{spread(100 * lost, 1)} % below, {spread(unused, 1)} binades unused; {spread(100 * zero, 1)} % zeros in FP32",
         test,
+        {"binades": binades},
     )
 
 
-def _below_is_zero(results: list[Result]) -> Finding:
+@claim(
+    "regression: any value smaller than 2^-24 becomes zero in FP16",
+    "none of them is rounded to another number; but those above 2^-25 are nearer to 2^-24",
+)
+def _below_is_zero(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
     lowest = span(sf.FP16).lowest
     below = sum(kept(histogram, span(sf.FP16)).below for histogram in histograms)
     # Half of the smallest number itself is a tie that becomes zero: one value in millions.
     rounded_up = sum(histogram.get(lowest - 1, 0) for histogram in histograms)
     test = every_test(rounded_up, below)
-    return judged(
-        "regression: any value smaller than 2^-24 becomes zero in FP16",
-        "none of them is rounded to another number; but those above 2^-25 are nearer to 2^-24",
+    return (
         f"{100 * rounded_up / max(1, below):.0f} % of the gradients below 2^-24 lie above 2^-25, and become 2^-24",
         test,
     )
 
 
-def _scales_keep(results: list[Result]) -> Finding:
+@claim(
+    "regression: a scale of 32K keeps all but a thousandth of the gradients",
+    "less than 0.1 % of the nonzero ones below 2^-24",
+)
+def _scales_keep(results: list[Result]) -> Measured:
     histograms = gradients(results, "regression")
     lost = {k: np.array([lost_share(histogram, k) for histogram in histograms]) for k in (0, *SCALES)}
     test = difference_test(lost[15], THOUSANDTH, below=0)
-    return judged(
-        "regression: a scale of 32K keeps all but a thousandth of the gradients",
-        "less than 0.1 % of the nonzero ones below 2^-24",
-        ", ".join(f"x{2**k}: {spread(100 * share, 3)} %" for k, share in lost.items()),
-        test,
-    )
+    return ", ".join(f"x{2**k}: {spread(100 * share, 3)} %" for k, share in lost.items()), test
 
 
-def _unscaled_fails(results: list[Result]) -> Finding:
+@claim("regression: without a scale FP16 training fails", f"loss / FP32's loss > {MATCH}")
+def _unscaled_fails(results: list[Result]) -> Measured:
     ratios = _ratios(results, "unscaled")
     test = ratio_test(final(results, "regression", "unscaled"), final(results, "regression", "fp32"), above=MATCH)
-    return judged(
-        "regression: without a scale FP16 training fails",
-        f"loss / FP32's loss > {MATCH}",
-        spread(ratios, 3),
-        test,
-    )
+    return spread(ratios, 3), test
 
 
-def _eight_suffices(results: list[Result]) -> Finding:
+@claim("regression: a scale of 8 is sufficient to match FP32", f"loss / FP32's loss within a factor of {MATCH}")
+def _eight_suffices(results: list[Result]) -> Measured:
     test = compare(final(results, "regression", "scale-3"), final(results, "regression", "fp32"))
-    return judged(
-        "regression: a scale of 8 is sufficient to match FP32",
-        f"loss / FP32's loss within a factor of {MATCH}",
-        spread(_ratios(results, "scale-3"), 3),
-        test,
-    )
+    return spread(_ratios(results, "scale-3"), 3), test
 
 
-def _larger_is_no_worse(results: list[Result]) -> Finding:
+@claim(
+    "regression: there is no downside to a larger scale as long as nothing overflows",
+    f"loss / FP32's loss within a factor of {MATCH} with 128 and 32K",
+)
+def _larger_is_no_worse(results: list[Result]) -> Measured:
     larger = [f"scale-{k}" for k in SCALES[1:]]
     skipped = [
         sum(run["trace"]["skipped"]) for key in larger for run in select(results, problem="regression", variant=key)
     ]
     fp32 = final(results, "regression", "fp32")
     test = all_of([compare(final(results, "regression", key), fp32) for key in larger])
-    return judged(
-        "regression: there is no downside to a larger scale as long as nothing overflows",
-        f"loss / FP32's loss within a factor of {MATCH} with 128 and 32K",
+    return (
         f"128: {spread(_ratios(results, larger[0]), 3)}, 32K: {spread(_ratios(results, larger[1]), 3)}; "
-        f"{sum(skipped)} steps skipped",
-        test,
-    )
+        f"{sum(skipped)} steps skipped"
+    ), test
 
 
-def _classifier_needs_none(results: list[Result]) -> Finding:
+@claim("classification: a classifier with batches of this size needs no scale", "mean accuracy within a point of FP32")
+def _classifier_needs_none(results: list[Result]) -> Measured:
     unscaled, fp32 = (100 * final(results, "classification", variant, "accuracy") for variant in ("unscaled", "fp32"))
     lost = np.array([lost_share(histogram) for histogram in gradients(results, "classification")])
     test = compare_shares(unscaled, fp32)
-    return judged(
-        "classification: a classifier with batches of this size needs no scale",
-        "mean accuracy within a point of FP32",
-        f"{spread(unscaled)} against {spread(fp32)} %; {spread(100 * lost, 2)} % of its gradients below 2^-24",
-        test,
-    )
+    return f"{spread(unscaled)} against {spread(fp32)} %; {spread(100 * lost, 2)} % of its gradients below 2^-24", test
 
 
 CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
@@ -156,16 +137,17 @@ CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
 )
 
 
-def _overflow(results: list[Result]) -> Finding:
+@claim(
+    "overflow damages the weights for good, unless the update is skipped",
+    "share of parameters that are no numbers after good steps too - share of runs that skipped steps move > half",
+)
+def _overflow(results: list[Result]) -> Measured:
     damaged = np.array([result["damaged"] for result in results])
     moves = np.array([float(result["moved"] > 0) for result in results])
-    return judged(
-        "overflow damages the weights for good, unless the update is skipped",
-        "share of parameters that are no numbers after good steps too - share of runs that skipped steps move > half",
+    return (
         f"{spread(100 * damaged, 1)} % are no numbers, {STEPS} steps after {STEPS} that overflowed; "
-        f"skipped steps move {moves.sum():.0f} of {len(moves)} runs",
-        difference_test(damaged, moves, above=MOST),
-    )
+        f"skipped steps move {moves.sum():.0f} of {len(moves)} runs"
+    ), difference_test(damaged, moves, above=MOST)
 
 
 def _ratios(results: list[Result], variant: str) -> NDArray[np.float64]:

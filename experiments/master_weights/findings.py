@@ -9,20 +9,9 @@ from experiments.gradients import as_histogram
 from experiments.master_weights.problems import LR_EXPONENT, PROBLEMS
 from experiments.master_weights.ratios import LEAST, MOST
 from experiments.measurement import against_fp32, final, select
-from simfloat.studies import (
-    HARDLY,
-    MANY,
-    MATCH,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    difference_test,
-    every_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import HARDLY, MANY, MATCH
+from simfloat.studies.verdicts import all_of, compare, difference_test, every_test, ratio_test
 from simfloat.telemetry.range_fit import Histogram, kept, span
 
 
@@ -52,82 +41,68 @@ def share_below(histogram: Histogram, exponent: int = 0) -> float:
     return kept(histogram, span(sf.FP16).shifted(exponent)).below / sum(histogram.values())
 
 
-def _fp16_weights_lag(results: list[Result]) -> Finding:
+@claim("updating FP16 weights loses accuracy", f"loss / FP32's loss > {MATCH}")
+def _fp16_weights_lag(results: list[Result]) -> Measured:
     loss, fp32 = (final(results, "digits", variant) for variant in ("fp16-weights", "fp32"))
     accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("fp16-weights", "fp32")]
     test = ratio_test(loss, fp32, above=MATCH)
-    return judged(
-        "updating FP16 weights loses accuracy",
-        f"loss / FP32's loss > {MATCH}",
-        f"{spread(loss / fp32)}; accuracy {spread(accuracies[0], 1)} against {spread(accuracies[1], 1)} %",
-        test,
-    )
+    return f"{spread(loss / fp32)}; accuracy {spread(accuracies[0], 1)} against {spread(accuracies[1], 1)} %", test
 
 
-def _master_matches(results: list[Result]) -> Finding:
+@claim("with an FP32 master copy FP16 training matches FP32", f"loss / FP32's loss within a factor of {MATCH}")
+def _master_matches(results: list[Result]) -> Measured:
     loss, fp32 = (final(results, "digits", variant) for variant in ("master", "fp32"))
-    test = compare(loss, fp32)
-    return judged(
-        "with an FP32 master copy FP16 training matches FP32",
-        f"loss / FP32's loss within a factor of {MATCH}",
-        spread(loss / fp32, 4),
-        test,
-    )
+    return spread(loss / fp32, 4), compare(loss, fp32)
 
 
-def _small_gradients(results: list[Result]) -> Finding:
+@claim("some 5 % of the gradients of weights lie below 2^-24", "more than 1 %, zeros in FP32 apart")
+def _small_gradients(results: list[Result]) -> Measured:
     shares = np.array([share_below(histogram) for histogram in gradients(results)])
     zeros = np.array([histogram["zero"] / sum(histogram.values()) for histogram in gradients(results)])
     test = difference_test(shares, HARDLY, above=0)
-    return judged(
-        "some 5 % of the gradients of weights lie below 2^-24",
-        "more than 1 %, zeros in FP32 apart",
-        f"{spread(100 * shares, 2)} %; {spread(100 * zeros, 1)} % are zero in FP32",
-        test,
-    )
+    return f"{spread(100 * shares, 2)} %; {spread(100 * zeros, 1)} % are zero in FP32", test
 
 
-def _small_updates(results: list[Result]) -> Finding:
+@claim(
+    "first reason: gradients times the learning rate are too small for FP16",
+    "more than 1 % of these products below 2^-24",
+)
+def _small_updates(results: list[Result]) -> Measured:
     shares = np.array([share_below(histogram, LR_EXPONENT) for histogram in gradients(results)])
     vanished = np.array([run["vanished"] for run in select(results, variant="fp16-weights")])
     test = difference_test(shares, HARDLY, above=0)
-    return judged(
-        "first reason: gradients times the learning rate are too small for FP16",
-        "more than 1 % of these products below 2^-24",
+    return (
         f"{spread(100 * shares, 1)} %; with momentum {spread(100 * vanished, 1)} % of the products of an update vanish",
         test,
     )
 
 
-def _cancelled(results: list[Result]) -> Finding:
+@claim(
+    "second reason: updates that FP16 has are too small beside the weight",
+    "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
+)
+def _cancelled(results: list[Result]) -> Measured:
     narrow, wide = (final(results, "digits", variant, "unchanged") for variant in ("fp16-weights", "master"))
     test = all_of([difference_test(narrow, MANY, above=0), difference_test(wide, MANY, below=0)])
-    return judged(
-        "second reason: updates that FP16 has are too small beside the weight",
-        "more than 10 % lost in the addition to FP16 weights, fewer in that to the master copy",
-        f"{spread(100 * narrow, 1)} % lost, {spread(100 * wide, 1)} % in the master copy",
-        test,
-    )
+    return f"{spread(100 * narrow, 1)} % lost, {spread(100 * wide, 1)} % in the master copy", test
 
 
-def _safe_ratios(results: list[Result]) -> Finding:
+@claim(f"an update can be lost only from a ratio of {LEAST} on", f"none is lost below {LEAST}; from {MOST} on, all are")
+def _safe_ratios(results: list[Result]) -> Measured:
     lost, tried = _total(results, "below_lost"), _total(results, "below_tried")
     survivors = _total(results, "above_tried") - _total(results, "above_lost")
     test = all_of([every_test(lost, tried), every_test(survivors, _total(results, "above_tried"))])
-    return judged(
-        f"an update can be lost only from a ratio of {LEAST} on",
-        f"none is lost below {LEAST}; from {MOST} on, all are",
-        f"{lost} of {tried} lost below {LEAST}, {survivors} kept from {MOST} on",
-        test,
-    )
+    return f"{lost} of {tried} lost below {LEAST}, {survivors} kept from {MOST} on", test
 
 
-def _lost_ratios(results: list[Result]) -> Finding:
+@claim(
+    f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
+    f"all updates with ratios up to {MOST} are lost too",
+)
+def _lost_ratios(results: list[Result]) -> Measured:
     tried, lost = _total(results, "between_tried"), _total(results, "between_lost")
     test = every_test(tried - lost, tried)
-    return judged(
-        f"with a ratio larger than {LEAST} the update becomes zero, which cannot be recovered",
-        f"all updates with ratios up to {MOST} are lost too",
+    return (
         f"{100 * (tried - lost) / tried:.0f} % are kept, up to a ratio of {max(run['largest'] for run in results):.0f}",
         test,
     )

@@ -7,19 +7,9 @@ from numpy.typing import NDArray
 
 from experiments.measurement import against_fp32, final, select
 from experiments.operation_lists.problems import PROBLEMS
-from simfloat.studies import (
-    ABOUT,
-    MATCH,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    compare_shares,
-    difference_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, MATCH
+from simfloat.studies.verdicts import all_of, compare, compare_shares, difference_test, ratio_test
 
 #: Problems that are classified, and so have an accuracy.
 CLASSIFIED = ("convolutional", "transformer")
@@ -50,75 +40,67 @@ def _measured(results: list[Result], problem: str, variant: str, stage: str, key
     return np.array([run["stages"][stage][variant][key] for run in runs], np.float64)
 
 
-def _lists_suffice(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: with the three lists FP16 trains as FP32", f"loss / fp32's loss within a factor of {MATCH}{{and_more}}"
+)
+def _lists_suffice(results: list[Result], problem: str) -> Measured:
     loss, fp32 = final(results, problem, "amp"), final(results, problem, "fp32")
     tests, measured = [compare(loss, fp32)], f"loss ratio {spread(loss / fp32, 3)}"
-    expectation = f"loss / fp32's loss within a factor of {MATCH}"
     if problem in CLASSIFIED:
         scores = [100 * final(results, problem, variant, "accuracy") for variant in ("amp", "fp32")]
         tests.append(compare_shares(*scores))
         measured += f"; accuracy {spread(scores[0])} against {spread(scores[1])} %"
-        expectation += ", accuracy within a point"
-    test = all_of(tests)
-    return judged(f"{problem}: with the three lists FP16 trains as FP32", expectation, measured, test)
+    return measured, all_of(tests), {"and_more": ", accuracy within a point" if problem in CLASSIFIED else ""}
 
 
-def _deny_costs_most(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: the deny list in FP16 costs the gradient more than the others do",
+    "error of the gradient, one list in FP16: deny / allow > 1, deny / infer > 1",
+)
+def _deny_costs_most(results: list[Result], problem: str) -> Measured:
     deny, allow, infer = (errors(results, problem, f"{each}-alone") for each in ("deny", "allow", "infer"))
     test = all_of([ratio_test(deny, allow, above=1), ratio_test(deny, infer, above=1)])
-    return judged(
-        f"{problem}: the deny list in FP16 costs the gradient more than the others do",
-        "error of the gradient, one list in FP16: deny / allow > 1, deny / infer > 1",
-        f"deny {percent(deny)}, allow {percent(allow)}, infer {percent(infer)}",
-        test,
-    )
+    return f"deny {percent(deny)}, allow {percent(allow)}, infer {percent(infer)}", test
 
 
-def _sums_need_fp32(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: large reductions should be left in FP32",
+    f"error of the gradient, deny list in FP16: sums in FP16 / sums in FP32 > {ABOUT:g}",
+)
+def _sums_need_fp32(results: list[Result], problem: str) -> Measured:
     narrow, wide = errors(results, problem, "deny-alone"), errors(results, problem, "deny-wide-sums")
-    test = ratio_test(narrow, wide, above=ABOUT)
-    return judged(
-        f"{problem}: large reductions should be left in FP32",
-        f"error of the gradient, deny list in FP16: sums in FP16 / sums in FP32 > {ABOUT:g}",
-        f"{percent(narrow)} against {percent(wide)}",
-        test,
-    )
+    return f"{percent(narrow)} against {percent(wide)}", ratio_test(narrow, wide, above=ABOUT)
 
 
-def _infer_is_free(results: list[Result], problem: str) -> Finding:
+@claim(
+    "{problem}: operations on the infer list can run in either format",
+    f"error of the gradient: infer list in FP16 / AMP within a factor of {MATCH}",
+)
+def _infer_is_free(results: list[Result], problem: str) -> Measured:
     narrow, amp = errors(results, problem, "infer-narrow"), errors(results, problem, "amp")
-    test = compare(narrow, amp)
-    return judged(
-        f"{problem}: operations on the infer list can run in either format",
-        f"error of the gradient: infer list in FP16 / AMP within a factor of {MATCH}",
-        f"{percent(narrow)} against {percent(amp)}",
-        test,
-    )
+    return f"{percent(narrow)} against {percent(amp)}", compare(narrow, amp)
 
 
-def _losses_overflow(results: list[Result]) -> Finding:
+@claim(
+    "regression: the deny list keeps losses of large numbers from overflow",
+    "squared errors that overflow: deny list in FP16 - AMP > 0",
+)
+def _losses_overflow(results: list[Result]) -> Measured:
     amp, narrow = (_measured(results, "regression", each, "start", "overflow") for each in ("amp", "deny-narrow"))
     test = difference_test(narrow, amp, above=0)
     error = errors(results, "regression", "deny-narrow", "start")
-    return judged(
-        "regression: the deny list keeps losses of large numbers from overflow",
-        "squared errors that overflow: deny list in FP16 - AMP > 0",
+    return (
         f"{spread(narrow, 1)} of 64 squares overflow and the loss is infinite, {spread(amp, 1)} under AMP; "
-        f"the gradient does not pass through them: its error is {percent(error)}",
-        test,
-    )
+        f"the gradient does not pass through them: its error is {percent(error)}"
+    ), test
 
 
-def _training_needs_the_deny_list(results: list[Result], problem: str) -> Finding:
+@claim("{problem}: with the deny list in FP16 training ends with a higher loss", f"loss / fp32's loss > {MATCH}")
+def _training_needs_the_deny_list(results: list[Result], problem: str) -> Measured:
     narrow, fp32 = final(results, problem, "deny-narrow"), final(results, problem, "fp32")
     test = ratio_test(narrow, fp32, above=MATCH)
     scores = [100 * final(results, problem, variant, "accuracy") for variant in ("deny-narrow", "fp32")]
-    return judged(
-        f"{problem}: with the deny list in FP16 training ends with a higher loss",
-        f"loss / fp32's loss > {MATCH}",
-        f"{spread(narrow / fp32, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %",
-        test,
-    )
+    return f"{spread(narrow / fp32, 3)}; accuracy {spread(scores[0])} against {spread(scores[1])} %", test
 
 
 def percent(errors: NDArray) -> str:

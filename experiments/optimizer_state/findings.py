@@ -8,21 +8,9 @@ from numpy.typing import NDArray
 import simfloat as sf
 from experiments.measurement import final, select
 from experiments.optimizer_state.stall import DEFAULT, NEXT_TO_ONE, held_significands
-from simfloat.studies import (
-    ABOUT,
-    FAR,
-    MANY,
-    MATCH,
-    Finding,
-    Result,
-    all_of,
-    compare,
-    count_test,
-    difference_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import ABOUT, FAR, MANY, MATCH
+from simfloat.studies.verdicts import all_of, compare, count_test, difference_test, ratio_test
 
 #: Betas, and how many of BF16's 128 significands their product rounds back to.
 HELD = {DEFAULT: 128, 0.997: 38, NEXT_TO_ONE: 0}
@@ -48,15 +36,14 @@ def findings(results: list[Result]) -> list[Finding]:
     ]
 
 
-def _held() -> Finding:
+@claim(
+    "BF16: no number decays by a factor of 0.999, some do not by 0.997, all do by 1 - 2^-8",
+    "significands x with round(beta2 x) = x: 128, 38 and 0 of 128",
+)
+def _held() -> Measured:
     found = {beta2: held_significands(beta2, sf.BF16) for beta2 in HELD}
     test = count_test(sum(found[beta2] != HELD[beta2] for beta2 in HELD), len(HELD))
-    return judged(
-        "BF16: no number decays by a factor of 0.999, some do not by 0.997, all do by 1 - 2^-8",
-        "significands x with round(beta2 x) = x: 128, 38 and 0 of 128",
-        ", ".join(f"{beta2:g}: {number}" for beta2, number in found.items()),
-        test,
-    )
+    return ", ".join(f"{beta2:g}: {number}" for beta2, number in found.items()), test
 
 
 def last(results: list[Result], key: str, variant: str, beta2: float = DEFAULT) -> NDArray[np.float64]:
@@ -65,7 +52,11 @@ def last(results: list[Result], key: str, variant: str, beta2: float = DEFAULT) 
     return np.array([run["rows"][-1][key] for run in runs], np.float64)
 
 
-def _stalls(results: list[Result]) -> Finding:
+@claim(
+    "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
+    f"moment / exact average > {FAR:g}; more than {1 - MANY:.0%} of the elements stall",
+)
+def _stalls(results: list[Result]) -> Measured:
     ratio = last(results, "moment", "bf16") / last(results, "exact", "bf16")
     stalled = last(results, "stalled", "bf16")
     test = all_of(
@@ -74,34 +65,26 @@ def _stalls(results: list[Result]) -> Finding:
             difference_test(stalled, 1 - MANY, above=0),
         ]
     )
-    return judged(
-        "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
-        f"moment / exact average > {FAR:g}; more than {1 - MANY:.0%} of the elements stall",
-        f"{spread(ratio, 1)} times the exact one; {spread(100 * stalled, 1)} % stall",
-        test,
-    )
+    return f"{spread(ratio, 1)} times the exact one; {spread(100 * stalled, 1)} % stall", test
 
 
-def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Finding:
+@claim(
+    "a second moment in {what} follows the exact average",
+    f"moment / exact average within a factor of {MATCH}, when gradients have become ten times smaller",
+)
+def _follows(results: list[Result], variant: str, beta2: float, what: str) -> Measured:
     found, exact = (last(results, key, variant, beta2) for key in ("moment", "exact"))
-    test = ratio_test(found, exact, above=1 / MATCH, below=MATCH)
-    return judged(
-        f"a second moment in {what} follows the exact average",
-        f"moment / exact average within a factor of {MATCH}, when gradients have become ten times smaller",
-        spread(found / exact, 3),
-        test,
-    )
+    return spread(found / exact, 3), ratio_test(found, exact, above=1 / MATCH, below=MATCH)
 
 
-def _too_low(results: list[Result]) -> Finding:
+@claim(
+    "beta2 = 0.999: a second moment in E5M2 stalls on its way up, far below the exact average",
+    f"moment / exact average < {1 / ABOUT:g} before gradients become smaller",
+)
+def _too_low(results: list[Result]) -> Measured:
     ratio = risen(results, "e5m2", "moment") / risen(results, "e5m2", "exact")
     test = ratio_test(risen(results, "e5m2", "moment"), risen(results, "e5m2", "exact"), below=1 / ABOUT)
-    return judged(
-        "beta2 = 0.999: a second moment in E5M2 stalls on its way up, far below the exact average",
-        f"moment / exact average < {1 / ABOUT:g} before gradients become smaller",
-        spread(ratio, 3),
-        test,
-    )
+    return spread(ratio, 3), test
 
 
 def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
@@ -110,27 +93,21 @@ def risen(results: list[Result], variant: str, key: str) -> NDArray[np.float64]:
     return np.array([run["rows"][len(run["rows"]) // 3 - 1][key] for run in runs], np.float64)
 
 
-def _trains(results: list[Result], problem: str, variant: str, what: str) -> Finding:
+@claim("digits: {what}: training as with FP32 moments", f"loss / loss with FP32 moments within a factor of {MATCH}")
+def _trains(results: list[Result], problem: str, variant: str, what: str) -> Measured:
     found, fp32 = final(results, problem, variant), final(results, problem, "fp32")
-    test = compare(found, fp32)
-    return judged(
-        f"digits: {what}: training as with FP32 moments",
-        f"loss / loss with FP32 moments within a factor of {MATCH}",
-        spread(found / fp32, 4),
-        test,
-    )
+    return spread(found / fp32, 4), compare(found, fp32)
 
 
-def _unscaled(results: list[Result]) -> Finding:
+@claim(
+    "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
+    f"loss / loss with FP32 moments > {FAR:g}, stochastic rounding or not",
+)
+def _unscaled(results: list[Result]) -> Measured:
     fp32 = final(results, "long-memory", "fp32")
     lost = {variant: final(results, "long-memory", variant) for variant in ("fp16", "e5m2", "e5m2-stochastic")}
     test = all_of([ratio_test(values, fp32, above=FAR) for values in lost.values()])
-    return judged(
-        "digits: a second moment in FP16 or FP8 needs a scale: squares of small gradients are zero there",
-        f"loss / loss with FP32 moments > {FAR:g}, stochastic rounding or not",
-        ", ".join(f"{variant} {_times(values / fp32)}" for variant, values in lost.items()),
-        test,
-    )
+    return ", ".join(f"{variant} {_times(values / fp32)}" for variant, values in lost.items()), test
 
 
 def _times(ratios: NDArray[np.float64]) -> str:

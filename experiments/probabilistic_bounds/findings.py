@@ -9,19 +9,9 @@ from experiments.measurement import table_over_seeds
 from experiments.operands import DATA, TITLES
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from simfloat.plots import deterministic_bound, probabilistic_bound
-from simfloat.studies import (
-    EXPONENT,
-    FAR,
-    Finding,
-    Result,
-    all_of,
-    difference_test,
-    every_test,
-    joint_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import EXPONENT, FAR
+from simfloat.studies.verdicts import all_of, difference_test, every_test, joint_test, ratio_test
 
 #: Up to which n u errors are seen to grow: as far as the deterministic bound says anything, and a quarter of that.
 CUTS = (1.0, 0.25)
@@ -49,7 +39,11 @@ def over_bound(results: list[Result], format: str, data: str, rounding: str) -> 
     return greatest / probabilistic_bound(n, unit(format, rounding))
 
 
-def _never_exceeded(results: list[Result]) -> Finding:
+@claim(
+    "no error exceeds the deterministic bound n u / (1 - n u), 2 u for stochastic rounding",
+    "greatest error / bound <= 1 at every length, in both formats, on both kinds of data",
+)
+def _never_exceeded(results: list[Result]) -> Measured:
     beyond = cases = 0
     closest = 0.0
     for format in FORMATS:
@@ -57,37 +51,33 @@ def _never_exceeded(results: list[Result]) -> Finding:
             n, greatest = table_over_seeds(results, "greatest", "length", format=format, rounding=rounding)
             ratio = greatest / deterministic_bound(n, unit(format, rounding))
             beyond, cases, closest = beyond + int(np.sum(ratio > 1)), cases + ratio.size, max(closest, ratio.max())
-    test = every_test(beyond, cases)
-    return judged(
-        "no error exceeds the deterministic bound n u / (1 - n u), 2 u for stochastic rounding",
-        "greatest error / bound <= 1 at every length, in both formats, on both kinds of data",
-        f"at most {closest:.2g}",
-        test,
-    )
+    return f"at most {closest:.2g}", every_test(beyond, cases)
 
 
-def _pessimistic(results: list[Result]) -> Finding:
+@claim(
+    "the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n})",
+    f"bound / greatest error > {FAR**2:g}",
+)
+def _pessimistic(results: list[Result]) -> Measured:
     n, greatest = table_over_seeds(results, "greatest", "length", format="fp16", data="normal", rounding="nearest")
     place = int(np.flatnonzero(n * FORMATS["fp16"].unit_roundoff < 1)[-1])
     bound = np.full(len(greatest), deterministic_bound(n, FORMATS["fp16"].unit_roundoff)[place])
     test = ratio_test(bound, greatest[:, place], above=FAR**2)
-    return judged(
-        f"the deterministic bound is pessimistic by orders of magnitude (FP16 to nearest, both signs, n = {n[place]})",
-        f"bound / greatest error > {FAR**2:g}",
-        spread(bound / greatest[:, place], 0),
-        test,
-    )
+    return spread(bound / greatest[:, place], 0), test, {"n": n[place]}
 
 
-def _root_bound(results: list[Result], rounding: str, data: str) -> Finding:
+@claim(
+    "{rounding} rounding, {title}: errors stay below the probabilistic bound, about sqrt(n) {u}",
+    "mean over seeds of the greatest error / bound < 1 at every length, in FP16 and BF16",
+)
+def _root_bound(results: list[Result], rounding: str, data: str) -> Measured:
     ratios = {format: over_bound(results, format, data, rounding) for format in FORMATS}
     test = all_of([joint_test(values, below=1.0) for values in ratios.values()])
     u = "u" if rounding == "nearest" else "2 u"
-    return judged(
-        f"{rounding} rounding, {TITLES[data]}: errors stay below the probabilistic bound, about sqrt(n) {u}",
-        "mean over seeds of the greatest error / bound < 1 at every length, in FP16 and BF16",
+    return (
         "at most " + ", ".join(f"{format} {values.mean(axis=0).max():.2f}" for format, values in ratios.items()),
         test,
+        {"title": TITLES[data], "u": u},
     )
 
 
@@ -101,25 +91,23 @@ def slopes(results: list[Result], format: str, rounding: str, lowest: float, hig
     return np.array([np.polyfit(np.log(n[chosen]), np.log(row[chosen]), 1)[0] for row in error])
 
 
-def _slope(results: list[Result], rounding: str, cut: float) -> Finding:
+@claim(
+    f"{{rounding}} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= {{cut:g}}",
+    f"slope of the logarithms within {EXPONENT} of 0.5, in FP16 and BF16",
+)
+def _slope(results: list[Result], rounding: str, cut: float) -> Measured:
     found = {format: slopes(results, format, rounding, 0, cut) for format in FORMATS}
     test = all_of([difference_test(values, 0.5, above=-EXPONENT, below=EXPONENT) for values in found.values()])
-    return judged(
-        f"{rounding} rounding, {TITLES['uniform']}: errors grow as the root of n, as long as n u <= {cut:g}",
-        f"slope of the logarithms within {EXPONENT} of 0.5, in FP16 and BF16",
-        ", ".join(f"{format} {spread(values)}" for format, values in found.items()),
-        test,
-    )
+    return ", ".join(f"{format} {spread(values)}" for format, values in found.items()), test
 
 
-def _flattens(results: list[Result]) -> Finding:
+@claim(
+    f"stochastic rounding, {TITLES['uniform']}: errors grow more slowly beyond n u = 1",
+    "slope of the logarithms there - slope before < 0, in FP16 and BF16",
+)
+def _flattens(results: list[Result]) -> Measured:
     short, long = (
         {format: slopes(results, format, "stochastic", *part) for format in FORMATS} for part in ((0, 1), (1, np.inf))
     )
     test = all_of([difference_test(long[format], short[format], below=0) for format in FORMATS])
-    return judged(
-        f"stochastic rounding, {TITLES['uniform']}: errors grow more slowly beyond n u = 1",
-        "slope of the logarithms there - slope before < 0, in FP16 and BF16",
-        ", ".join(f"{format} {spread(short[format])} and then {spread(long[format])}" for format in FORMATS),
-        test,
-    )
+    return ", ".join(f"{format} {spread(short[format])} and then {spread(long[format])}" for format in FORMATS), test

@@ -7,20 +7,9 @@ from numpy.typing import NDArray
 
 from experiments.measurement import final, over_seeds, select
 from experiments.regulariser_underflow.products import LAMBDAS, LAYERS, text_of
-from simfloat.studies import (
-    HARDLY,
-    MANY,
-    MATCH,
-    Finding,
-    Outcome,
-    Result,
-    all_of,
-    compare,
-    difference_test,
-    ratio_test,
-    spread,
-)
-from simfloat.studies.findings import judged
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import HARDLY, MANY, MATCH
+from simfloat.studies.verdicts import Outcome, all_of, compare, difference_test, ratio_test
 
 
 def findings(results: list[Result]) -> list[Finding]:
@@ -57,82 +46,79 @@ def last(results: list[Result], lam: str, variant: str, key: str = "dead") -> ND
     return np.array([run[key][-1] for run in runs])
 
 
-def _products_underflow(results: list[Result]) -> Finding:
+@claim(
+    "2 lambda w underflows in FP16 for initial weights",
+    f"lambda = {text_of(LAMBDAS[0])}: more than 1 % are zero in each layer",
+)
+def _products_underflow(results: list[Result]) -> Measured:
     zeros = {layer: over_seeds(results, "zero", layer=layer, lam=LAMBDAS[0]) for layer in LAYERS}
     errors = [over_seeds(results, "error", layer="normal, 0.02", lam=lam) for lam in LAMBDAS]
     test = all_of([difference_test(share, HARDLY, above=0) for share in zeros.values()])
-    return judged(
-        "2 lambda w underflows in FP16 for initial weights",
-        f"lambda = {text_of(LAMBDAS[0])}: more than 1 % are zero in each layer",
+    return (
         "; ".join(f"{layer}: {spread(100 * share, 1)} %" for layer, share in zeros.items())
-        + f"; relative error of the last for each lambda: {', '.join(f'{100 * e.mean():.2g}' for e in errors)} %",
-        test,
-    )
+        + f"; relative error of the last for each lambda: {', '.join(f'{100 * e.mean():.2g}' for e in errors)} %"
+    ), test
 
 
-def _loss_leaves_weights(results: list[Result]) -> Finding:
+@claim(
+    "in the loss it underflows, on the FP32 copy it does not",
+    "lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
+)
+def _loss_leaves_weights(results: list[Result]) -> Measured:
     lam = text_of(LAMBDAS[0])
     plain, scaled, master = (last(results, lam, place, "unmoved") for place in ("loss", "scaled-loss", "master"))
     test = all_of([difference_test(plain, HARDLY, above=0), difference_test(master, HARDLY, below=0)])
-    return judged(
-        "in the loss it underflows, on the FP32 copy it does not",
-        f"lambda = {lam}: over 1 % of the weights that only it moves stay where they are; below 1 % on the copy",
+    return (
         f"loss {spread(100 * plain, 1)} %, scaled loss {spread(100 * scaled, 1)} %, copy {spread(100 * master, 1)} %",
         test,
+        {"lam": lam},
     )
 
 
-def _loss_decays(results: list[Result]) -> Finding:
+@claim(
+    "in the loss the regulariser is too weak, even with an FP32 copy",
+    f"decay of the norm / FP32's < 1 / {MATCH} for each lambda",
+)
+def _loss_decays(results: list[Result]) -> Measured:
     kept = {lam: decay_kept(results, lam, "loss") for lam in map(text_of, LAMBDAS)}
-    test = all_of([ratio_test(share, np.ones_like(share), below=1 / MATCH) for share in kept.values()])
-    return judged(
-        "in the loss the regulariser is too weak, even with an FP32 copy",
-        f"decay of the norm / FP32's < 1 / {MATCH} for each lambda",
-        _shares(kept),
-        test,
-    )
+    return _shares(kept), all_of([ratio_test(share, np.ones_like(share), below=1 / MATCH) for share in kept.values()])
 
 
-def _fp16_weights_lose(results: list[Result]) -> Finding:
+@claim(
+    "on weights that are stored in FP16 the regulariser is cancelled",
+    f"decay of the norm / FP32's < {MANY} for lambda up to {text_of(LAMBDAS[1])}",
+)
+def _fp16_weights_lose(results: list[Result]) -> Measured:
     kept = {lam: decay_kept(results, lam, "fp16-weights") for lam in map(text_of, LAMBDAS)}
-    test = all_of([difference_test(kept[text_of(lam)], 0, below=MANY) for lam in LAMBDAS[:2]])
-    return judged(
-        "on weights that are stored in FP16 the regulariser is cancelled",
-        f"decay of the norm / FP32's < {MANY} for lambda up to {text_of(LAMBDAS[1])}",
-        _shares(kept),
-        test,
-    )
+    return _shares(kept), all_of([difference_test(kept[text_of(lam)], 0, below=MANY) for lam in LAMBDAS[:2]])
 
 
-def _master_keeps(results: list[Result]) -> Finding:
+@claim(
+    "on the FP32 copy the regulariser stays in full precision",
+    f"decay of the norm / FP32's within a factor of {MATCH} for each lambda",
+)
+def _master_keeps(results: list[Result]) -> Measured:
     kept = {lam: decay_kept(results, lam, "master") for lam in map(text_of, LAMBDAS)}
-    test = all_of([as_in_fp32(share) for share in kept.values()])
-    return judged(
-        "on the FP32 copy the regulariser stays in full precision",
-        f"decay of the norm / FP32's within a factor of {MATCH} for each lambda",
-        _shares(kept),
-        test,
-    )
+    return _shares(kept), all_of([as_in_fp32(share) for share in kept.values()])
 
 
-def _quality(results: list[Result]) -> Finding:
+@claim(
+    "where it is computed makes no difference to the held-out loss of this problem",
+    f"lambda = {{lam}}: loss / FP32's loss within a factor of {MATCH} for each place",
+)
+def _quality(results: list[Result]) -> Measured:
     lam = text_of(LAMBDAS[2])
     places = ("loss", "fp16-weights", "master")
     fp32 = final(results, lam, "fp32")
     losses = {place: final(results, lam, place) for place in places}
     test = all_of([compare(loss, fp32) for loss in losses.values()])
-    return judged(
-        "where it is computed makes no difference to the held-out loss of this problem",
-        f"lambda = {lam}: loss / FP32's loss within a factor of {MATCH} for each place",
-        ", ".join(f"{place} {spread(loss / fp32, 3)}" for place, loss in losses.items()),
-        test,
-    )
+    return ", ".join(f"{place} {spread(loss / fp32, 3)}" for place, loss in losses.items()), test, {"lam": lam}
 
 
-def _given(results: list[Result], lam: str, label: str) -> Finding:
+@claim("{label}: weights decay as in FP32, lambda = {lam}", f"decay / FP32's within a factor of {MATCH}")
+def _given(results: list[Result], lam: str, label: str) -> Measured:
     kept = decay_kept(results, lam, "given")
-    claim, expected = f"{label}: weights decay as in FP32, lambda = {lam}", f"decay / FP32's within a factor of {MATCH}"
-    return judged(claim, expected, spread(kept, 3), as_in_fp32(kept))
+    return spread(kept, 3), as_in_fp32(kept)
 
 
 def _shares(kept: dict[str, NDArray[np.float64]]) -> str:

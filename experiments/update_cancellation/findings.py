@@ -10,12 +10,9 @@ from numpy.typing import NDArray
 from experiments.measurement import against_fp32, final, select
 from experiments.update_cancellation.problems import COMPARED, diabetes
 from experiments.update_cancellation.theorem2 import bound, squares
-from simfloat.studies import (
-    FAR,
-    MATCH,
-    MOST,
-    Finding,
-    Result,
+from simfloat.studies import Finding, Measured, Result, claim, spread
+from simfloat.studies.margins import FAR, MATCH, MOST
+from simfloat.studies.verdicts import (
     all_of,
     compare,
     compare_shares,
@@ -24,9 +21,7 @@ from simfloat.studies import (
     every_test,
     joint_test,
     ratio_test,
-    spread,
 )
-from simfloat.studies.findings import judged
 
 #: What keeps the bits that nearest rounding of the update loses.
 REMEDIES = ("bf16-stochastic", "bf16-kahan", "bf16-fp32-weights")
@@ -48,104 +43,90 @@ def _ratios(results: list[Result], problem: str, variant: str) -> NDArray[np.flo
     return final(results, problem, variant) / final(results, problem, "fp32")
 
 
-def _synthetic_saturates(results: list[Result]) -> Finding:
+@claim("synthetic: rounding the update to nearest saturates the loss far above fp32", f"loss / fp32 loss > {FAR:g}")
+def _synthetic_saturates(results: list[Result]) -> Measured:
     update, fp32 = final(results, "synthetic", "update-only"), final(results, "synthetic", "fp32")
-    test = ratio_test(update, fp32, above=FAR)
     standard = _ratios(results, "synthetic", "bf16-standard")
-    return judged(
-        "synthetic: rounding the update to nearest saturates the loss far above fp32",
-        f"loss / fp32 loss > {FAR:g}",
-        f"{spread(update / fp32)} (all roundings: {spread(standard)})",
-        test,
-    )
+    return f"{spread(update / fp32)} (all roundings: {spread(standard)})", ratio_test(update, fp32, above=FAR)
 
 
-def _synthetic_forward_backward(results: list[Result]) -> Finding:
+@claim(
+    "synthetic: rounding forward and backward only comes close to fp32",
+    f"loss / fp32 loss within a factor of {MATCH}; the data are not rounded",
+)
+def _synthetic_forward_backward(results: list[Result]) -> Measured:
     variant, rounded = "forward-backward-only", "bf16-fp32-weights"
     test = compare(final(results, "synthetic", variant), final(results, "synthetic", "fp32"))
-    return judged(
-        "synthetic: rounding forward and backward only comes close to fp32",
-        f"loss / fp32 loss within a factor of {MATCH}; the data are not rounded",
+    return (
         f"{spread(_ratios(results, 'synthetic', variant), 3)}; with data in BF16, too (fp32-weights), "
-        f"{spread(_ratios(results, 'synthetic', rounded), 3)}",
-        test,
-    )
+        f"{spread(_ratios(results, 'synthetic', rounded), 3)}"
+    ), test
 
 
-def _synthetic_remedies(results: list[Result]) -> Finding:
+@claim(
+    "synthetic: stochastic rounding and Kahan summation remedy the update",
+    "loss: Kahan < stochastic < nearest; ratio of neighbours > 1",
+)
+def _synthetic_remedies(results: list[Result]) -> Measured:
     kahan, stochastic, nearest = (
         final(results, "synthetic", variant) for variant in ("bf16-kahan", "bf16-stochastic", "bf16-standard")
     )
     test = all_of([ratio_test(stochastic, kahan, above=1), ratio_test(nearest, stochastic, above=1)])
     fp32 = final(results, "synthetic", "fp32")
-    return judged(
-        "synthetic: stochastic rounding and Kahan summation remedy the update",
-        "loss: Kahan < stochastic < nearest; ratio of neighbours > 1",
+    return (
         f"Kahan {spread(kahan / fp32)}, stochastic {spread(stochastic / fp32)}, nearest {spread(nearest / fp32)} "
-        "times fp32",
-        test,
-    )
+        "times fp32"
+    ), test
 
 
-def _synthetic_cancels_late(results: list[Result]) -> Finding:
+@claim(
+    "synthetic: updates are cancelled in the late stage of training",
+    "share cancelled: more than half at the end, fewer at the start",
+)
+def _synthetic_cancels_late(results: list[Result]) -> Measured:
     runs = select(results, problem="synthetic", variant="update-only")
     early = np.array([np.mean(run["unchanged"][:2]) for run in runs])
     late = final(results, "synthetic", "update-only", "unchanged")
     test = all_of([difference_test(late, MOST, above=0), difference_test(late, early, above=0)])
-    return judged(
-        "synthetic: updates are cancelled in the late stage of training",
-        "share cancelled: more than half at the end, fewer at the start",
-        f"{spread(100 * early, 0)} % at the start, {spread(100 * late, 0)} % at the end",
-        test,
-    )
+    return f"{spread(100 * early, 0)} % at the start, {spread(100 * late, 0)} % at the end", test
 
 
-def _diabetes_saturates(results: list[Result]) -> Finding:
+@claim(
+    "diabetes: rounding the update to nearest saturates the loss above fp32",
+    "excess over the least-squares optimum / fp32's excess > 1",
+)
+def _diabetes_saturates(results: list[Result]) -> Measured:
     least = least_diabetes_loss()
     update, fp32 = (final(results, "diabetes", variant) - least for variant in ("update-only", "fp32"))
     test = ratio_test(update, fp32, above=1)
-    return judged(
-        "diabetes: rounding the update to nearest saturates the loss above fp32",
-        "excess over the least-squares optimum / fp32's excess > 1",
-        f"{spread(update / fp32, 1)}; loss {spread(_ratios(results, 'diabetes', 'update-only'))} times fp32's",
-        test,
-    )
+    return f"{spread(update / fp32, 1)}; loss {spread(_ratios(results, 'diabetes', 'update-only'))} times fp32's", test
 
 
-def _diabetes_remedies(results: list[Result]) -> Finding:
+@claim(
+    "diabetes: the remedies and 32-bit weights come close to fp32",
+    f"loss / fp32 loss within a factor of {MATCH} for each",
+)
+def _diabetes_remedies(results: list[Result]) -> Measured:
     variants = (*REMEDIES, "forward-backward-only")
     fp32 = final(results, "diabetes", "fp32")
     test = all_of([compare(final(results, "diabetes", variant), fp32) for variant in variants])
-    return judged(
-        "diabetes: the remedies and 32-bit weights come close to fp32",
-        f"loss / fp32 loss within a factor of {MATCH} for each",
-        ", ".join(f"{_short(v)} {spread(_ratios(results, 'diabetes', v), 3)}" for v in variants),
-        test,
-    )
+    return ", ".join(f"{_short(v)} {spread(_ratios(results, 'diabetes', v), 3)}" for v in variants), test
 
 
-def _digits_saturates(results: list[Result]) -> Finding:
+@claim("digits: standard 16-bit training reaches a higher held-out loss than fp32", "loss / fp32 loss > 1")
+def _digits_saturates(results: list[Result]) -> Measured:
     standard, fp32 = final(results, "digits", "bf16-standard"), final(results, "digits", "fp32")
     accuracies = [100 * final(results, "digits", variant, "accuracy") for variant in ("bf16-standard", "fp32")]
     test = ratio_test(standard, fp32, above=1)
-    return judged(
-        "digits: standard 16-bit training reaches a higher held-out loss than fp32",
-        "loss / fp32 loss > 1",
-        f"{spread(standard / fp32, 3)}; accuracy {spread(accuracies[0])} against {spread(accuracies[1])} %",
-        test,
-    )
+    return f"{spread(standard / fp32, 3)}; accuracy {spread(accuracies[0])} against {spread(accuracies[1])} %", test
 
 
-def _digits_remedies(results: list[Result]) -> Finding:
+@claim("digits: the remedies and 32-bit weights match fp32 accuracy", "mean within a point of fp32")
+def _digits_remedies(results: list[Result]) -> Measured:
     fp32 = 100 * final(results, "digits", "fp32", "accuracy")
     scores = {variant: 100 * final(results, "digits", variant, "accuracy") for variant in REMEDIES}
     test = all_of([compare_shares(score, fp32) for score in scores.values()])
-    return judged(
-        "digits: the remedies and 32-bit weights match fp32 accuracy",
-        "mean within a point of fp32",
-        f"fp32 {spread(fp32)} %, " + ", ".join(f"{_short(v)} {spread(score)} %" for v, score in scores.items()),
-        test,
-    )
+    return f"fp32 {spread(fp32)} %, " + ", ".join(f"{_short(v)} {spread(score)} %" for v, score in scores.items()), test
 
 
 CLAIMS: tuple[Callable[[list[Result]], Finding], ...] = (
@@ -167,28 +148,31 @@ def least_diabetes_loss() -> float:
     return float(np.mean((data.x @ weight - data.y) ** 2))
 
 
-def _theorem_1(results: list[Result]) -> Finding:
+@claim(
+    "theorem 1: inside the safe radius every update is cancelled",
+    "no weight moves; the printed radius is too large by up to 2",
+)
+def _theorem_1(results: list[Result]) -> Measured:
     tried, moved = 10 * sum(result["tried"] for result in results), sum(result["moved"] for result in results)
     counterexample = all(result["counterexample"] for result in results)
     test = all_of([every_test(moved, tried), count_test(int(not counterexample), 1)])
-    return judged(
-        "theorem 1: inside the safe radius every update is cancelled",
-        "no weight moves; the printed radius is too large by up to 2",
+    return (
         f"{moved} of {tried} weights moved; the counterexample {'moves' if counterexample else 'does not move'}",
         test,
     )
 
 
-def _theorem_2(results: list[Result]) -> Finding:
+@claim(
+    "theorem 2: with exact updates |w - w*|^2 falls below exp(-alpha mu t (1 - 4 epsilon L / mu))",
+    "mean of |w - w*|^2 / bound < 1 at every t",
+)
+def _theorem_2(results: list[Result]) -> Measured:
     ratios = np.array([squares(result) / bound(result) for result in results])
     test = joint_test(ratios, below=1.0)
-    return judged(
-        "theorem 2: with exact updates |w - w*|^2 falls below exp(-alpha mu t (1 - 4 epsilon L / mu))",
-        "mean of |w - w*|^2 / bound < 1 at every t",
+    return (
         f"at most {ratios.mean(axis=0).max():.2g}; "
-        f"|w - w*|^2 ends at {np.mean([squares(result)[-1] for result in results]):.1e}",
-        test,
-    )
+        f"|w - w*|^2 ends at {np.mean([squares(result)[-1] for result in results]):.1e}"
+    ), test
 
 
 def _short(name: str) -> str:

@@ -61,11 +61,6 @@ def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Ca
     return decorated
 
 
-def judged(claim: str, expectation: str, measured: str, test: Outcome) -> Finding:
-    """The finding that a test makes of a claim."""
-    return Finding(claim, expectation, measured, test.text, test.verdict, test.p)
-
-
 def findings_of(
     findings: Callable[[list[Result]], list[Finding]], results: list[Result], tiny: bool = False
 ) -> list[Finding]:

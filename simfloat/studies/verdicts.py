@@ -9,9 +9,6 @@ outside, *inconclusive* if it does neither. A claim that one thing is as good as
 *equal* if the interval holds no difference and nothing beyond the margin, *better* or *worse* if it lies to one side of
 no difference, *worse within the margin* if that is shown as well, *inconclusive* if it is too wide for any of these.
 With one seed everything is inconclusive. What was fitted to the numbers it shows is *fitted*: that is no test.
-
-There is one rule for margins, which stands before a claim is tested by it: a claim whose source names a number is held
-to that number, and what a source says in words is held to the numbers below, the same in every study.
 """
 
 from __future__ import annotations
@@ -24,24 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.studies.intervals import CONFIDENCE, Interval, mean_interval, mean_level, share_interval, share_level
-
-#: To match, to train as, to suffice, to follow: a ratio of losses or errors within a twentieth.
-MATCH = 1.05
-
-#: The same for shares, such as accuracies, in percent: within a point.
-POINT = 1.0
-
-#: A law of growth: the exponent within a tenth.
-EXPONENT = 0.1
-
-#: About as good, or near: within a factor of two. Far, or by an order of magnitude: by more than a factor of ten.
-ABOUT, FAR = 2.0, 10.0
-
-#: Most: more than half. Many, or a large part: more than a tenth. Hardly any: less than a hundredth.
-MOST, MANY, HARDLY = 0.5, 0.1, 0.01
-
-#: In every run: an exception is rarer than one run in twenty.
-RARE = 0.05
+from simfloat.studies.margins import MATCH, POINT, RARE
 
 REPRODUCED, NOT_REPRODUCED, INCONCLUSIVE = "reproduced", "not reproduced", "inconclusive"
 EQUAL, WITHIN, WORSE, BETTER = "equal", "worse within the margin", "worse", "better"

@@ -6,21 +6,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from simfloat.studies import (
-    MATCH,
-    Outcome,
-    all_of,
-    compare,
-    compare_shares,
-    count_test,
-    difference_test,
-    every_test,
-    fitted,
-    joint_test,
-    ratio_test,
-)
-from simfloat.studies.findings import judged
 from simfloat.studies.intervals import Interval
+from simfloat.studies.margins import MATCH
 from simfloat.studies.verdicts import (
     BETTER,
     EQUAL,
@@ -30,8 +17,18 @@ from simfloat.studies.verdicts import (
     REPRODUCED,
     WITHIN,
     WORSE,
+    Outcome,
+    all_of,
+    compare,
+    compare_shares,
     compared,
+    count_test,
+    difference_test,
+    every_test,
+    fitted,
+    joint_test,
     judge,
+    ratio_test,
 )
 
 
@@ -170,4 +167,4 @@ def test_where_all_cases_are_tried_one_exception_decides():
 
 def test_what_was_fitted_has_a_status_and_no_level():
     assert fitted().verdict == FITTED and fitted().p is None
-    assert judged("c", "e", "m", fitted())[:5] == ("c", "e", "m", "none: fitted to the numbers that it shows", FITTED)
+    assert fitted().text == "none: fitted to the numbers that it shows"

@@ -1,6 +1,7 @@
 """Findings over all seeds and over the first of them."""
 
-from simfloat.studies import Finding, findings_of, verdict_text
+from simfloat.studies import Finding, claim, findings_of, verdict_text
+from simfloat.studies.verdicts import Outcome
 from tests.experiments.toy import toy
 
 
@@ -37,3 +38,13 @@ def test_they_are_not_repeated_where_there_are_no_more_seeds_or_nothing_changed(
 def test_a_tiny_run_decides_nothing():
     (found,) = findings_of(experiment().findings, results(2), tiny=True)
     assert found.verdict is None and found.p is None and verdict_text(found) == "none"
+
+
+def test_the_braces_of_a_claim_are_its_arguments_and_what_its_function_adds():
+    @claim("{problem}: FP16 trains as {reference}, n = {n}", f"ratio within {1.05}")
+    def trains(results, problem, reference="FP32"):
+        return f"{len(results)} runs", Outcome("equal", "a test", 0.01), {"n": len(results)}
+
+    found = trains([{}, {}], problem="digits")
+    assert found == ("digits: FP16 trains as FP32, n = 2", "ratio within 1.05", "2 runs", "a test", "equal", 0.01, ())
+    assert trains.__name__ == "trains"
