@@ -27,10 +27,11 @@ def scaled_dot_product_attention(
 ) -> Tensor:
     """softmax(query key^T * scale + mask) value: (..., L, E), (..., S, E), (..., S, V) -> (..., L, V).
 
-    Two contractions, a product, the addition of a mask of numbers, and the composite `softmax`, each rounded as the
-    policy says. A mask of truth values says which keys take part; a query without any gives zeros. With `is_causal` the
-    i-th query sees the keys up to the i-th. scale is 1 / sqrt(E) by default. Weights are dropped with probability
-    `dropout_p`, as by Dropout.
+    As in PyTorch query and key are both multiplied by the root of the scale, which keeps their product in the range of
+    narrow formats. Two contractions, two products, the addition of a mask of numbers, and the composite `softmax`, each
+    rounded as the policy says. A mask of truth values says which keys take part; a query without any gives zeros. With
+    `is_causal` the i-th query sees the keys up to the i-th. scale is 1 / sqrt(E) by default. Weights are dropped with
+    probability `dropout_p`, as by Dropout.
 
     Raises ValueError for shapes that do not fit, and for a mask beside is_causal.
 
@@ -52,7 +53,7 @@ def scaled_dot_product_attention(
         raise ValueError("Attention takes an attn_mask or is_causal=True, got both.")
     masks = [causal_mask(q.shape[-2], k.shape[-2])] if is_causal else []
     masks += [] if attn_mask is None else [as_array(attn_mask)]
-    weights = attention_weights(q, k, masks, 1 / math.sqrt(q.shape[-1]) if scale is None else scale)
+    weights = attention_weights(*rooted(q, k, 1 / math.sqrt(q.shape[-1]) if scale is None else scale), masks)
     return dropout(weights, as_probability(dropout_p, "dropout_p")) @ v
 
 
@@ -61,9 +62,18 @@ def causal_mask(queries: int, keys: int) -> NDArray[np.bool_]:
     return np.tril(np.ones((queries, keys), bool))
 
 
-def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray], scale: float) -> Tensor:
-    """The weight of every key for every query; masks hold numbers to be added, or True where a key takes part."""
-    scores = (q @ k.swapaxes(-1, -2)) * scale
+def rooted(q: Tensor, k: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """Queries and keys times the root of the scale; a negative scale turns the sign of queries."""
+    root = math.sqrt(abs(scale))
+    return q * math.copysign(root, scale), k * root
+
+
+def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
+    """The weight of every key for every query, whose products are those of scaled operands.
+
+    Masks hold numbers to be added, or True where a key takes part.
+    """
+    scores = q @ k.swapaxes(-1, -2)
     allowed: NDArray[np.bool_] | None = None
     for mask in masks:
         _check_mask(mask, scores.shape)

@@ -261,7 +261,7 @@ class LSTM(Recurrent):
 
 
 class GRU(Recurrent):
-    """h' = (1 - z) * n + z * h: Cho et al., arXiv 1406.1078, with the reset after the product, as in torch.nn.
+    """h' = (h - n) * z + n: Cho et al., arXiv 1406.1078, with the reset after the product, as in torch.nn.
 
     r and z are sigmoids of their gates, n = tanh(W_in x + b_in + r * (W_hn h + b_hn)); the gates stand in the order
     r, z, n.
@@ -283,7 +283,7 @@ class GRU(Recurrent):
         (given_rz, given_n), (hidden_rz, hidden_n) = given.split(sizes, -1), hidden.split(sizes, -1)
         r, z = (given_rz + hidden_rz).sigmoid().split(self.hidden_size, -1)
         n = (given_n + r * hidden_n).tanh()
-        return ((1.0 - z) * n + z * state[0],)
+        return ((state[0] - n) * z + n,)
 
 
 def _suffix(layer: int, direction: int) -> str:

@@ -79,12 +79,14 @@ class ForwardLog:
         """Note the operation that was begun, unless the last node is that of an earlier one."""
         number = sequence_number() - 1
         # Before autograd writes over a number that it needs for the way back, it copies it: an operation of its own.
-        if self.in_place and number in self._notes:
+        in_place, self.in_place = self.in_place, False
+        if in_place and number in self._notes:
             number -= 1
-        self.in_place = False
         if number in self._notes:
             return None
         known = tuple(operand_of(i, x) for i, x in enumerate(operands))
+        if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
+            known = tuple(operand._replace(format=known[0].format) for operand in known)
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
         renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
         while number in renewed and number not in self._notes:

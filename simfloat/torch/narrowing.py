@@ -42,13 +42,36 @@ class Narrowed(torch.autograd.Function):
         return g, None
 
 
+def takes_formats(run: OpenRun) -> bool:
+    """Whether additions and their like take the format of their operands, and linear layers have one of their own."""
+    others, products = (run.simulation.place(name, run.path) for name in ("multiply", "linear"))
+    return others.is_widest and not products.is_widest
+
+
+def in_rows(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A linear layer whose input is first made a matrix: of others PyTorch adds the bias as of any two operands."""
+
+    @wraps(function)
+    def call(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
+        run = running()
+        if run is None or bias is None or not isinstance(x, torch.Tensor) or x.ndim == 2 or not takes_formats(run):
+            return function(x, weight, bias)
+        rows = function(x.reshape(-1, x.shape[-1]) if x.ndim else x, weight, bias)
+        return rows.reshape(*x.shape[:-1], -1)
+
+    return call
+
+
 def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of a recurrent layer, whose initial states are first rounded as results of its products will be."""
+    """A function of a recurrent layer, whose initial states are first rounded as results of its products will be.
+
+    Its input is first laid out step by step, so that the addition of a bias is a linear layer's.
+    """
 
     @wraps(function)
     def call(*args: Any, **options: Any) -> Any:
         run = running()
-        if run is None:
+        if run is None or not takes_formats(run):
             return function(*args, **options)
         # Sequences of several lengths have the sizes of their batches, integers, before the states.
         at = 2 if isinstance(args[1], torch.Tensor) and not args[1].is_floating_point() else 1
@@ -57,17 +80,21 @@ def narrowing(function: Callable[..., Any]) -> Callable[..., Any]:
             narrow: Any = tuple(narrowed(run, x) for x in states)
         else:
             narrow = narrowed(run, states)
-        return function(*args[:at], narrow, *args[at + 1 :], **options)
+        x, others = args[0], args[at + 1 :]
+        if x.ndim < 3 or at == 2:
+            return function(*args[:at], narrow, *others, **options)
+        is_turned = bool(others[-1])  # (N, L, inputs)
+        steps = (x.transpose(0, 1) if is_turned else x).contiguous()
+        outputs, *ends = function(steps, narrow, *others[:-1], False, **options)
+        return (outputs.transpose(0, 1) if is_turned else outputs, *ends)
 
     return call
 
 
 def narrowed(run: OpenRun, x: torch.Tensor) -> torch.Tensor:
     """A state as a recurrent layer takes it."""
-    others, products = (run.simulation.place(name, run.path) for name in ("multiply", "linear"))
-    if not others.is_widest or products.is_widest or tag_of(x).format == products.forward.format:
-        return x
-    return Narrowed.apply(x, products.forward.named("cast_input"))
+    products = run.simulation.place("linear", run.path).forward
+    return x if tag_of(x).format == products.format else Narrowed.apply(x, products.named("cast_input"))
 
 
 def alike(function: Callable[..., Any]) -> Callable[..., Any]:

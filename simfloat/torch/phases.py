@@ -96,7 +96,10 @@ class Forward:
 
 
 class Beside(Forward):
-    """A second operation of the forward pass, such as the addition of a bias: the first one's format decides."""
+    """An operation of the forward pass whose result has a given format where others take the widest of operands.
+
+    It is that of a product to which a bias is added, and of the operand that a result is written into.
+    """
 
     def __init__(self, place: Place, simulation: Simulation, note: LoggedOperation | None, format: Format) -> None:
         super().__init__(place, simulation, note)
@@ -217,6 +220,15 @@ class Sum(Backward):
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient as it is."""
         return x
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """That of the gradient which is added up; shares of a parameter that was moved keep their own format.
+
+        Automatic mixed precision casts a parameter once for all products, whose gradients so meet in narrow numbers.
+        """
+        if self.way_back.weight is not None and self.operand is not None:
+            self.operand = self.operand._replace(format=widest(map(stored_format, operands)))
+        return super().arithmetic(operands, shape)
 
 
 class Complete(Backward):

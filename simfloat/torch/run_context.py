@@ -23,7 +23,7 @@ from simfloat.torch.gradients import Gradients, current_node, is_recomputing
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.phases import Backward, Clipping, Forward, Sum, Update, target_number
+from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
 from simfloat.torch.tensor_arrays import numbers_of
@@ -122,13 +122,17 @@ class RunContext:
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
         place = self.simulation.place(operation, self.path, self._composites)
+        is_written = self.notes.in_place
         note = self.notes.begin(place, operands)
         repeats = self.simulation.repeats
         if not repeats.has_begun and self.shown is None:
             numbers = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, numbers)
         # What a checkpoint runs again was heard of, or not, when it ran first.
-        return Forward(place if node is None else place.unheard, self.simulation, note)
+        place = place if node is None else place.unheard
+        if is_written and place.is_widest:
+            return Beside(place, self.simulation, note, stored_format(operands[0]))
+        return Forward(place, self.simulation, note)
 
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)

@@ -11,7 +11,7 @@ import torch
 from torch import _VF
 from torch.utils import checkpoint
 
-from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, narrowing
+from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, in_rows, narrowing
 from simfloat.torch.open_run import running, scaling
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.tags import put_tag, tag_of
@@ -99,6 +99,7 @@ SETTINGS = (
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     wrapped(torch.autograd, "_engine_run_backward", marking),
     *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
+    wrapped(torch.nn.functional, "linear", in_rows),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, alike) for name in DROPPING),
 )

@@ -91,9 +91,10 @@ def test_inputs_may_be_one_and_the_same_in_any_layout(same, layout):
 
 def scalar_attention(q, k, v, causal, n):
     """One head of one example, a number at a time; n rounds."""
-    scale, rows = 1 / math.sqrt(len(q[0])), []
+    root, rows = math.sqrt(1 / math.sqrt(len(q[0]))), []
+    q, k = ([[n.multiply(x, root) for x in vector] for vector in vectors] for vectors in (q, k))
     for i, query in enumerate(q):
-        scores = [n.multiply(n.dot(query, key), scale) for key in k]
+        scores = [n.dot(query, key) for key in k]
         scores = [s if j <= i or not causal else -math.inf for j, s in enumerate(scores)]
         powers = [n.exp(n.subtract(s, max(scores))) for s in scores]
         total = n.sum(powers)

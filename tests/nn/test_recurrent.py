@@ -109,7 +109,7 @@ def scalar_gru_step(x, h, state, n):
         r = n.sigmoid(n.add(given[j], hidden[j]))
         z = n.sigmoid(n.add(given[size + j], hidden[size + j]))
         new = n.tanh(n.add(given[2 * size + j], n.multiply(r, hidden[2 * size + j])))
-        out.append(n.add(n.multiply(n.subtract(1.0, z), new), n.multiply(z, h[j])))
+        out.append(n.add(n.multiply(n.subtract(h[j], new), z), new))
     return out
 
 

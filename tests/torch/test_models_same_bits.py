@@ -1,0 +1,173 @@
+"""Convolutional, recurrent and attention models have the same bits in layers of this package and of PyTorch's."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+
+import simfloat as sf
+
+POLICIES = {
+    **{name: name for name in ("fp32", "amp-bf16", "fp16-standard", "fp8-hybrid", "mxfp8", "bf16-kahan")},
+    "other accumulators": sf.policies.bf16_standard.replace(
+        accumulate=sf.blocked(4, inner=sf.FP16, outer=sf.FP32), reduce=sf.pairwise(sf.FP32)
+    )
+    if hasattr(sf.policies, "bf16_standard")
+    else "bf16-standard",
+}
+
+
+def of(library):
+    """The room of layers, and functions that are named differently."""
+    return torch.nn if library == "torch" else sf.nn
+
+
+class Convolutional:
+    """A convolution, batch normalization, and a linear layer."""
+
+    def build(self, nn):
+        self.conv, self.norm = nn.Conv2d(2, 4, 3, padding=1), nn.BatchNorm2d(4)
+        self.pool, self.head = nn.MaxPool2d(2), nn.Linear(4 * 2 * 2, 4)
+
+    def forward(self, x):
+        return self.head(self.pool(self.norm(self.conv(x)).relu()).reshape(x.shape[0], 16))
+
+
+class Averaged(Convolutional):
+    """The same with averages of all batches, and none of the normalization's own parameters."""
+
+    def build(self, nn):
+        super().build(nn)
+        self.norm = nn.BatchNorm2d(4, momentum=None, affine=False)
+
+
+class Transformer:
+    """Two heads of attention and two linear layers, each behind a layer normalization."""
+
+    def build(self, nn):
+        self.tokens, self.qkv, self.out = nn.Embedding(11, 8), nn.Linear(8, 24), nn.Linear(8, 8)
+        self.first, self.second = nn.LayerNorm(8), nn.LayerNorm(8, bias=False)
+        self.up, self.down, self.head = nn.Linear(8, 16), nn.Linear(16, 8), nn.Linear(8, 4)
+        self.gelu = nn.GELU()
+        self.attend = functional.scaled_dot_product_attention if nn is torch.nn else nn.scaled_dot_product_attention
+
+    def forward(self, tokens):
+        x = self.tokens(tokens)
+        n, length, width = x.shape
+        heads = self.qkv(self.first(x)).reshape(n, length, 3, 2, width // 2)
+        q, k, v = (heads[:, :, i].swapaxes(1, 2) for i in range(3))
+        x = x + self.out(self.attend(q, k, v, is_causal=True).swapaxes(1, 2).reshape(n, length, width))
+        x = x + self.down(self.gelu(self.up(self.second(x))))
+        return self.head(x)
+
+
+class Recurrent:
+    """A recurrent layer and a linear one on its last outputs."""
+
+    kind, options = "LSTM", {}
+
+    def build(self, nn):
+        self.layer = getattr(nn, self.kind)(6, 5, batch_first=True, **self.options)
+        self.head = nn.Linear(5 * (1 + self.options.get("bidirectional", False)), 4)
+
+    def forward(self, x):
+        outputs, _ = self.layer(x)
+        return self.head(outputs[:, -1])
+
+
+class Deep(Recurrent):
+    options = {"num_layers": 2, "bidirectional": True}
+
+
+class Projected(Recurrent):
+    options = {"proj_size": 5}
+
+    def build(self, nn):
+        self.layer = nn.LSTM(6, 7, batch_first=True, proj_size=5)
+        self.head = nn.Linear(5, 4)
+
+
+class Gated(Recurrent):
+    kind = "GRU"
+
+
+class Plain(Recurrent):
+    kind = "RNN"
+
+
+class Rectified(Recurrent):
+    kind, options = "RNN", {"nonlinearity": "relu"}
+
+
+MODELS = [Recurrent, Deep, Projected, Gated, Plain, Rectified]
+
+
+def made(kind, nn):
+    def start(self):
+        nn.Module.__init__(self)
+        kind.build(self, nn)
+
+    return type(kind.__name__, (kind, nn.Module), {"__init__": start})()
+
+
+def batches(kind):
+    rng = np.random.default_rng(4)
+    for _ in range(3):
+        if kind is Transformer:
+            yield rng.integers(0, 11, (2, 4)), rng.normal(size=(2, 4, 4)).astype(np.float32)
+        else:
+            shape = (4, 2, 4, 4) if issubclass(kind, Convolutional) else (4, 3, 6)
+            yield rng.normal(size=shape).astype(np.float32), rng.normal(size=(4, 4)).astype(np.float32)
+
+
+def steps(model, optimizer, block, tensor, kind):
+    """Everything that training three steps gives, by name, and then a step in evaluation."""
+    found = {}
+    with block:
+        for number, (x, y) in enumerate(batches(kind)):
+            if number == 2:
+                model.eval()
+            optimizer.zero_grad()
+            output = model(
+                tensor(x) if x.dtype == np.float32 else (torch.from_numpy(x) if tensor is torch.from_numpy else x)
+            )
+            difference = output - tensor(y)
+            loss = (difference * difference).mean()
+            loss.backward()
+            found[f"{number} output"], found[f"{number} loss"] = output, loss
+            for name, p in model.named_parameters():
+                found[f"{number} gradient of {name}"] = p.grad
+            optimizer.step()
+            for name, value in model.state_dict().items():
+                found[f"{number} {name}"] = value
+            found = {
+                key: np.array(
+                    x.detach().numpy()
+                    if isinstance(x, torch.Tensor)
+                    else getattr(x, "data", x)
+                    if isinstance(x, sf.Tensor)
+                    else x
+                )
+                for key, x in found.items()
+            }
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("kind", MODELS)
+def test_layers_of_both_libraries_train_to_the_same_bits(kind, policy):
+    torch.manual_seed(2)
+    theirs, ours = made(kind, torch.nn), made(kind, sf.nn)
+    ours.load_state_dict({key: value.numpy().copy() for key, value in theirs.state_dict().items()})
+    by_torch = steps(
+        theirs, torch.optim.SGD(theirs.parameters(), 0.25, momentum=0.5),
+        sf.torch.simulate(theirs, POLICIES[policy], 5), torch.from_numpy, kind,
+    )  # fmt: skip
+    by_us = steps(
+        ours, sf.optim.SGD(ours.parameters(), 0.25, momentum=0.5), sf.simulate(POLICIES[policy], 5), sf.Tensor, kind
+    )
+    assert list(by_torch) == list(by_us)
+    different = [
+        key for key in by_us if by_us[key].astype(np.float64).tobytes() != by_torch[key].astype(np.float64).tobytes()
+    ]
+    assert not different
