@@ -1,7 +1,7 @@
 """The directive of the reference: ``.. names:: simfloat.nn``, and below it files of that room.
 
 It stands for the public names that these files define, in their order: a name that a room exports is on its page. With
-``:inherited:`` classes show the methods of their bases too.
+``:inherited: Variable`` classes show what they inherit too, from the bases before `Variable`.
 """
 
 from importlib import import_module
@@ -25,7 +25,7 @@ class Names(SphinxDirective):
     """The names of files of a room, each with its docstring."""
 
     required_arguments = 1
-    option_spec = {"inherited": directives.flag}
+    option_spec = {"inherited": directives.unchanged_required}
     has_content = True
 
     def run(self):
@@ -34,7 +34,7 @@ class Names(SphinxDirective):
         found = {name: value for file in " ".join(self.content).split() for name, value in defined(room, file).items()}
         lines = [f".. currentmodule:: {room}", ""]
         for name, value in found.items():
-            inherited = "   :inherited-members: object\n" if "inherited" in self.options else ""
+            inherited = "".join(f"   :inherited-members: {base}\n" for base in self.options.values())
             of_class = f".. autoclass:: {name}\n   :members:\n{inherited}"
             lines += [of_class if isclass(value) else f".. autofunction:: {name}\n"]
         return self.parse_text_to_nodes("\n".join(lines))

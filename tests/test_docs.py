@@ -18,7 +18,7 @@ MENTIONED = {word for found in re.findall(r"``([^`]+)``", PAGES) for word in fou
 
 def files():
     """How often the reference names each file, as room.file."""
-    found = re.findall(r"^\.\. names:: (\S+)\n(?:   :inherited:\n)?\n((?:   \S+\n)+)", PAGES + "\n", re.MULTILINE)
+    found = re.findall(r"^\.\. names:: (\S+)\n(?:   :inherited: \w+\n)?\n((?:   \S+\n)+)", PAGES + "\n", re.MULTILINE)
     return Counter(f"{room}.{file}" for room, listed in found for file in listed.split())
 
 
