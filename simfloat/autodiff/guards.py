@@ -2,9 +2,9 @@
 
 A derivative reads arrays that the forward pass left it, and their numbers must still be those of then. Guarded are
 
-* parameters: they must have the bits, as they are used, that the forward pass read, whoever wrote to them since;
-* data, arrays that came from outside: by a digest (CRC-32), of at most `SAMPLE` numbers, spread evenly in larger ones;
-* results of operations, which the record alone holds until `data` hands them out: from then on by a digest too.
+* parameters: they must have the bits, as they are used, that the forward pass read;
+* data, arrays of the caller: by a digest (CRC-32) of at most `SAMPLE` numbers, spread evenly in larger arrays;
+* results of operations, which only the record holds until `data` hands them out: from then on by a digest too.
 
 Indices, labels and masks are copied. Arrays on a GPU have no digest: there parameters alone are guarded, and arrays
 among the options of a user's operation nowhere.
@@ -25,12 +25,12 @@ from simfloat.simulation.place import Place
 if TYPE_CHECKING:
     from simfloat.autodiff.parameter import Parameter
 
-#: Of how many numbers a digest is taken: 0.1 ms.
+#: A digest is taken of at most so many numbers, in 0.1 ms.
 SAMPLE = 1 << 16
 
 
 class Loan:
-    """The array of a tensor, as far as others have it and may write to it; views of an array share its loan."""
+    """Whether the array of a tensor was lent to callers, who may write to it; views of an array share its loan."""
 
     __slots__ = ("_digest", "_lent")
 
@@ -45,7 +45,7 @@ class Loan:
             self._lent, self._digest = numbers, digest_of(numbers)
 
     def guard(self) -> Guard:
-        """A guard of the numbers as they are now; itself, as long as nobody else has them."""
+        """A guard of the numbers as they are now; itself, as long as the array was not handed out."""
         return self if self._lent is None else Loan(self._lent)
 
     def is_intact(self) -> bool:
@@ -80,7 +80,7 @@ class ParameterGuard(NamedTuple):
         )
 
 
-#: Whose array a tensor's numbers are, or are a view of; and a guard of it.
+#: The owner of the array that a tensor's numbers are, or are a view of; and a guard of it.
 Guard = Loan | ParameterGuard
 
 

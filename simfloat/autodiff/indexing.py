@@ -86,7 +86,7 @@ class Indexing(Operations[Result]):
 
 
 def _part(part: Any, key: Any, numbers: NDArray) -> Any:
-    """A part of a key: as it is, or as an array of integers or truth values, where the numbers are."""
+    """One index of a key: as it is, or as an array of integers or truth values, where the numbers are."""
     if is_integer(part) or isinstance(part, slice) or part is None or part is Ellipsis:
         return part
     if isinstance(part, list | np.ndarray) or is_on_gpu(part):

@@ -1,4 +1,4 @@
-"""Operations that join tensors, choose between them, and part them.
+"""Operations that join tensors, choose between them, and split them.
 
 Numbers are not rounded. The result's format is the one that its parts have in common; of several the narrowest of them
 that holds the numbers of all, or else of the catalog; none if a part is data, of which nothing is known. A constant

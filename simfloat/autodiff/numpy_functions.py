@@ -25,10 +25,10 @@ UFUNCS = {
     + "exp log log2 sin cos tanh".split()
 } | {"absolute": "abs", "fabs": "abs"}
 
-#: Those that only look: they give truth values.
+#: Tests, which give truth values.
 TESTS = frozenset("less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split())
 
-#: Functions that only look: at shapes, at places of numbers, at whether numbers are equal; or show and store them.
+#: Functions that compute no numbers: shapes, places of numbers, equality, printing and storing.
 READERS: frozenset[Callable[..., Any]] = frozenset(
     {
         *(np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.count_nonzero, np.nonzero),

@@ -50,7 +50,7 @@ class Parameter(Owned, Tensor):
         super().__init__(data, requires_grad)
         self.format = None
         self.numbers = np.array(self.numbers, like=self.numbers)
-        self._is_lent = False  # whether others may write to the array
+        self._is_lent = False  # whether `data` handed out the array, to which callers may write
         self._rounded: tuple[Format, NDArray] | None = None  # the numbers as they were last used, where they differ
 
     @property
@@ -62,7 +62,7 @@ class Parameter(Owned, Tensor):
     def data(self) -> NDArray[np.floating]:
         """The numbers that are stored; they may be written to, and assigned."""
         if not self._is_lent and self.format is not None:
-            # What was used of them stays as it was, whoever writes to the array that is handed out.
+            # What operations used stays as it was when callers write to the array that is handed out.
             self._rounded, self.numbers = (self.format, self.numbers), np.array(self.numbers, like=self.numbers)
         self._is_lent = True
         return self.numbers
@@ -76,7 +76,7 @@ class Parameter(Owned, Tensor):
 
     @property
     def held_format(self) -> Format | None:
-        """What its numbers were rounded to, unless others may have written to them since."""
+        """What its numbers were rounded to, unless callers may have written to them since."""
         return None if self._is_lent else self.format
 
     def move(self, machine: Machine) -> None:
@@ -117,7 +117,7 @@ class Parameter(Owned, Tensor):
             return False
 
     def _as_rounded(self, format: Format) -> NDArray:
-        """Its numbers in `format`: the array itself where only we write to it and it holds such numbers, or a copy.
+        """Its numbers in `format`: the array itself where it was not handed out and holds such numbers, or a copy.
 
         It is kept, and is the same array again as long as the stored numbers stay as they are.
         """
@@ -143,7 +143,7 @@ class Parameter(Owned, Tensor):
 
 
 class Used(Variable):
-    """A parameter as operations under a policy read it: its numbers as rounded to `weights`, which nobody writes to."""
+    """A parameter as operations under a policy read it: its numbers as rounded to `weights`, never written to."""
 
     is_weight = True
 
@@ -173,7 +173,7 @@ class Used(Variable):
 
 
 def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None:
-    """Take their gradients away, or set those that there are to zero, which optimizers then take for gradients.
+    """Remove their gradients, or set existing ones to zero, which optimizers then use as gradients.
 
     Raises ValueError unless set_to_none is True or False.
     """

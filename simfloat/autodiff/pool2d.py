@@ -1,7 +1,7 @@
 """Pooling of images: one number for every window, each with its derivative beside it.
 
 Where windows overlap, a pixel's gradient is a sum through the policy's `reduce`, over the windows in row-major order;
-windows that give the pixel nothing take part as +0.
+windows that give the pixel nothing count as +0.
 """
 
 from __future__ import annotations
@@ -181,12 +181,14 @@ def _spread(
     terms = np.zeros((len(later[0]), len(later[1]), *shape), g.dtype, like=g)
     for place, share in zip(product(*offsets), shares, strict=True):
         number = tuple(along.index(o // step) for along, o, step in zip(later, place, geometry.stride, strict=True))
-        windows, pixels = zip(*map(_met, place, geometry.stride, geometry.result, shape[2:]), strict=True)
+        windows, pixels = zip(
+            *map(_windows_and_pixels, place, geometry.stride, geometry.result, shape[2:]), strict=True
+        )
         terms[number][:, :, *pixels] = share[:, :, *windows]
     return u.round(terms[0, 0]) if terms.shape[:2] == (1, 1) else u.sum(terms, (0, 1))
 
 
-def _met(offset: int, step: int, count: int, size: int) -> tuple[slice, slice]:
+def _windows_and_pixels(offset: int, step: int, count: int, size: int) -> tuple[slice, slice]:
     """Which of `count` windows, a step apart, have an offset's pixel on the image; and these pixels."""
     first = max(-(offset // step), 0)
     last = max(min((size - 1 - offset) // step + 1, count), first)

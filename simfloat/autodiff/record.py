@@ -1,4 +1,4 @@
-"""How an operation is carried out and recorded."""
+"""The record of operations: how each begins, with its place and operands, and ends, with its result and its node."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def begin(operation: str, *operands: Variable) -> Started:
 
 
 def _taken_in(x: Variable, path: str | None, border: Place) -> Variable:
-    """What an operation inside a fused composite has of an operand: itself, or the same numbers from outside.
+    """An operand as an operation inside of a fused composite reads it: itself, or the same numbers from outside.
 
     The gradient of what was made outside, such as a parameter that the composite uses without being given it, is
     rounded to its role where it leaves, at the composite's place, the border.
@@ -146,7 +146,7 @@ def _shares(a: NDArray, b: NDArray) -> bool:
 
 
 def _guards(operands: tuple[Variable, ...], reads: Reads) -> list[Guard]:
-    """Guards of the operands that derivatives will read, but for plain numbers, to which nobody writes."""
+    """Guards of the operands that derivatives will read, but for plain numbers, which cannot be written to."""
     if reads == "other":
         operands = tuple([x for x, other in zip(operands, operands[::-1], strict=True) if other.requires_grad])
     guards: list[Guard] = []

@@ -1,4 +1,4 @@
-"""What a tensor is to Python: a number if it has one element, an array to NumPy, something to compare."""
+"""Python's protocols of a tensor: a number if it has one element, an array to NumPy, comparisons."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def _refused(sign: str, function: str) -> Callable[..., Any]:
 
 
 class Comparable:
-    """The Python protocol of a tensor's numbers. Nothing here is an operation: no policy is asked, nothing is rounded.
+    """The Python protocol of a tensor's numbers. Nothing here is an operation of a policy: nothing is rounded.
 
-    Comparisons give boolean arrays. Tensors are told apart by identity where Python hashes them.
+    Comparisons give boolean arrays. Python hashes tensors by identity.
     """
 
     numbers: NDArray[np.floating]

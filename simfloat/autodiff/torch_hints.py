@@ -21,7 +21,7 @@ OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge"
 class TorchHints:
     """Errors for names and functions of PyTorch's that tensors do not have, naming what there is here."""
 
-    if not TYPE_CHECKING:  # type checkers know which names there are
+    if not TYPE_CHECKING:  # type checkers know the names
 
         def __getattr__(self, name: str) -> Any:
             hint = f"; here it is {NAMES[name]}" if name in NAMES else ""

@@ -150,7 +150,7 @@ class Primitive:
     def _carried_out(
         self, arithmetic: Arithmetic, inputs: Inputs, arrays: list[NDArray], options: dict[str, Any]
     ) -> NDArray:
-        """The result as the user computes it; an observer hears of the last rounding by the operation's name."""
+        """The result as the user computes it; an observer receives the last rounding under the operation's name."""
         observer = arithmetic.target.observer
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)

@@ -1,4 +1,4 @@
-"""Variables: arrays that remember how they were made."""
+"""Variables: the arrays, formats, gradients and histories of tensors and parameters, without operations."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Node(NamedTuple):
 
 
 class Balance(Protocol):
-    """Who scales gradients on their way back from a variable."""
+    """What scales gradients on their way back from a variable, as a layer-wise loss scale does."""
 
     def meet(
         self, variable: Variable, node: Node, number: int, gradient: NDArray, before: NDArray | None
@@ -123,7 +123,7 @@ class Variable:
 
     @property
     def origin(self) -> Guard:
-        """Whose array its numbers are: that of an operation, of a parameter, or of others."""
+        """The owner of the array of its numbers: an operation, a parameter, or the caller."""
         return Loan(self.numbers) if self.node is None else self.node.origin
 
     @property
@@ -133,7 +133,7 @@ class Variable:
 
     @property
     def held_format(self) -> Format | None:
-        """A format that all its numbers are of, whoever has written to their array; None if that is not known."""
+        """A format that all its numbers are of at this moment; None if that is not known."""
         return None
 
     @property
@@ -179,7 +179,7 @@ class Variable:
 class Trace(Variable):
     """How a result was made, and its shape and format: what the way back needs of it.
 
-    Derivatives hold the arrays that they read; numbers that none of them reads are freed when nobody else has them.
+    Derivatives hold the arrays that they read; numbers that none of them reads are freed with the tensor.
     """
 
     def __init__(self, result: Variable) -> None:

@@ -14,7 +14,7 @@ from simfloat.nn.module import Module
 
 
 class ReLU(Module):
-    """The larger of x and 0. Raises ValueError for `inplace`, which there is not.
+    """The larger of x and 0. Raises ValueError for `inplace`.
 
     Examples:
         >>> layer = sf.nn.ReLU()
@@ -36,7 +36,7 @@ class ReLU(Module):
 class LeakyReLU(Module):
     """x where it is positive, else negative_slope * x, rounded once.
 
-    Raises ValueError unless the slope is one number, and for `inplace`, which there is not.
+    Raises ValueError unless the slope is one number, and for `inplace`.
 
     Examples:
         >>> layer = sf.nn.LeakyReLU(0.25)

@@ -46,7 +46,7 @@ def ctc_loss(
     paper: `logsumexp` of the one, two or three places before, + log_probs, each operation rounded. Their format needs
     an infinity, for what is impossible.
 
-    Raises ValueError for shapes that do not fit, and for classes and lengths that there are not.
+    Raises ValueError for shapes that do not fit, and for classes and lengths out of range.
 
     Examples:
         >>> with sf.simulate("fp32"):

@@ -21,7 +21,7 @@ class Dropout(Module):
     numbers are dropped follows from the simulation's seed, the module's path and how often it ran: other layers and
     other policies change none of it.
 
-    Raises ValueError unless p is a number from 0 to 1, and for `inplace`, which there is not. Source: Srivastava et
+    Raises ValueError unless p is a number from 0 to 1, and for `inplace`. Source: Srivastava et
     al., JMLR 15, 2014.
 
     Examples:

@@ -151,7 +151,7 @@ class EmbeddingBag(Embedding):
         )
 
     def _bags(self, places: NDArray[np.integer], offsets: ArrayLike | None) -> tuple[NDArray[np.integer], int]:
-        """For every index the number of its bag, and how many bags there are."""
+        """For every index the number of its bag, and the number of bags."""
         if places.ndim == 2 and offsets is None:
             return np.repeat(np.arange(len(places)), places.shape[1]), len(places)
         if places.ndim != 1 or offsets is None:

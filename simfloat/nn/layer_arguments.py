@@ -43,7 +43,7 @@ def as_probability(p: Any, name: str = "p") -> float:
 
 
 def check_not_in_place(inplace: Any) -> None:
-    """Raise ValueError if a layer is told to write over its input, as torch.nn's activations can be."""
+    """Raise ValueError if a layer is to write over its input, as torch.nn's activations can be."""
     if inplace:
         raise ValueError(
             f"inplace must be False, got {inplace!r}: tensors are never written over, and results are the same without."

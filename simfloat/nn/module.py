@@ -129,7 +129,7 @@ class Module(Owned):
     def path(self) -> str:
         """The names from the outermost module down to this, by way of its first owner, joined by dots.
 
-        Empty for a module that nobody owns, or owned when it was first called by itself.
+        Empty for a module without an owner, or that had none when it was first called by itself.
         """
         return "" if OUTERMOST in vars(self) else super().path
 

@@ -12,7 +12,7 @@ from simfloat.simulation.context import Names
 #: pickles leave it behind.
 KEPT = "simfloat names"
 
-#: Under this name a module notes that it has been called by itself while nobody owned it.
+#: Under this name a module notes that it was called by itself while it had no owner.
 OUTERMOST = "simfloat is outermost"
 
 #: Another object after every change to the parts of any module.

@@ -1,4 +1,4 @@
-"""Layers that make images smaller, or vectors of them."""
+"""Pooling layers, and the flattening of images to vectors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class MaxPool2d(Module):
     Options are torch.nn's; `stride` is by default the window itself. Where windows overlap, gradients are added through
     the policy's `reduce`, windows in row-major order.
 
-    Raises ValueError for `return_indices`, which there is not, and when it is called, for what does not fit.
+    Raises ValueError for `return_indices`, and when it is called, for shapes that do not fit.
 
     Examples:
         >>> layer = sf.nn.MaxPool2d(2)

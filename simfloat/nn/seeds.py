@@ -1,4 +1,4 @@
-"""Where initial values come from."""
+"""The generators of initial values."""
 
 from __future__ import annotations
 
