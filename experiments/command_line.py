@@ -86,7 +86,7 @@ def run(
     experiment = find(name)
     options = Options(tiny, seeds or (2 if tiny else experiment.seeds), policy)
     folder = out or Path("results") / experiment.name
-    workspace = Workspace(folder, experiment.run.__module__, file_names(experiment, options))
+    workspace = Workspace(folder, experiment.run.__module__, file_names(experiment))
     with one_message(workspace):
         if policy is not None:
             experiment.check(policy)

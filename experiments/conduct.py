@@ -44,9 +44,9 @@ def conduct(
     return findings, written
 
 
-def file_names(experiment: Experiment, options: Options) -> tuple[str, ...]:
-    """The names of all that will be written."""
-    return (METRICS, STORED, *experiment.figure_names(options), SUMMARY)
+def file_names(experiment: Experiment) -> tuple[str, ...]:
+    """The names of all that may be written."""
+    return (METRICS, STORED, *(figure.name for figure in experiment.figures), SUMMARY)
 
 
 def write_results(
@@ -56,7 +56,7 @@ def write_results(
     rows = "".join(as_json(row) + "\n" for result in results for row in experiment.metrics(result))
     written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
     written.append(workspace.write(STORED, lambda path: write_stored(results, path)))
-    for name, draw in experiment.figures(results).items():
+    for name, draw in experiment.drawings(results).items():
         written.append(workspace.write(name, draw))
     text = as_json(summary(experiment, options, findings), indent=1) + "\n"
     return [*written, workspace.write(SUMMARY, lambda path: path.write_text(text, encoding="utf-8"))]

@@ -2,23 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from types import ModuleType
+from typing import Any, NamedTuple
 
 from experiments.grid import Grid
+from experiments.measurement import against_fp32, metric_rows, refuse_policy, select
 from experiments.options import Options
+from experiments.training import check_policy
+from experiments.training_grid import training_grid
 from simfloat.policy import Policy
 from simfloat.studies import Finding, Job, Result
 
-#: Draws a picture into the file of that path.
-Drawing = Callable[[Path], None]
+#: The files of an experiment that are looked at, beside that of its package; one file may hold it all.
+FILES = ("problems", "jobs", "findings", "figures")
+
+#: How many seeds decide the claims of an experiment that does not say.
+SEEDS = 5
+
+
+#: Draws results into the file of that path.
+Draw = Callable[[list[Result], Path], None]
+
+
+class Picture(NamedTuple):
+    """A figure: its file, what draws it into a path, and which results it takes; without any it is not drawn."""
+
+    name: str
+    draw: Draw
+    fields: Mapping[str, object]
+    given: bool = True  # whether it is drawn under a policy of the user's, too
+
+
+def drawn_as(name: str, *, given: bool = True, **fields: object) -> Callable[[Draw], Draw]:
+    """Make a function a figure of its experiment: it draws the results with these fields into the file of that name."""
+
+    def decorated(draw: Draw) -> Draw:
+        draw.__dict__.setdefault("pictures", []).append(Picture(name, draw, fields, given))
+        return draw
+
+    return decorated
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A question with its method: `jobs` are run in any order, then `findings` and `figures` are made of the results.
+    """A question with its method: `jobs` are run in any order, then findings and figures are made of the results.
 
     run is a function of a module, so that another process finds it by its name; a result depends on the job and on
     nothing else. Results are handed on in the order of the jobs.
@@ -29,9 +62,61 @@ class Experiment:
     jobs: Callable[[Options], list[Job]]
     run: Callable[[Job], Result]
     findings: Callable[[list[Result]], list[Finding]]
-    metrics: Callable[[Result], list[dict[str, Any]]]  # rows of metrics.jsonl
-    figures: Callable[[list[Result]], dict[str, Drawing]]  # by the name of the file
-    figure_names: Callable[[Options], tuple[str, ...]]  # what `figures` will be called, known before any work
-    check: Callable[[Policy], None]  # ValueError for a user's policy under which a job cannot run
-    seeds: int  # how many decide the claims in a full run
+    figures: tuple[Picture, ...] = ()
+    metrics: Callable[[Result], list[dict[str, Any]]] = metric_rows  # rows of metrics.jsonl
+    check: Callable[[Policy], None] = refuse_policy  # ValueError for a user's policy under which a job cannot run
+    seeds: int = SEEDS  # how many decide the claims in a full run
     grid: Grid | None = None  # what a sweep may vary
+
+    @classmethod
+    def of(cls, package: str) -> Experiment:
+        """The experiment of a package, such as "experiments.detection", by the names that its files define.
+
+        The package's docstring is its question. It has `jobs` and `run`, and its claims and figures are those of
+        `claim` and `drawn_as`, in the order of their definition. It may have PROBLEMS, on which it trains, SEEDS,
+        `findings`, `metrics` and `check`. Raises ValueError where `jobs` or `run` is missing.
+        """
+        modules = [
+            import_module(name) for name in (package, *(f"{package}.{file}" for file in FILES)) if find_spec(name)
+        ]
+        found = [
+            (name, value)
+            for module in modules
+            for name, value in vars(module).items()
+            if not isinstance(value, ModuleType)
+        ]
+        known = dict(found)
+        if missing := [name for name in ("jobs", "run") if name not in known]:
+            raise ValueError(
+                f"{package} defines no {' and no '.join(missing)}; experiments/README.md says what they are."
+            )
+        problems = known.get("PROBLEMS")
+        claims = dict.fromkeys(value for _, value in found if getattr(value, "is_claim", False))
+        drawn = dict.fromkeys(value for _, value in found if getattr(value, "pictures", None))
+        optional: dict[str, Any] = {name: known[name] for name in ("findings", "metrics", "check") if name in known}
+        trained: dict[str, Any] = (
+            {"check": partial(check_policy, problems), "grid": training_grid(problems)} if problems else {}
+        )
+        findings = partial(all_findings, tuple(claims), tuple(problems or ()))
+        return cls(
+            name=package.rpartition(".")[2].replace("_", "-"),
+            question=str(modules[0].__doc__).strip().split("\n")[0],
+            jobs=known["jobs"],
+            run=known["run"],
+            figures=tuple(picture for draw in drawn for picture in draw.pictures),
+            seeds=known.get("SEEDS", SEEDS),
+            **{"findings": findings, **trained, **optional},
+        )
+
+    def drawings(self, results: list[Result]) -> dict[str, Callable[[Path], None]]:
+        """What draws each figure that these results have, by the name of its file."""
+        given = bool(select(results, variant="given"))
+        chosen = [(each, select(results, **each.fields)) for each in self.figures if each.given or not given]
+        return {each.name: partial(each.draw, runs) for each, runs in chosen if runs}
+
+
+def all_findings(
+    claims: tuple[Callable[[list[Result]], Finding], ...], problems: tuple[str, ...], results: list[Result]
+) -> list[Finding]:
+    """The findings of all claims; of a policy that the user gave, whether it comes close to fp32."""
+    return against_fp32(results, problems) or [claim(results) for claim in claims]

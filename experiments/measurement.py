@@ -46,10 +46,10 @@ def measured_rows(result: Result) -> list[dict[str, Any]]:
 
 
 def metric_rows(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl of a job that trains, that lists its measurements as "rows", or that is one itself."""
-    if result["kind"] == "training":
-        return training_rows(result)
-    return measured_rows(result) if "rows" in result else [result]
+    """The rows of metrics.jsonl of a job that lists its measurements as "rows", that trains, or that is one itself."""
+    if "rows" in result:
+        return measured_rows(result)
+    return training_rows(result) if "iteration" in result else [result]
 
 
 def over_seeds(results: Sequence[Result], key: str, **where: object) -> NDArray[np.float64]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,34 +11,21 @@ from experiments.accumulator_width.dots import CHUNK, CHUNKED_BITS
 from experiments.accumulator_width.findings import needed, of_chunks
 from experiments.accumulator_width.training import BITS
 from experiments.accumulator_width.training import CHUNK as TRAINED_CHUNK
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import final, select, table_over_seeds
 from experiments.operands import DATA
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-WIDTHS, TRAINING = "widths.png", "training.png"
 
 STYLES = {("uniform", 0): 2, ("normal", 0): 6, ("uniform", CHUNK): 3, ("normal", CHUNK): 4}
 SIGNS = {"uniform": "one sign", "normal": "both signs"}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (WIDTHS, TRAINING)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    dots, training = select(results, kind="dots"), select(results, kind="training")
-    drawn: dict[str, Drawing] = {WIDTHS: partial(draw_widths, dots)} if dots else {}
-    return drawn | {TRAINING: partial(draw_training, training)}
-
-
+@drawn_as("widths.png", kind="dots")
 def draw_widths(results: list[Result], path: Path) -> None:
     """The bits that sums need over their length, and the error over the chunk."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6)
@@ -60,6 +46,7 @@ def draw_widths(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
     """The final loss over the bits of the sums; or the curves of a given policy."""
     figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH / 2, height=2.6)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,8 @@ import numpy as np
 from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC, TRADE_OFF
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import final, select
-from experiments.options import Options
 from simfloat.plots import (
     COLUMN_WIDTH,
     FULL_WIDTH,
@@ -29,25 +27,11 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-TRAINING, CANCELLED, MEMORY = "training.png", "cancelled.png", "memory.png"
-
 #: Every variant looks as it does in the figures of update cancellation.
 STYLES = {FP32.key: 0, STANDARD.key: 2, STOCHASTIC.key: 4, KAHAN.key: 5, FP32_WEIGHTS.key: 6}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRAINING, CANCELLED, MEMORY)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = partial(draw_training, results)
-    if not select(results, variant=KAHAN.key):
-        return {TRAINING: training}
-    return {TRAINING: training, CANCELLED: partial(draw_cancelled, results), MEMORY: partial(draw_memory, results)}
-
-
+@drawn_as("training.png")
 def draw_training(results: list[Result], path: Path) -> None:
     """Figures 1, 3 and 5 of the paper: the measure on training data over the iterations, problem by problem."""
     figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.2)
@@ -68,6 +52,7 @@ def draw_training(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("cancelled.png", given=False)
 def draw_cancelled(results: list[Result], path: Path) -> None:
     """How many weights an update leaves as they were under the standard algorithm, in each problem."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=3.0, legend=0.6)
@@ -83,6 +68,7 @@ def draw_cancelled(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("memory.png", given=False)
 def draw_memory(results: list[Result], path: Path) -> None:
     """Figure 4 of the paper: AUC of DLRM against the memory of its weights."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.8)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from experiments.block_scaling.rules import FORMATS, RULES
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import final, over_seeds, select
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.plots.figure import label_axes
 from simfloat.studies import Result
@@ -19,7 +17,6 @@ from simfloat.studies import Result
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SCALES, TRAINING = "rules.png", "training.png"
 
 #: Losses that are so many percent beyond BF16's are written, not drawn.
 FAR = 10
@@ -28,18 +25,7 @@ FAR = 10
 MARKS = {"floor": ("v", "#d55e00"), "ceil": ("^", "#56b4e9"), "rceil": ("o", "#000000"), "even": ("D", "#009e73")}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (SCALES, TRAINING)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    rules, training = select(results, kind="rules"), select(results, kind="training")
-    drawn: dict[str, Drawing] = {SCALES: partial(draw_rules, rules)} if rules else {}
-    return drawn | {TRAINING: partial(draw_training, training)}
-
-
+@drawn_as("rules.png", kind="rules")
 def draw_rules(results: list[Result], path: Path) -> None:
     """For every format and rule the share of blocks that saturate, and the error on either kind of numbers."""
     figure, columns = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.5, legend=0.25)
@@ -61,6 +47,7 @@ def draw_rules(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
     """Loss curves on the left; on the right the final loss of every seed over that of BF16."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9)

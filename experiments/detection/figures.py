@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
 from experiments.detection.scenes import draw_scenes
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.gradients import as_histogram
 from experiments.measurement import select
-from experiments.options import FIRST_SEED, Options
+from experiments.options import FIRST_SEED
 from simfloat import FP16
 from simfloat.plots import FULL_WIDTH, add_legend, draw_exponents, new_figure, save_figure
 from simfloat.studies import Result
-
-TRAINING, GRADIENTS, SCENES = "detection.png", "gradients.png", "scenes.png"
 
 TITLES = {
     "detector": ("Digits on textures", "held-out loss"),
@@ -24,32 +21,21 @@ TITLES = {
 }
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRAINING, GRADIENTS, SCENES)
+@drawn_as("detection.png", kind="training")
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss of each problem."""
+    draw_losses(results, TITLES, path)
 
 
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = select(results, kind="training")
-    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
-    if not select(results, kind="printed"):
-        return drawn
-    histograms = {
-        problem: [run["gradients"]["activations"] for run in select(training, problem=problem, variant="fp32")]
-        for problem in TITLES
-    }
-    return drawn | {GRADIENTS: partial(draw_gradients, histograms), SCENES: draw_pictures}
-
-
-def draw_gradients(histograms: dict[str, list[dict[str, int]]], path: Path) -> None:
+@drawn_as("gradients.png", given=False, kind="training")
+def draw_gradients(results: list[Result], path: Path) -> None:
     """The exponents of all activation gradients in FP32, as Figures 2 and 3 of the guide have them."""
     figure, axes = new_figure(2, 2, FULL_WIDTH, 5.0, legend=0.25)
     figure.subplots_adjust(top=0.86, hspace=0.75)
-    for row, (problem, each) in zip(axes, histograms.items(), strict=True):
+    for row, problem in zip(axes, TITLES, strict=True):
         total: Counter[str] = Counter()
-        for histogram in each:
-            total.update(histogram)
+        for run in select(results, problem=problem, variant="fp32"):
+            total.update(run["gradients"]["activations"])
         counts, title = as_histogram(dict(total)), TITLES[problem][0]
         for place, log in zip(row, (False, True), strict=True):
             draw_exponents(place, counts, format=FP16, scale=2.0**15, log=log, title=title, name="gradient")
@@ -57,7 +43,8 @@ def draw_gradients(histograms: dict[str, list[dict[str, int]]], path: Path) -> N
     save_figure(figure, path)
 
 
-def draw_pictures(path: Path) -> None:
+@drawn_as("scenes.png", kind="printed")
+def draw_pictures(results: list[Result], path: Path) -> None:
     """Six scenes with the boxes of their objects."""
     from matplotlib.patches import Rectangle
 

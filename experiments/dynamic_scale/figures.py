@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
 from experiments.dynamic_scale.jobs import VARIANTS
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.gradients import as_histogram
 from experiments.measurement import select
-from experiments.options import Options
 from simfloat import FP16
 from simfloat.plots import (
     COLUMN_WIDTH,
@@ -25,28 +23,19 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-TRACE, GRADIENTS, TRAINING = "dynamic-scale.png", "gradients.png", "training.png"
-
 TITLES = {"digits": ("Digits, MLP 64-16-10", "held-out cross-entropy")}
 
 #: Steps of the trace with the short interval that can be told apart.
 SHOWN = 300
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRACE, GRADIENTS, TRAINING)
+@drawn_as("training.png", kind="training")
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss under every scale."""
+    draw_losses(results, TITLES, path)
 
 
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training, statements = select(results, kind="training"), select(results, kind="statements")
-    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
-    if statements:
-        drawn |= {TRACE: partial(draw_traces, training), GRADIENTS: partial(draw_gradients, statements)}
-    return drawn
-
-
+@drawn_as("dynamic-scale.png", given=False, kind="training")
 def draw_traces(results: list[Result], path: Path) -> None:
     """The scale of one run under each rule."""
     from matplotlib.ticker import MaxNLocator
@@ -65,6 +54,7 @@ def draw_traces(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("gradients.png", kind="statements")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """The exponents of all gradients over FP16's range, with the limits that the tutorial gives."""
     figure, axes = new_figure(1, 1, COLUMN_WIDTH, 2.6, legend=0.2)

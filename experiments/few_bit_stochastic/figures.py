@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.few_bit_stochastic.bias import VARIANTS
 from experiments.few_bit_stochastic.jobs import TRAINED
 from experiments.measurement import measured_rows, over_seeds, select, table_over_seeds
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
-
-FEW_BITS = "few-bits.png"
 
 STYLES = {"A": 2, "B": 4, "C": 6}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (FEW_BITS,)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    return {FEW_BITS: partial(draw_few_bits, results)}
-
-
+@drawn_as("few-bits.png")
 def draw_few_bits(results: list[Result], path: Path) -> None:
     """A panel each for the bias of one rounding, the errors of sums, and the loss of trainings."""
     figure, (left, middle, right) = new_figure(rows=1, columns=3, width=FULL_WIDTH, height=2.6, legend=0.25)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.fp8_hybrid.findings import measured
 from experiments.fp8_hybrid.policies import VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.measurement import select
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_points, new_figure, save_figure
 from simfloat.studies import Result
-
-TRAINING, GRADIENTS = "fp8-hybrid.png", "gradients.png"
 
 TITLES = {
     "digits": ("MLP", "held-out cross-entropy"),
@@ -26,19 +21,13 @@ TITLES = {
 DRAWN = ("fp32", "fp16", "hybrid", "e4m3", "hybrid-bare", "e4m3-bare", "e4m3-loss", "given")
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRAINING, GRADIENTS)
+@drawn_as("fp8-hybrid.png", kind="training")
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss in each format."""
+    draw_losses([run for run in results if run["variant"] in DRAWN], TITLES, path)
 
 
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = [run for run in select(results, kind="training") if run["variant"] in DRAWN]
-    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
-    gradients = select(results, kind="gradients")
-    return drawn | ({GRADIENTS: partial(draw_gradients, gradients)} if gradients else {})
-
-
+@drawn_as("gradients.png", kind="gradients")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """The error of the gradient, and the share of gradients that became zero, under every policy."""
     figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.3, legend=0.25)

@@ -2,33 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.harmonic_series.jobs import FOLLOWED
 from experiments.measurement import select, table_over_seeds
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
-
-SERIES = "series.png"
 
 STYLES = {"recursive": 2, "Kahan": 4, "pairwise": 3}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (SERIES,)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    return {SERIES: partial(draw_series, results)}
-
-
+@drawn_as("series.png")
 def draw_series(results: list[Result], path: Path) -> None:
     """Sums over the number of terms; of stochastic ones the mean, and a band of one standard deviation."""
     figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8, legend=0.4)

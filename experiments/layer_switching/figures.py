@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from experiments.curves import curves, draw_losses
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.layer_switching.findings import share
 from experiments.layer_switching.policies import VARIANTS
 from experiments.measurement import select
-from experiments.options import Options
 from simfloat.plots import (
     FULL_WIDTH,
     SMALL,
@@ -25,8 +23,6 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-SWITCHING, COSTS = "layer-switching.png", "costs.png"
-
 TITLES = {
     "digits": ("Digits", "held-out cross-entropy"),
     "camera": ("Digits, pixels up to 1023", "held-out cross-entropy"),
@@ -36,19 +32,13 @@ TITLES = {
 TRACED = ("fp16", "variance", "variance-late", "once-e4m3")
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (SWITCHING,) if options.policy is not None else (SWITCHING, COSTS)
+@drawn_as("layer-switching.png", kind="training")
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss of each problem, under a policy that the user gave."""
+    draw_losses(results, TITLES, path)
 
 
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    if select(results, kind="training"):
-        return {SWITCHING: partial(draw_losses, results, TITLES)}
-    digits, camera = select(results, problem="digits"), select(results, problem="camera")
-    return {SWITCHING: partial(draw_traces, digits), COSTS: partial(draw_costs, digits, camera)}
-
-
+@drawn_as("layer-switching.png", kind="switching", problem="digits")
 def draw_traces(results: list[Result], path: Path) -> None:
     """The loss scale of one run under each of four policies; grey where the layer was in FP8."""
     figure, axes = new_figure(2, 2, FULL_WIDTH, 3.9)
@@ -68,8 +58,10 @@ def draw_traces(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
-def draw_costs(digits: list[Result], camera: list[Result], path: Path) -> None:
+@drawn_as("costs.png", kind="switching")
+def draw_costs(results: list[Result], path: Path) -> None:
     """The share of steps in FP8 and of skipped steps under every rule; the loss of digits with large pixels."""
+    digits, camera = select(results, problem="digits"), select(results, problem="camera")
     figure, (left, right) = new_figure(1, 2, FULL_WIDTH, 3.0, legend=0.3)
     figure.subplots_adjust(left=0.26, wspace=0.3)
     variants = VARIANTS["digits"][1:]

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import simfloat as sf
 from experiments.layer_switching.policies import GROWTH_INTERVAL, VARIANTS, Switched
 from experiments.layer_switching.problems import PROBLEMS
 from experiments.options import Options
-from experiments.training import TINY_RECORDS, run_training, training_jobs, training_rows
+from experiments.training import TINY_RECORDS, run_training, training_jobs
 from experiments.variants import Variant, given
 from simfloat.simulation.switching import Switch
 from simfloat.studies import Job, Result
@@ -74,8 +73,3 @@ def in_narrow(variant: Switched, switches: Sequence[Switch], steps: int) -> list
         after = steps if switch.step is None else switch.step
         found[after:] = [switch.policy == variant.narrow] * (steps - after)
     return found
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record."""
-    return training_rows(result)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.lognormal_scaling.jobs import VARIANTS
 from experiments.measurement import select
-from experiments.options import Options
 from simfloat.plots import (
     FULL_WIDTH,
     SMALL,
@@ -24,8 +22,6 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-SCALES, LOSSES = "scales.png", "losses.png"
-
 #: The rules, each beside the other.
 RULES = {variant.key: variant.label for variant in VARIANTS if variant.scaler is not None}
 
@@ -33,20 +29,7 @@ RULES = {variant.key: variant.label for variant in VARIANTS if variant.scaler is
 STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (LOSSES,) if options.policy is not None else (LOSSES, SCALES)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = select(results, kind="training")
-    losses = partial(draw_losses, training)
-    if select(training, variant="given"):
-        return {LOSSES: losses}
-    return {LOSSES: losses, SCALES: partial(draw_scales, training)}
-
-
+@drawn_as("losses.png", kind="training")
 def draw_losses(results: list[Result], path: Path) -> None:
     """The held-out loss under every rule."""
     figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH / 2, height=2.6, legend=0.4)
@@ -57,6 +40,7 @@ def draw_losses(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("scales.png", given=False, kind="training")
 def draw_scales(results: list[Result], path: Path) -> None:
     """The scale of every step of the first seed, and below what limit it had to stay."""
     figure, axes = new_figure(rows=1, columns=len(RULES), width=FULL_WIDTH, height=2.6, legend=0.2)

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.loss_scaling.findings import gradients
 from experiments.loss_scaling.jobs import SCALES
 from experiments.loss_scaling.problems import PROBLEMS
 from experiments.measurement import select
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
 from simfloat.studies import Result
-
-GRADIENTS, LOSSES = "gradients.png", "losses.png"
 
 TITLES = {"regression": "Autoencoder, mean squared error", "classification": "Classifier, cross-entropy"}
 
@@ -28,20 +24,7 @@ STYLES = {"fp32": 0, "unscaled": 2, **{f"scale-{k}": style for k, style in zip(S
 SHOWN = 2.0**3
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (LOSSES,) if options.policy is not None else (GRADIENTS, LOSSES)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = select(results, kind="training")
-    losses = partial(draw_losses, training)
-    if select(training, variant="given"):
-        return {LOSSES: losses}
-    return {GRADIENTS: partial(draw_gradients, training), LOSSES: losses}
-
-
+@drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """The gradients of activations in FP32, of both problems: what FP16 has of them, and what with a scale."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.2)
@@ -55,6 +38,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("losses.png", kind="training")
 def draw_losses(results: list[Result], path: Path) -> None:
     """The held-out loss of every variant, a problem beside the other."""
     figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.4)

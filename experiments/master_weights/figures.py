@@ -3,39 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
 from pathlib import Path
 
 import simfloat as sf
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.master_weights.findings import gradients
 from experiments.master_weights.problems import LR_EXPONENT
-from experiments.measurement import select
-from experiments.options import Options
 from simfloat.plots import COLUMN_WIDTH, FULL_WIDTH, add_legend, draw_curves, draw_exponents, new_figure, save_figure
 from simfloat.studies import Result
-
-LOSSES, GRADIENTS = "losses.png", "gradients.png"
 
 #: Every variant looks the same in both panels.
 STYLES = {"fp32": 0, "master": 1, "fp16-weights": 2}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (LOSSES,) if options.policy is not None else (LOSSES, GRADIENTS)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training = select(results, kind="training")
-    losses = partial(draw_losses, training)
-    if select(training, variant="given"):
-        return {LOSSES: losses}
-    return {LOSSES: losses, GRADIENTS: partial(draw_gradients, training)}
-
-
+@drawn_as("losses.png", kind="training")
 def draw_losses(results: list[Result], path: Path) -> None:
     """The held-out loss beside the share of weights that an update other than zero left as they were."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.2)
@@ -46,6 +28,7 @@ def draw_losses(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("gradients.png", given=False, kind="training")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """The gradients of weights in FP32, and which of them FP16 has when they are multiplied by the learning rate."""
     figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.7, legend=0.2)

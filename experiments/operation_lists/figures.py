@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from experiments.curves import draw_losses
-from experiments.experiment import Drawing
-from experiments.measurement import select
+from experiments.experiment import drawn_as
 from experiments.operation_lists.findings import errors
 from experiments.operation_lists.policies import ALONE, EVERYTHING, INFER_NARROW, MIXED
 from experiments.operation_lists.problems import PROBLEMS
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, add_legend, draw_heat_map, draw_points, new_figure, save_figure
 from simfloat.studies import Result
-
-GRADIENTS, ATTRIBUTION, TRAINING = "gradient-errors.png", "attribution.png", "operation-lists.png"
 
 #: What the layers of the convolutional model are.
 LAYERS = {
@@ -33,20 +28,13 @@ TITLES = {
 }
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRAINING, GRADIENTS, ATTRIBUTION)
+@drawn_as("operation-lists.png", kind="training")
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss of each problem."""
+    draw_losses(results, TITLES, path)
 
 
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    training, gradients = select(results, kind="training"), select(results, kind="gradients")
-    drawn: dict[str, Drawing] = {TRAINING: partial(draw_losses, training, TITLES)}
-    if gradients:
-        drawn |= {GRADIENTS: partial(draw_gradients, gradients), ATTRIBUTION: partial(draw_attribution, gradients)}
-    return drawn
-
-
+@drawn_as("gradient-errors.png", kind="gradients")
 def draw_gradients(results: list[Result], path: Path) -> None:
     """The error of the gradient under each policy, of a new model and of one half trained."""
     figure, axes = new_figure(1, 2, FULL_WIDTH, 2.9, legend=0.25)
@@ -61,6 +49,7 @@ def draw_gradients(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("attribution.png", kind="gradients")
 def draw_attribution(results: list[Result], path: Path) -> None:
     """The error that each operation in each layer makes by itself, under AMP and with everything in FP16."""
     run = next(run for run in results if run["attribution"])

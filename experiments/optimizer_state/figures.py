@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import select
 from experiments.optimizer_state.policies import VARIANTS
 from experiments.optimizer_state.stall import DEFAULT
-from experiments.options import Options
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
-
-MOMENT, TRAINING = "second-moment.png", "training.png"
 
 #: Losses that are so many percent above are no curve.
 FAR = 100
@@ -24,18 +20,7 @@ FAR = 100
 STYLES = {variant.key: number for number, variant in zip((0, 2, 6, 4, 3, 5), VARIANTS, strict=True)} | {"given": 1}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (MOMENT, TRAINING)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    moments, training = select(results, kind="moment", beta2=DEFAULT), select(results, kind="training")
-    drawn: dict[str, Drawing] = {MOMENT: partial(draw_moment, moments)} if moments else {}
-    return drawn | {TRAINING: partial(draw_training, training)}
-
-
+@drawn_as("second-moment.png", kind="moment", beta2=DEFAULT)
 def draw_moment(results: list[Result], path: Path) -> None:
     """The mean second moment on the left, the share of its elements that stall on the right."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.9, legend=0.45)
@@ -60,6 +45,7 @@ def moment_curves(results: list[Result], key: str) -> list[Curve]:
     return curves
 
 
+@drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
     """How far the loss is above that with FP32 moments, for both memories; what is lost altogether is named."""
     titles = {"long-memory": "beta2 = 0.999", "short-memory": "beta2 = 0.95"}

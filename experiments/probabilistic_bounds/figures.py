@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
-from experiments.options import Options
 from experiments.probabilistic_bounds.findings import unit
 from experiments.probabilistic_bounds.jobs import FORMATS, ROUNDINGS
 from simfloat.plots import (
@@ -23,21 +21,10 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-BOUNDS = "bounds.png"
-
 STYLES = {"nearest": 2, "stochastic": 6}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (BOUNDS,)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    return {BOUNDS: partial(draw_bounds, results)}
-
-
+@drawn_as("bounds.png")
 def draw_bounds(results: list[Result], path: Path) -> None:
     """The greatest error for either format and kind of data, and both bounds."""
     figure, axes = new_figure(rows=2, columns=2, width=FULL_WIDTH, height=4.4, legend=0.4)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import select
-from experiments.options import Options
 from experiments.regulariser_underflow.jobs import PLACES
 from experiments.regulariser_underflow.products import LAMBDAS, text_of
 from simfloat.plots import FULL_WIDTH, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
-DECAY = "decay.png"
-
 #: Every place looks the same in all panels.
 STYLES = {place: number for number, place in enumerate(PLACES)}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (DECAY,)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    return {DECAY: partial(draw_decay, select(results, kind="decay"))}
-
-
+@drawn_as("decay.png", kind="decay")
 def draw_decay(results: list[Result], path: Path) -> None:
     """A panel for each lambda: the norm as a share of that at the start."""
     figure, axes = new_figure(rows=1, columns=len(LAMBDAS), width=FULL_WIDTH, height=2.7, legend=0.4)

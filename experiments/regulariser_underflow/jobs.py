@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import simfloat as sf
-from experiments.measurement import measured_rows
 from experiments.mixed_precision import FP16_WEIGHTS, MIXED
 from experiments.options import Options
 from experiments.regulariser_underflow.decay import Decay, run_decay
 from experiments.regulariser_underflow.products import LAMBDAS, products, text_of
-from experiments.training import training_rows
 from experiments.variants import Scaler, static
 from simfloat.studies import Job, Result
 
@@ -74,11 +72,6 @@ def run(job: Job) -> Result:
     policy, decay = sf.Policy.from_dict(job["policy"]), Decay(job["lam"], job["is_in_loss"])
     known = {key: value for key, value in job.items() if key != "policy"}
     return {**known, **run_decay(job["seed"], job["tiny"], policy, decay, job["scaler"])}
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each record of a training, one for each layer and lambda of the products."""
-    return measured_rows(result) if result["kind"] == "products" else training_rows(result)
 
 
 def check(policy: sf.Policy) -> None:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
-from experiments.experiment import Drawing
-from experiments.measurement import select, table_over_seeds
+from experiments.experiment import drawn_as
+from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
-from experiments.options import Options
 from experiments.tensor_core_generations.units import EIGHT, GROUPS, INTERVAL
 from simfloat.plots import (
     FULL_WIDTH,
@@ -21,8 +19,6 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-GENERATIONS, PROMOTION = "generations.png", "promotion.png"
-
 LABELS = {
     "volta": "Volta",
     "turing": "Turing, Ampere, Ada",
@@ -32,20 +28,7 @@ LABELS = {
 STYLES = {"volta": 3, "turing": 4, "hopper": 2, "fp32": 0, "promoted": 6, "blackwell": 5}
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (GENERATIONS, PROMOTION)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    half, eight = select(results, kind="fp16"), select(results, kind="fp8")
-    return {
-        GENERATIONS: partial(draw_generations, half),
-        PROMOTION: partial(draw_promotion, eight),
-    }
-
-
+@drawn_as("generations.png", kind="fp16")
 def draw_generations(results: list[Result], path: Path) -> None:
     """The mean error of FP16 products over the length of the sums, for either kind of data."""
     figure, columns = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)
@@ -58,6 +41,7 @@ def draw_generations(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("promotion.png", kind="fp8")
 def draw_promotion(results: list[Result], path: Path) -> None:
     """The greatest error of FP8 products: over the length of one-signed sums, and over the interval of promotion."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.6, legend=0.25)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from experiments.curves import curves
-from experiments.experiment import Drawing
+from experiments.experiment import drawn_as
 from experiments.measurement import select
-from experiments.options import Options
 from experiments.update_cancellation.policies import VARIANTS
 from experiments.update_cancellation.problems import ALPHA, synthetic_data
 from experiments.update_cancellation.theorem1 import largest_input, safe_radius
 from experiments.update_cancellation.theorem2 import bound
 from simfloat.plots import FULL_WIDTH, SMALL, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
-
-TRAINING, THEOREMS = "update-cancellation.png", "theorems.png"
 
 TITLES = {
     "synthetic": ("Synthetic least squares", "mean squared error"),
@@ -35,18 +31,7 @@ Below: share of weights that an update other than zero left as they were. Under 
 stochastic rounding makes up for it by larger steps of other updates, and Kahan summation keeps it for the next step."""
 
 
-def figure_names(options: Options) -> tuple[str, ...]:
-    """The files that `figures` draws."""
-    return (TRAINING,) if options.policy is not None else (TRAINING, THEOREMS)
-
-
-def figures(results: list[Result]) -> dict[str, Drawing]:
-    """What draws each file."""
-    noise_free = select(results, problem="noise-free")
-    training = partial(draw_training, results)
-    return {TRAINING: training, THEOREMS: partial(draw_theorems, noise_free)} if noise_free else {TRAINING: training}
-
-
+@drawn_as("update-cancellation.png")
 def draw_training(results: list[Result], path: Path) -> None:
     """A column for each problem: loss above, share of unchanged weights below."""
     figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.7, legend=1.0)
@@ -62,6 +47,7 @@ def draw_training(results: list[Result], path: Path) -> None:
     save_figure(figure, path)
 
 
+@drawn_as("theorems.png", problem="noise-free")
 def draw_theorems(results: list[Result], path: Path) -> None:
     """The distance to the optimum with nearest updates (theorem 1) and with exact ones (theorem 2)."""
     figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8)

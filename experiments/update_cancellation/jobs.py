@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
 
 from experiments.options import Options
-from experiments.training import run_training, training_jobs, training_rows
+from experiments.training import check_policy, run_training, training_jobs
 from experiments.update_cancellation.policies import FP32, THEOREMS, VARIANTS
 from experiments.update_cancellation.problems import COMPARED, PROBLEMS
 from experiments.update_cancellation.theorem1 import check_theorem_1
 from experiments.variants import given
 from simfloat.studies import Job, Result
+
+#: What a policy of the user's is tried on.
+check = partial(check_policy, COMPARED)
 
 
 def jobs(options: Options) -> list[Job]:
@@ -32,8 +35,3 @@ def run(job: Job) -> Result:
     if job["kind"] == "theorem-1":
         return {**job, **check_theorem_1(job["seed"], job["points"])}
     return run_training(PROBLEMS, job)
-
-
-def metrics(result: Result) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl: one for each recorded iteration of a run, one for a check of theorem 1."""
-    return [result] if result["kind"] == "theorem-1" else training_rows(result)

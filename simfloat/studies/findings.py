@@ -56,6 +56,7 @@ def claim(text: str, expectation: str) -> Callable[[Callable[..., Measured]], Ca
             found = text.format(**words), expectation.format(**words), measured
             return Finding(*found, outcome.text, outcome.verdict, outcome.p)
 
+        finding.is_claim = True  # type: ignore[attr-defined]
         return finding
 
     return decorated

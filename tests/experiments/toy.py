@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import simfloat as sf
-from experiments.experiment import Experiment
+from experiments.experiment import Experiment, Picture
 from experiments.grid import Axis, Grid
 from simfloat.studies import Finding
 
@@ -27,7 +27,7 @@ def findings(results):
     return [Finding("values double", "value / seed = 2", f"{len(results)} values", "no statistics", "reproduced")]
 
 
-def draw(path: Path):
+def draw(results, path: Path):
     path.write_bytes(b"\x89PNG")
 
 
@@ -61,8 +61,7 @@ def toy(run=run, metrics=metrics):
         run=run,
         findings=findings,
         metrics=metrics,
-        figures=lambda results: {"toy.png": draw},
-        figure_names=lambda options: ("toy.png",),
+        figures=(Picture("toy.png", draw, {}),),
         check=check,
         seeds=3,
         grid=GRID,
