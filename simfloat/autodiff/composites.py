@@ -9,16 +9,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
-import numpy as np
+from numpy.typing import NDArray
 
-from simfloat.autodiff.joining import where
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.movement import viewed
 from simfloat.autodiff.record import Made, Operations, Result, begin, finish
 from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags, is_integer
+from simfloat.formulas import exponentials
+from simfloat.formulas.rounded import Rounded, kept
 from simfloat.simulation.context import composite
 from simfloat.simulation.simulation import current
 
@@ -28,41 +31,38 @@ class Composites(Operations[Result]):
 
     def softmax(self, axis: int = -1) -> Result:
         """exp(d) / sum(exp(d)) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        axes = _filled(self, axis)
 
-        def steps(x: Any) -> Any:
-            powers = (x - _largest(x, axis)).exp()
-            return powers / powers.sum(axis, keepdims=True)
+        def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
+            return exponentials.softmax_slope(u, g, y, axes)
 
-        return composed("softmax", steps, [self], self.made)
+        formula = partial(exponentials.softmax, axes=axes)
+        return self.made(by_formula("softmax", formula, (slope,), self, reads="result"))
 
     def log_softmax(self, axis: int = -1) -> Result:
         """d - log(sum(exp(d))) with d = x - max(x) along `axis`, each step rounded unless it is fused."""
+        axes = _filled(self, axis)
 
-        def steps(x: Any) -> Any:
-            below = x - _largest(x, axis)
-            return below - below.exp().sum(axis, keepdims=True).log()
+        def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray | None) -> NDArray:
+            return exponentials.log_softmax_slope(u, g, y, axes)
 
-        return composed("log_softmax", steps, [self], self.made)
+        formula = partial(exponentials.log_softmax, axes=axes)
+        return self.made(by_formula("log_softmax", formula, (slope,), self, reads="result"))
 
     def logsumexp(self, axis: Axes = None, keepdims: bool = False) -> Result:
         """log(sum(exp(d))) + m with d = x - m and m = max(x) along `axis`; -inf, with no gradient, where all x are."""
         check_flags(keepdims=keepdims)
+        axes = _filled(self, axis)
+        shape = kept(self.shape, axes)
 
-        def steps(x: Any) -> Any:
-            largest = _largest(x, axis)
-            nothing = largest.numbers == -np.inf
-            # An infinity less itself is no number; 0 takes the place of the largest.
-            largest.numbers = np.where(np.isinf(largest.numbers), largest.numbers.dtype.type(0), largest.numbers)
-            total = (x - largest).exp().sum(axis, keepdims=True)
-            if nothing.any():
-                # The logarithm of 0 has no slope; 1 stands in for it.
-                total = x.made(where(nothing, 1.0, total))
-            result = total.log() + largest
-            if nothing.any():
-                result = x.made(where(nothing, -np.inf, result))
-            return result if keepdims else result.squeeze(normalized_axes(axis, x.ndim))
+        def formula(u: Rounded, x: NDArray) -> NDArray:
+            result = exponentials.logsumexp(u, x, axes)
+            return result.reshape(shape) if keepdims else result
 
-        return composed("logsumexp", steps, [self], self.made)
+        def slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
+            return exponentials.logsumexp_slope(u, g.reshape(shape), y.reshape(shape), x)
+
+        return self.made(by_formula("logsumexp", formula, (slope,), self))
 
     def var(self, axis: Axes = None, keepdims: bool = False, *, correction: int = 0) -> Result:
         """The sum of (x - mean(x))^2 over `axis`, divided by their number less `correction`.
@@ -110,10 +110,9 @@ def _left(name: str, result: Variable, operands: Sequence[Variable]) -> Made:
     return finish(begin(name, result), arithmetic.round(result.numbers), arithmetic.format, lambda u, g: g)
 
 
-def _largest(x: Any, axis: Axes) -> Any:
-    """The maximum along an axis as a constant: its gradient would cancel."""
-    used = x.used_in(current())
+def _filled(x: Any, axis: Axes) -> tuple[int, ...]:
+    """Axes as numbers; ValueError where there is no element along them."""
     axes = normalized_axes(axis, x.ndim)
     if not all(x.shape[i] for i in axes):
         raise ValueError(f"A softmax needs at least one element along axis {axis}, got shape {x.shape}.")
-    return x.made(Made(used.numbers.max(axis=axes, keepdims=True), used.format, None))
+    return axes

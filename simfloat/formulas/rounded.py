@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
+
 #: (arithmetic, gradient of the result, result, *operands) -> gradient of one operand
 Slope = Callable[..., NDArray]
 
@@ -56,7 +58,23 @@ def number(x: float) -> NDArray[np.float64]:
 
 def where(u: Rounded, condition: NDArray[np.bool_], a: NDArray, b: NDArray) -> NDArray:
     """The numbers of `a` where the condition holds, else those of `b`, in the type of `a`; none is rounded."""
-    return u.moved(np.where(condition, a, b).astype(a.dtype, copy=False), a, b)
+    # A single number is a scalar to arrays on any machine.
+    return u.moved(np.where(condition, a[()], b[()]).astype(a.dtype, copy=False), a, b)
+
+
+def negative(u: Rounded, x: NDArray) -> NDArray:
+    """-x as a step of its own."""
+    return u.round(as_array(-x), "negative", x)
+
+
+def absolute(u: Rounded, x: NDArray) -> NDArray:
+    """|x| as a step of its own."""
+    return u.round(as_array(np.abs(x)), "abs", x)
+
+
+def sign(u: Rounded, x: NDArray) -> NDArray:
+    """The sign of x, 0 at 0, as a step of its own."""
+    return u.round(as_array(np.sign(x)), "abs", x)
 
 
 def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:

@@ -18,7 +18,7 @@ from simfloat.formulas.rounded import Rounded
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
 LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
-HALF, MINUS_HALF = np.array(0.5), np.array(-0.5)
+HALF, MINUS_HALF, TWO = np.array(0.5), np.array(-0.5), np.array(2.0)
 ROOT_HALF, NORMAL_DENSITY = np.array(math.sqrt(0.5)), np.array(1 / math.sqrt(2 * math.pi))
 
 

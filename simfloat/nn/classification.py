@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, beside
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import is_integer
+from simfloat.formulas import losses
+from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_probability
-from simfloat.nn.losses import check_reduction, reduced
+from simfloat.nn.losses import check_reduction
 
 
 def cross_entropy(
@@ -47,7 +51,15 @@ def cross_entropy(
         0.2395448386669159
     """
     smoothing = as_probability(label_smoothing, "label_smoothing")
-    return _loss("cross_entropy", input, target, weight, ignore_index, reduction, axis, smoothing, Tensor.log_softmax)
+    given = _Given.checked("cross_entropy", input, target, weight, ignore_index, reduction, axis)
+
+    def body(x: Tensor) -> Tensor:
+        logarithms = x.log_softmax(given.axis)
+        loss = _picked(logarithms, given)
+        return loss if not smoothing else loss * (1.0 - smoothing) + _of_all(logarithms, given) * share
+
+    share = smoothing / given.x.shape[given.axis]
+    return compose("cross_entropy", body, given.x)
 
 
 def nll_loss(
@@ -69,43 +81,72 @@ def nll_loss(
         >>> loss.item()
         1.5
     """
-    return _loss("nll_loss", input, target, weight, ignore_index, reduction, axis, 0.0, lambda x: x)
+    given = _Given.checked("nll_loss", input, target, weight, ignore_index, reduction, axis)
+    return _picked(given.x, given)
 
 
-def _loss(
-    name: str,
-    input: Operand,
-    target: ArrayLike,
-    weight: ArrayLike | None,
-    ignore_index: int,
-    reduction: str,
-    axis: int | None,
-    smoothing: float,
-    logarithms: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """The loss `name`, of `logarithms` of probabilities."""
-    check_reduction(reduction)
-    x, labels = as_tensor(input), as_array(target)
-    if labels.dtype.kind not in "iu":
-        one_hot = " Of probabilities of classes take the largest: target.argmax(-1)." if labels.shape == x.shape else ""
-        raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
-    place = _class_axis(name, x.shape, labels.shape, axis)
-    kept, classes = labels != ignore_index, x.shape[place]
-    _check_classes(labels[kept], classes)
-    factors = None if weight is None else as_operand(weight, "weight")
-    if factors is not None and factors.shape != (classes,):
-        raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
+class _Given(NamedTuple):
+    """What a loss was given: the input, the class of each row, and what their losses count for."""
 
-    def body(x: Tensor) -> Tensor:
-        last = x if place == -1 else x.transpose(0, *range(2, x.ndim), 1)
-        losses = _losses(logarithms(last), np.where(kept, labels, 0), factors, smoothing)
-        if not kept.all():
-            losses = where(kept, losses, 0.0)
-        if reduction != "mean" or (factors is None and kept.all()):
-            return reduced(losses, reduction)
-        return losses.sum() / (kept.sum() if factors is None else Tensor(factors[labels[kept]]).sum())
+    x: Tensor
+    target: NDArray[np.integer]
+    weight: NDArray | None
+    ignored: int
+    reduction: str
+    axis: int  # of classes
 
-    return compose("cross_entropy", body, x)
+    @classmethod
+    def checked(
+        cls,
+        name: str,
+        input: Operand,
+        target: ArrayLike,
+        weight: ArrayLike | None,
+        ignored: int,
+        reduction: str,
+        axis: int | None,
+    ) -> Self:
+        """The arguments of the loss `name`; ValueError for what does not fit."""
+        check_reduction(reduction)
+        x, labels = as_tensor(input), as_array(target)
+        if labels.dtype.kind not in "iu":
+            is_like_input = labels.shape == x.shape
+            one_hot = " Of probabilities of classes take the largest: target.argmax(-1)." if is_like_input else ""
+            raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
+        place = _class_axis(name, x.shape, labels.shape, axis)
+        classes = x.shape[place]
+        _check_classes(labels[labels != ignored], classes)
+        factors = None if weight is None else as_operand(weight, "weight")
+        if factors is not None and factors.shape != (classes,):
+            raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
+        return cls(x, beside(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
+
+
+def _picked(logarithms: Tensor, given: _Given) -> Tensor:
+    """The loss of what each row's class has."""
+    _, target, weight, ignored, reduction, axis = given
+
+    def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
+        return losses.nll_loss_slope(u, g, x, target, weight, reduction, ignored, made[1], axis)
+
+    formula = partial(losses.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis)
+    return tensor_of(by_formula("cross_entropy", formula, (slope,), logarithms))
+
+
+def _of_all(logarithms: Tensor, given: _Given) -> Tensor:
+    """The loss of what all classes have, in the order of PyTorch's operations."""
+    _, target, weight, ignored, reduction, axis = given
+    kept = target != ignored
+    if weight is not None:
+        weight = beside(weight, logarithms.numbers)
+        logarithms = logarithms * weight.reshape(*[-1 if i == axis else 1 for i in range(logarithms.ndim)])
+    each = where(kept, -logarithms.sum(axis), 0.0)
+    if reduction == "none":
+        return each
+    if reduction == "sum":
+        return each.sum()
+    counts = kept.sum() if weight is None else Tensor(np.where(kept, weight[np.where(kept, target, 0)], 0.0)).sum()
+    return each.sum() / counts
 
 
 def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis: int | None) -> int:
@@ -125,17 +166,6 @@ def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis
             "axis=-1 or, as in PyTorch, axis=1."
         )
     return fitting[0]
-
-
-def _losses(logarithms: Tensor, labels: NDArray[np.integer], factors: NDArray | None, smoothing: float) -> Tensor:
-    """The loss of every row."""
-    losses = -logarithms.pick(labels)
-    if factors is not None:
-        losses = losses * factors[labels]
-    if smoothing:
-        all_classes = -(logarithms if factors is None else logarithms * factors).sum(-1)
-        losses = losses * (1.0 - smoothing) + all_classes * (smoothing / logarithms.shape[-1])
-    return losses
 
 
 def _check_classes(labels: NDArray[np.integer], classes: int) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff import Tensor, where
+from simfloat.autodiff import Tensor
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.formulas import losses
+from simfloat.formulas.rounded import Slope
 from simfloat.nn.layer_arguments import as_number
 
 #: What becomes of the losses of all examples.
@@ -27,7 +32,12 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
         2.0
     """
     x, y = _alike("mse_loss", input, target, reduction)
-    return compose("mse_loss", lambda x, y: reduced((x - y).square(), reduction), x, y)
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, made, x, y: losses.mse_loss_slope(u, g, x, y, reduction),
+        lambda u, g, made, x, y: losses.mse_loss_slope(u, g, y, x, reduction),
+    )
+    formula = partial(losses.mse_loss, reduction=reduction)
+    return tensor_of(by_formula("mse_loss", formula, slopes, x, y, reads="operands"))
 
 
 def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", beta: float = 1.0) -> Tensor:
@@ -46,13 +56,12 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     beta = as_number(beta, "beta", 0.0)
     x, y = _alike("smooth_l1_loss", input, target, reduction)
 
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        d = (x - y).abs()
-        if beta:
-            d = where(d < beta, d.square() * 0.5 / beta, d - beta / 2)
-        return reduced(d, reduction)
-
-    return compose("smooth_l1_loss", body, x, y)
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, made, x, y: losses.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
+        lambda u, g, made, x, y: losses.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
+    )
+    formula = partial(losses.smooth_l1_loss, reduction=reduction, beta=beta)
+    return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
 
 
 def binary_cross_entropy_with_logits(
@@ -82,24 +91,12 @@ def binary_cross_entropy_with_logits(
     factor = _broadcast_weight("weight", weight, x.shape)
     positive = _broadcast_weight("pos_weight", pos_weight, x.shape)
 
-    def body(x: Tensor, y: Tensor) -> Tensor:
-        # As PyTorch had it until 1.13: no exponential overflows, and at 0 the derivative is right.
-        opposite = -x
-        m = opposite.detach().relu()
-        softplus = ((-m).exp() + (opposite - m).exp()).log() + m
-        if positive is not None:
-            softplus = softplus * ((Tensor(positive) - 1.0) * y + 1.0)
-        losses = (1.0 - y) * x + softplus
-        return reduced(losses if factor is None else losses * factor, reduction)
-
-    return compose("binary_cross_entropy_with_logits", body, x, y)
-
-
-def reduced(losses: Tensor, reduction: str) -> Tensor:
-    """The mean of losses, their sum, or the losses themselves."""
-    if reduction == "none":
-        return losses
-    return losses.mean() if reduction == "mean" else losses.sum()
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, made, x, y: losses.logistic_loss_slope(u, g, x, y, factor, positive, reduction),
+        lambda u, g, made, x, y: losses.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
+    )
+    formula = partial(losses.logistic_loss, weight=factor, pos_weight=positive, reduction=reduction)
+    return tensor_of(by_formula("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
 
 
 def check_reduction(reduction: str) -> None:

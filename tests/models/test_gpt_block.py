@@ -70,15 +70,14 @@ class Head:
         self.q, self.k, self.v, self.scale = q, k, v, 1 / math.sqrt(q.shape[1])
         self.sees = np.tril(np.ones((len(q), len(k)), bool))
         scores = np.where(self.sees, mul(dot(q, k.T), self.scale), np.float32(-np.inf))
-        self.e = exp(sub(scores, scores.max(1, keepdims=True)))
-        self.total = columns(self.e)
-        self.p = div(self.e, self.total)
+        e = exp(sub(scores, scores.max(1, keepdims=True)))
+        self.p = div(e, columns(e))
         self.result = dot(self.p, v)
 
     def backward(self, g):
         to_p, to_v = dot(g, self.v.T), dot(self.p.T, g)
-        to_total = columns(div(mul(-to_p, self.p), self.total))
-        to_scores = mul(add(div(to_p, self.total), to_total), self.e)
+        product = mul(self.p, to_p)
+        to_scores = sub(product, mul(self.p, columns(product)))
         to_products = mul(np.where(self.sees, to_scores, np.float32(0)), self.scale)
         return dot(to_products, self.k), dot(self.q.T, to_products).T, to_v
 

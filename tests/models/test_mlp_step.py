@@ -23,17 +23,17 @@ POLICIES = {
 
 
 def loss_and_slope(x, labels, forward, back, reduce):
-    """Cross-entropy of logits, and its gradient."""
+    """Cross-entropy of logits, and its gradient g - exp(y) * sum(g), where y is the log_softmax."""
     count, one_hot = float(len(x)), np.eye(x.shape[1])[labels]
     below = forward.sub(x, x.max(1, keepdims=True))
     powers = forward.exp(below)
     total = forward.sum(powers, reduce, 1)
-    picked = forward.sub(below, forward.log(total))[range(len(x)), labels]
+    logarithms = forward.sub(below, forward.log(total))
+    picked = logarithms[range(len(x)), labels]
     loss = forward.div(forward.sum(forward.to(-picked), reduce), count)
 
-    g = back.to(-back.div(1.0, count)) * one_hot
-    to_total = back.div(back.sum(-g, reduce, 1), total)
-    return loss, back.add(g, back.mul(to_total, powers))
+    g = back.div(-1.0, count) * one_hot
+    return loss, back.sub(g, back.mul(back.exp(logarithms), back.sum(g, reduce, 1)))
 
 
 def step(x, labels, parameters, state, recipe):

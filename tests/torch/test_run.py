@@ -182,7 +182,7 @@ def test_explain_shows_what_overrides_by_operation_change():
     assert (linear["compute"], linear["activations"], linear["weights"]) == ("FP16", "FP32", "BF16")
     assert bias["activations"] == "BF16"
     assert shown["0", "aten.mm.default", "linear"]["compute"] == "FP16"
-    assert shown["1", "aten.exp.default", "softmax exp"]["activations"] == "FP32"
+    assert shown["1", "aten._softmax.default", "softmax exp"]["activations"] == "FP32"
     assert shown["2", "aten.clamp.default", "hardswish clip"]["activations"] == "FP16"
 
 

@@ -17,7 +17,7 @@ from simfloat.torch.tensor_arrays import numbers_of
 Axes = int | Sequence[int] | None
 
 
-def axes_of(x: torch.Tensor, dim: Axes) -> tuple[int, ...]:
+def axes_of(x: torch.Tensor | NDArray, dim: Axes) -> tuple[int, ...]:
     """Axes as ascending numbers from 0; all of them for None and for none. ValueError for one that x does not have."""
     given = [dim] if isinstance(dim, int) else list(dim or range(x.ndim))
     last = max(1, x.ndim) - 1

@@ -6,57 +6,23 @@ from itertools import pairwise
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Composed
+from simfloat.formulas import exponentials
+from simfloat.formulas.rounded import Rounded, kept
+from simfloat.torch.formula import Formula
+from simfloat.torch.handlers import Composed, Handler
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rules.aten_reductions import axes_of
 
 Tensor = torch.Tensor
 
 
-def largest(x: Tensor, dim: int | list[int]) -> Tensor:
-    """The largest elements along axes, each of which is kept with one element; 0 where there are none."""
-    if x.numel():
-        return x.amax(dim, keepdim=True)
-    along = axes_of(x, dim)
-    return x.new_zeros([1 if axis in along else size for axis, size in enumerate(x.shape)])
-
-
-def softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """exp(d) / sum(exp(d)) with d = x - max(x)."""
-    e = (x - largest(x, dim)).exp()
-    return e / e.sum(dim, keepdim=True)
-
-
-def softmax_backward(g: Tensor, y: Tensor, dim: int, dtype: Any) -> Tensor:
-    """y * g - y * sum(y * g)."""
-    product = y * g
-    return product - y * product.sum(dim, keepdim=True)
-
-
-def log_softmax(x: Tensor, dim: int, half_to_float: bool) -> Tensor:
-    """d - log(sum(exp(d))) with d = x - max(x)."""
-    d = x - largest(x, dim)
-    return d - d.exp().sum(dim, keepdim=True).log()
-
-
-def log_softmax_backward(g: Tensor, y: Tensor, dim: int, dtype: Any) -> Tensor:
-    """g - exp(y) * sum(g)."""
-    return g - y.exp() * g.sum(dim, keepdim=True)
-
-
-def safe_softmax(x: Tensor, dim: int, dtype: Any = None) -> Tensor:
-    """softmax, and zeros where all of x is -inf."""
-    nothing = (x == -torch.inf).all(dim, keepdim=True)
-    return torch.where(nothing, torch.zeros_like(x), softmax(x, dim, False))
-
-
-def logsumexp(x: Tensor, dim: list[int], keepdim: bool = False) -> Tensor:
-    """log(sum(exp(d))) + m with d = x - m and m = max(x)."""
-    m = largest(x, dim)
-    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
-    total = (x - m).exp().sum(dim, keepdim=keepdim).log()
-    return total + m.reshape(total.shape)
+def logsumexp(u: Rounded, x: NDArray, dim: list[int], keepdim: bool = False) -> NDArray:
+    """The formula of this name, the axes kept with one element where that is asked for."""
+    axes = axes_of(x, dim)
+    result = exponentials.logsumexp(u, x, axes)
+    return result.reshape(kept(x.shape, axes)) if keepdim else result
 
 
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
@@ -158,9 +124,9 @@ def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "_safe_softmax": Composed("softmax", safe_softmax),
-    "logsumexp": Composed("logsumexp", logsumexp),
+TABLE: dict[str, Handler] = {
+    "_safe_softmax": Formula("softmax", lambda u, x, dim, _=None: exponentials.safe_softmax(u, x, axes_of(x, dim))),
+    "logsumexp": Formula("logsumexp", logsumexp),
     "logaddexp": Composed("logaddexp", logaddexp),
     "logit": Composed("logit", logit),
     "logit_backward": Composed("logit", logit_backward),
@@ -171,8 +137,12 @@ TABLE: dict[str, Composed] = {
     "_grouped_mm": Composed("matmul", grouped),
     "_weight_norm_interface": Composed("weight_norm", weight_norm),
     "_weight_norm_interface_backward": Composed("weight_norm", weight_norm_backward),
-    "_softmax": Composed("softmax", softmax),
-    "_softmax_backward_data": Composed("softmax", softmax_backward),
-    "_log_softmax": Composed("log_softmax", log_softmax),
-    "_log_softmax_backward_data": Composed("log_softmax", log_softmax_backward),
+    "_softmax": Formula("softmax", lambda u, x, dim, _: exponentials.softmax(u, x, axes_of(x, dim))),
+    "_softmax_backward_data": Formula(
+        "softmax", lambda u, g, y, dim, _: exponentials.softmax_slope(u, g, y, axes_of(y, dim))
+    ),
+    "_log_softmax": Formula("log_softmax", lambda u, x, dim, _: exponentials.log_softmax(u, x, axes_of(x, dim))),
+    "_log_softmax_backward_data": Formula(
+        "log_softmax", lambda u, g, y, dim, _: exponentials.log_softmax_slope(u, g, y, axes_of(y, dim))
+    ),
 }

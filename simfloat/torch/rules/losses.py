@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Callable
+from typing import Any
 
-from simfloat.torch.handlers import Composed
+import torch
+from numpy.typing import NDArray
+
+from simfloat.formulas import losses as formulas
+from simfloat.formulas.rounded import Rounded
+from simfloat.torch.formula import Formula
+from simfloat.torch.handlers import Composed, Handler
 from simfloat.torch.tensor_arrays import exactly
 
 Tensor = torch.Tensor
 
 #: The numbers by which PyTorch's operations name what becomes of the losses of all examples.
 NONE, MEAN = 0, 1
+
+#: The same as formulas have it, by these numbers.
+REDUCTIONS = ("none", "mean", "sum")
 
 
 def gathered(losses: Tensor, reduction: int) -> Tensor:
@@ -21,54 +31,6 @@ def gathered(losses: Tensor, reduction: int) -> Tensor:
 def shared(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
     """The gradient of each loss from that of what was gathered."""
     return g / losses.numel() if reduction == MEAN else g
-
-
-def mse_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    """(x - y)^2."""
-    return gathered((x - y).square(), reduction)
-
-
-def mse_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:
-    """g * 2 (x - y)."""
-    d = x - y
-    return shared(g, d, reduction) * (d * 2)
-
-
-def smooth_l1_loss(x: Tensor, y: Tensor, reduction: int = MEAN, beta: float = 1.0) -> Tensor:
-    """d * d * 1/2 / beta where d = |x - y| is less than beta, else d - beta / 2."""
-    d = (x - y).abs()
-    losses = torch.where(d < beta, d.square() * 0.5 / beta, d - beta / 2) if beta else d
-    return gathered(losses, reduction)
-
-
-def smooth_l1_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, beta: float) -> Tensor:
-    """g * d / beta where d = x - y lies between -beta and beta, else g times its sign."""
-    d, share = x - y, shared(g, x, reduction)
-    return torch.where(d.abs() < beta, d * share / beta, d.sign() * share) if beta else d.sign() * share
-
-
-def huber_loss(x: Tensor, y: Tensor, reduction: int = MEAN, delta: float = 1.0) -> Tensor:
-    """d * d * 1/2 where d = |x - y| is less than delta, else delta * (d - delta / 2)."""
-    d = (x - y).abs()
-    return gathered(torch.where(d < delta, d.square() * 0.5, (d - delta / 2) * delta), reduction)
-
-
-def huber_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int, delta: float) -> Tensor:
-    """g * d where d = x - y lies between -delta and delta, else g * delta times its sign."""
-    d, share = x - y, shared(g, x, reduction)
-    return torch.where(d.abs() < delta, d * share, d.sign() * delta * share)
-
-
-def binary_cross_entropy_with_logits(
-    x: Tensor, y: Tensor, weight: Tensor | None = None, pos_weight: Tensor | None = None, reduction: int = MEAN
-) -> Tensor:
-    """(1 - y) * x + log(exp(-m) + exp(-x - m)) + m with m = max(-x, 0)."""
-    m = (-x).relu()
-    softplus = ((-m).exp() + (-x - m).exp()).log() + m
-    if pos_weight is not None:
-        softplus = softplus * ((pos_weight - 1) * y + 1)
-    losses = (1 - y) * x + softplus
-    return gathered(losses if weight is None else losses * weight, reduction)
 
 
 def binary_cross_entropy(x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
@@ -125,61 +87,62 @@ def multi_margin_loss_backward(
     return slope.scatter(-1, places, -slope.sum(-1, keepdim=True)).reshape(shape)
 
 
-def weights_of(x: Tensor, target: Tensor, weight: Tensor | None, ignore: int) -> tuple[Tensor, Tensor]:
-    """The class of every example, along axis 1 as x has it, and what its loss counts for."""
-    kept = target != ignore
-    places = torch.where(kept, target, torch.zeros_like(target)).unsqueeze(min(1, x.ndim - 1))
-    counts = kept.to(x.dtype)
-    return places, counts if weight is None else weight[places.squeeze(min(1, x.ndim - 1))] * counts
-
-
-def nll_loss(x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore: int) -> tuple[Tensor, Tensor]:
-    """-x at the targets, each times its weight; the mean is the sum divided by that of the weights, which comes too."""
-    places, counts = weights_of(x, target, weight, ignore)
-    losses = -x.gather(places.ndim - 1 if x.ndim == 1 else 1, places).squeeze(min(1, x.ndim - 1))
-    losses = torch.where(target != ignore, losses, torch.zeros_like(losses))
-    losses = losses if weight is None else losses * counts
-    total = (target != ignore).sum().to(x.dtype) if weight is None else counts.sum()
-    if reduction == NONE:
-        return losses, total
-    return (losses.sum() / total if reduction == MEAN else losses.sum()), total
-
-
-def nll_loss_backward(
-    g: Tensor, x: Tensor, target: Tensor, weight: Tensor | None, reduction: int, ignore: int, total: Tensor
-) -> Tensor:
-    """-g at the targets, divided as the mean was and times the weights."""
-    places, counts = weights_of(x, target, weight, ignore)
-    share = -g / total if reduction == MEAN else -g
-    share = share.expand(target.shape) if weight is None else share * counts
-    share = torch.where(target != ignore, share, torch.zeros_like(share))
-    return torch.zeros_like(x).scatter(min(1, x.ndim - 1), places, share.unsqueeze(min(1, x.ndim - 1)))
-
-
 def xlogy(x: Tensor | float, y: Tensor | float) -> Tensor:
     """x * log(y), and 0 where x is."""
     x, y = (exactly(value) for value in (x, y))
     return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(x), x * y.log())
 
 
+def logistic_loss(
+    u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None = None, pos_weight: NDArray | None = None,
+    reduction: int = MEAN,
+) -> NDArray:  # fmt: skip
+    """The formula of this name."""
+    return formulas.logistic_loss(u, x, y, weight, pos_weight, REDUCTIONS[reduction])
+
+
+def nll_loss(
+    u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int
+) -> tuple[NDArray, NDArray]:
+    """The formula of this name: classes are axis 1, or that of the one example."""
+    return formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, min(1, x.ndim - 1))
+
+
+def nll_loss_slope(
+    u: Rounded, g: NDArray, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int,
+    divisor: NDArray,
+) -> NDArray:  # fmt: skip
+    """The formula of this name."""
+    axis = min(1, x.ndim - 1)
+    return formulas.nll_loss_slope(u, g, x, target, weight, REDUCTIONS[reduction], ignored, divisor, axis)
+
+
+def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
+    """A formula of losses by the argument of this number, a number that names what becomes of all examples' losses."""
+
+    def named(u: Rounded, *args: Any) -> Any:
+        reduction = args[at] if len(args) > at else MEAN
+        return formula(u, *args[:at], REDUCTIONS[reduction], *args[at + 1 :])
+
+    return named
+
+
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "mse_loss": Composed("mse_loss", mse_loss),
-    "mse_loss_backward": Composed("mse_loss", mse_loss_backward),
-    "smooth_l1_loss": Composed("smooth_l1_loss", smooth_l1_loss),
-    "smooth_l1_loss_backward": Composed("smooth_l1_loss", smooth_l1_loss_backward),
-    "huber_loss": Composed("huber_loss", huber_loss),
-    "huber_loss_backward": Composed("huber_loss", huber_loss_backward),
-    "binary_cross_entropy_with_logits": Composed("binary_cross_entropy_with_logits", binary_cross_entropy_with_logits),
+TABLE: dict[str, Handler] = {
+    "mse_loss": Formula("mse_loss", gathering(formulas.mse_loss, 2)),
+    "mse_loss_backward": Formula("mse_loss", gathering(formulas.mse_loss_slope, 3)),
+    "smooth_l1_loss": Formula("smooth_l1_loss", gathering(formulas.smooth_l1_loss, 2)),
+    "smooth_l1_loss_backward": Formula("smooth_l1_loss", gathering(formulas.smooth_l1_loss_slope, 3)),
+    "huber_loss": Formula("huber_loss", gathering(formulas.huber_loss, 2)),
+    "huber_loss_backward": Formula("huber_loss", gathering(formulas.huber_loss_slope, 3)),
+    "binary_cross_entropy_with_logits": Formula("binary_cross_entropy_with_logits", logistic_loss),
     "binary_cross_entropy": Composed("binary_cross_entropy", binary_cross_entropy),
     "binary_cross_entropy_backward": Composed("binary_cross_entropy", binary_cross_entropy_backward),
     "soft_margin_loss": Composed("soft_margin_loss", soft_margin_loss),
     "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
     "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
     "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),
-    "nll_loss_forward": Composed("cross_entropy", nll_loss),
-    "nll_loss_backward": Composed("cross_entropy", nll_loss_backward),
-    "nll_loss2d_forward": Composed("cross_entropy", nll_loss),
-    "nll_loss2d_backward": Composed("cross_entropy", nll_loss_backward),
+    **{name: Formula("cross_entropy", nll_loss) for name in ("nll_loss_forward", "nll_loss2d_forward")},
+    **{name: Formula("cross_entropy", nll_loss_slope) for name in ("nll_loss_backward", "nll_loss2d_backward")},
     "xlogy": Composed("xlogy", xlogy),
 }

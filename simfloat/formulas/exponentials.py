@@ -1,0 +1,58 @@
+"""Softmax and its kin along axes: exponentials beside the largest number, whose own rounding would change nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formulas.rounded import Rounded, total, where
+from simfloat.formulas.slopes import ZERO
+
+Axes = tuple[int, ...]
+
+
+def softmax(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
+    """exp(d) / sum(exp(d)) with d = x - max(x)."""
+    powers = u.apply("exp", u.subtract(x, _largest(u, x, axes)))
+    return u.divide(powers, total(u, powers, axes))
+
+
+def softmax_slope(u: Rounded, g: NDArray, y: NDArray, axes: Axes) -> NDArray:
+    """y * g - y * sum(y * g)."""
+    product = u.multiply(y, g)
+    return u.subtract(product, u.multiply(y, total(u, product, axes)))
+
+
+def safe_softmax(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
+    """softmax, and zeros where all of x is -inf."""
+    return where(u, ~(x == -np.inf).all(axes, keepdims=True), softmax(u, x, axes), ZERO)
+
+
+def log_softmax(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
+    """d - log(sum(exp(d))) with d = x - max(x)."""
+    below = u.subtract(x, _largest(u, x, axes))
+    return u.subtract(below, u.apply("log", total(u, u.apply("exp", below), axes)))
+
+
+def log_softmax_slope(u: Rounded, g: NDArray, y: NDArray, axes: Axes) -> NDArray:
+    """g - exp(y) * sum(g)."""
+    return u.subtract(g, u.multiply(u.apply("exp", y), total(u, g, axes)))
+
+
+def logsumexp(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
+    """log(sum(exp(d))) + m with d = x - m, and m = max(x), or 0 where that is infinite; the axes are dropped."""
+    largest = _largest(u, x, axes)
+    largest = where(u, np.isinf(largest), ZERO.astype(x.dtype), largest)
+    powers = u.sum(u.apply("exp", u.subtract(x, largest)), axes)
+    return u.add(u.apply("log", powers), largest.reshape(powers.shape))
+
+
+def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
+    """g * exp(x - y), and 0 where all x are -inf; `g` and `y` have the axes that were summed, with one element."""
+    return u.multiply(g, u.apply("exp", u.subtract(x, np.where(y == -np.inf, y.dtype.type(0), y))))
+
+
+def _largest(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
+    """The largest numbers along axes; 0 where there are none. As a constant: its gradient would cancel."""
+    found = x.max(axes, keepdims=True) if x.size else x.max(axes, keepdims=True, initial=0.0)
+    return u.moved(found, x)

@@ -1,0 +1,176 @@
+"""Losses of numbers and of classes, and how they are gathered.
+
+`reduction` is "mean", "sum", or "none". Slopes are PyTorch's: the gradient of each loss comes first, then that of what
+it is a loss of; `g` is the gradient of what was gathered, and `x`, `y` are input and target.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.formulas.rounded import Rounded, absolute, negative, number, sign, where
+from simfloat.formulas.slopes import HALF, ONE, TWO, ZERO, where_above
+
+
+def gathered(u: Rounded, losses: NDArray, reduction: str) -> NDArray:
+    """The mean of losses, their sum, or the losses themselves."""
+    if reduction == "none":
+        return losses
+    return (u.mean if reduction == "mean" else u.sum)(losses, tuple(range(losses.ndim)))
+
+
+def shared(u: Rounded, g: NDArray, count: int, reduction: str) -> NDArray:
+    """The gradient of each of so many losses."""
+    return u.divide(g, number(count)) if reduction == "mean" else g
+
+
+def mse_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str) -> NDArray:
+    """d * d with d = x - y."""
+    d = u.subtract(x, y)
+    return gathered(u, u.multiply(d, d), reduction)
+
+
+def mse_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str) -> NDArray:
+    """g * (d * 2) with d = x - y; that of y with x and y exchanged."""
+    d = u.subtract(x, y)
+    return u.multiply(shared(u, g, d.size, reduction), u.multiply(d, TWO))
+
+
+def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: float) -> NDArray:
+    """d * d * 1/2 / beta where d = |x - y| is less than beta, else d - beta / 2; d itself where beta is 0."""
+    losses = absolute(u, u.subtract(x, y))
+    if beta:
+        curve = u.divide(u.multiply(u.multiply(losses, losses), HALF), number(beta))
+        losses = where(u, losses < beta, curve, u.subtract(losses, number(beta / 2)))
+    return gathered(u, losses, reduction)
+
+
+def smooth_l1_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, beta: float) -> NDArray:
+    """d * g / beta where d = x - y lies between -beta and beta, else d's sign times g; that of y exchanges them."""
+    d = u.subtract(x, y)
+    share = shared(u, g, d.size, reduction)
+    if not beta:
+        return u.multiply(sign(u, d), share)
+    is_near = absolute(u, d) < beta
+    near = u.divide(u.multiply(d, share), number(beta))
+    return where(u, is_near, near, u.multiply(sign(u, d), share))
+
+
+def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float) -> NDArray:
+    """d * d * 1/2 where d = |x - y| is less than delta, else (d - delta / 2) * delta."""
+    d = absolute(u, u.subtract(x, y))
+    curve = u.multiply(u.multiply(d, d), HALF)
+    line = u.multiply(u.subtract(d, number(delta / 2)), number(delta))
+    return gathered(u, where(u, d < delta, curve, line), reduction)
+
+
+def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: str, delta: float) -> NDArray:
+    """d * g where d = x - y lies between -delta and delta, else the sign of d times delta times g."""
+    d = u.subtract(x, y)
+    share = shared(u, g, d.size, reduction)
+    is_near = absolute(u, d) < delta
+    near = u.multiply(d, share)
+    return where(u, is_near, near, u.multiply(u.multiply(sign(u, d), number(delta)), share))
+
+
+def logistic_loss(
+    u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
+) -> NDArray:
+    """(1 - y) * x + s with s = log(exp(-m) + exp(-x - m)) + m and m = max(-x, 0): binary cross-entropy with logits.
+
+    With `pos_weight` p, s is multiplied by (p - 1) * y + 1; losses by `weight`.
+    """
+    # As PyTorch had it until 1.13: no exponential overflows, and at 0 the derivative is right.
+    opposite = negative(u, x)
+    m = u.round(where_above(opposite, opposite), "relu", opposite)
+    low = u.apply("exp", negative(u, m))
+    powers = u.add(low, u.apply("exp", u.subtract(opposite, m)))
+    s = u.add(u.apply("log", powers), m)
+    if pos_weight is not None:
+        s = u.multiply(s, u.add(u.multiply(u.subtract(pos_weight, ONE), y), ONE))
+    losses = u.add(u.multiply(u.subtract(ONE, y), x), s)
+    return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
+
+
+def logistic_loss_slope(
+    u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
+) -> NDArray:
+    """(sigmoid(x) - y) * g, or ((t + 1 - y) * sigmoid(x) - t) * g with t = p * y; times the weight, by their number."""
+    if pos_weight is None:
+        slope = u.subtract(u.apply("sigmoid", x), y)
+    else:
+        t = u.multiply(pos_weight, y)
+        factor = u.subtract(u.add(t, ONE), y)
+        slope = u.subtract(u.multiply(factor, u.apply("sigmoid", x)), t)
+    return _weighted(u, u.multiply(slope, g), weight, reduction)
+
+
+def logistic_loss_slope_of_target(
+    u: Rounded, g: NDArray, x: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
+) -> NDArray:
+    """-x * g, or (l(-x) - l(x) * p) * g with l = log_sigmoid; times the weight, by their number."""
+    opposite = negative(u, x)
+    if pos_weight is None:
+        slope = opposite
+    else:
+        slope = u.subtract(log_sigmoid(u, opposite), u.multiply(log_sigmoid(u, x), pos_weight))
+    return _weighted(u, u.multiply(slope, g), weight, reduction)
+
+
+def log_sigmoid(u: Rounded, x: NDArray) -> NDArray:
+    """min(x, 0) - log(exp(-|x|) + 1)."""
+    least = u.round(np.minimum(x, 0), "clip", x)
+    powers = u.apply("exp", negative(u, absolute(u, x)))
+    return u.subtract(least, u.apply("log", u.add(powers, ONE)))
+
+
+def _weighted(u: Rounded, slope: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
+    """The gradient of losses times their weights, and of their mean."""
+    slope = slope if weight is None else u.multiply(slope, weight)
+    return u.divide(slope, number(slope.size)) if reduction == "mean" else slope
+
+
+def nll_loss(
+    u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: str, ignored: int, axis: int
+) -> tuple[NDArray, NDArray]:
+    """-x at the targets along an axis, times their weights; the mean divides the sum by that of the weights.
+
+    That divisor comes second. Losses of targets that are `ignored` are 0, and so are their weights.
+    """
+    places, kept, counts = _counted(u, x, target, weight, ignored, axis)
+    at_targets = u.moved(np.take_along_axis(x, places, axis).squeeze(axis), x)
+    losses = where(u, kept, negative(u, at_targets), ZERO)
+    every = tuple(range(target.ndim))
+    if counts is None:
+        divisor = np.full((), int(kept.sum()), x.dtype, like=x)
+    else:
+        losses, divisor = u.multiply(losses, counts), u.sum(counts, every)
+    if reduction == "none":
+        return losses, divisor
+    total = u.sum(losses, every)
+    return (u.divide(total, divisor) if reduction == "mean" else total), divisor
+
+
+def nll_loss_slope(
+    u: Rounded, g: NDArray, x: NDArray, target: NDArray, weight: NDArray | None, reduction: str, ignored: int,
+    divisor: NDArray, axis: int,
+) -> NDArray:  # fmt: skip
+    """-g at the targets, divided as the mean was, and times their weights."""
+    places, kept, counts = _counted(u, x, target, weight, ignored, axis)
+    share = negative(u, g)
+    share = u.divide(share, divisor) if reduction == "mean" else share
+    share = np.broadcast_to(share, target.shape) if counts is None else u.multiply(share, counts)
+    full = np.zeros(x.shape, share.dtype, like=share)
+    np.put_along_axis(full, places, np.expand_dims(where(u, kept, share, ZERO), axis), axis)
+    return full
+
+
+def _counted(
+    u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, ignored: int, axis: int
+) -> tuple[NDArray, NDArray, NDArray | None]:
+    """The targets' places along the axis, which of them count, and their weights if there are any."""
+    kept = target != ignored
+    labels = np.where(kept, target, 0)
+    counts = None if weight is None else u.multiply(weight[labels], kept.astype(x.dtype))
+    return np.expand_dims(labels, axis), kept, counts
