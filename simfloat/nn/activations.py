@@ -8,7 +8,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.formulas.activations import gelu_tanh, gelu_tanh_slope
+from simfloat.formulas.activation_formulas import gelu_tanh, gelu_tanh_slope
 from simfloat.nn.layer_arguments import as_number, check_not_in_place
 from simfloat.nn.module import Module
 

@@ -15,7 +15,7 @@ from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import is_integer
-from simfloat.formulas import losses
+from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_probability
 from simfloat.nn.losses import check_reduction
@@ -127,9 +127,11 @@ def _picked(logarithms: Tensor, given: _Given) -> Tensor:
     _, target, weight, ignored, reduction, axis = given
 
     def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return losses.nll_loss_slope(u, g, x, target, weight, reduction, ignored, made[1], axis)
+        return loss_formulas.nll_loss_slope(u, g, x, target, weight, reduction, ignored, made[1], axis)
 
-    formula = partial(losses.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis)
+    formula = partial(
+        loss_formulas.nll_loss, target=target, weight=weight, reduction=reduction, ignored=ignored, axis=axis
+    )
     return tensor_of(by_formula("cross_entropy", formula, (slope,), logarithms))
 
 

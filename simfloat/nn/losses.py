@@ -12,7 +12,7 @@ from simfloat.autodiff import Tensor
 from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor, tensor_of
-from simfloat.formulas import losses
+from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Slope
 from simfloat.nn.layer_arguments import as_number
 
@@ -33,10 +33,10 @@ def mse_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Ten
     """
     x, y = _alike("mse_loss", input, target, reduction)
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: losses.mse_loss_slope(u, g, x, y, reduction),
-        lambda u, g, made, x, y: losses.mse_loss_slope(u, g, y, x, reduction),
+        lambda u, g, made, x, y: loss_formulas.mse_loss_slope(u, g, x, y, reduction),
+        lambda u, g, made, x, y: loss_formulas.mse_loss_slope(u, g, y, x, reduction),
     )
-    formula = partial(losses.mse_loss, reduction=reduction)
+    formula = partial(loss_formulas.mse_loss, reduction=reduction)
     return tensor_of(by_formula("mse_loss", formula, slopes, x, y, reads="operands"))
 
 
@@ -57,10 +57,10 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     x, y = _alike("smooth_l1_loss", input, target, reduction)
 
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: losses.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
-        lambda u, g, made, x, y: losses.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
+        lambda u, g, made, x, y: loss_formulas.smooth_l1_loss_slope(u, g, x, y, reduction, beta),
+        lambda u, g, made, x, y: loss_formulas.smooth_l1_loss_slope(u, g, y, x, reduction, beta),
     )
-    formula = partial(losses.smooth_l1_loss, reduction=reduction, beta=beta)
+    formula = partial(loss_formulas.smooth_l1_loss, reduction=reduction, beta=beta)
     return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
 
 
@@ -92,10 +92,10 @@ def binary_cross_entropy_with_logits(
     positive = _broadcast_weight("pos_weight", pos_weight, x.shape)
 
     slopes: tuple[Slope, ...] = (
-        lambda u, g, made, x, y: losses.logistic_loss_slope(u, g, x, y, factor, positive, reduction),
-        lambda u, g, made, x, y: losses.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
+        lambda u, g, made, x, y: loss_formulas.logistic_loss_slope(u, g, x, y, factor, positive, reduction),
+        lambda u, g, made, x, y: loss_formulas.logistic_loss_slope_of_target(u, g, x, factor, positive, reduction),
     )
-    formula = partial(losses.logistic_loss, weight=factor, pos_weight=positive, reduction=reduction)
+    formula = partial(loss_formulas.logistic_loss, weight=factor, pos_weight=positive, reduction=reduction)
     return tensor_of(by_formula("binary_cross_entropy_with_logits", formula, slopes, x, y, reads="operands"))
 
 

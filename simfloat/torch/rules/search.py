@@ -27,21 +27,21 @@ from simfloat.torch.handlers import (
     Written,
 )
 from simfloat.torch.rules import (
-    activations,
     adjoints,
+    aten_activations,
+    aten_composites,
     aten_contractions,
+    aten_ctc,
     aten_functions,
+    aten_losses,
     aten_normalization,
+    aten_pointwise,
     aten_pooling,
     aten_reductions,
     bags,
-    composites,
     convolutions,
-    ctc,
     distances,
     grids,
-    losses,
-    pointwise,
     resampling,
     scattering,
 )
@@ -71,26 +71,26 @@ REMEDIES = {
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
-    **{name: pointwise.Pointwise(*row) for name, row in pointwise.TABLE.items()},
+    **{name: aten_pointwise.Pointwise(*row) for name, row in aten_pointwise.TABLE.items()},
     **{
-        name: pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
-        for name, operation in pointwise.CHOSEN.items()
+        name: aten_pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
+        for name, operation in aten_pointwise.CHOSEN.items()
     },
-    **pointwise.FORMULAS,
+    **aten_pointwise.FORMULAS,
     **aten_contractions.TABLE,
     **aten_reductions.TABLE,
-    **composites.TABLE,
+    **aten_composites.TABLE,
     "_amp_foreach_non_finite_check_and_unscale_": Unscale(),
     **bags.TABLE,
     **convolutions.TABLE,
-    **losses.TABLE,
+    **aten_losses.TABLE,
     **aten_normalization.TABLE,
     **aten_pooling.TABLE,
     **scattering.TABLE,
-    **activations.TABLE,
+    **aten_activations.TABLE,
     **adjoints.TABLE,
     **resampling.TABLE,
-    **ctc.TABLE,
+    **aten_ctc.TABLE,
     **distances.TABLE,
     **aten_functions.TABLE,
     **grids.TABLE,

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.formulas import activations, slopes
+from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.rounded import number
 from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.formula import Formula, Sloped
@@ -101,11 +101,11 @@ class Gelu(Formula):
 
 #: Derivatives, and what else is a formula of both front ends.
 FORMULAS: dict[str, Ruled] = {
-    "gelu": Gelu(activations.gelu_tanh, lambda u, a: u.apply("gelu", a)),
+    "gelu": Gelu(activation_formulas.gelu_tanh, lambda u, a: u.apply("gelu", a)),
     "gelu_backward": Gelu(
-        lambda u, g, a: activations.gelu_tanh_slope(u, g, None, a), lambda u, g, a: slopes.gelu(u, g, None, a)
+        lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a), lambda u, g, a: slopes.gelu(u, g, None, a)
     ),
-    "silu": Sloped("multiply", activations.silu),
+    "silu": Sloped("multiply", activation_formulas.silu),
     "silu_backward": Sloped("multiply", lambda u, g, a: slopes.silu(u, g, None, a)),
     "threshold_backward": Sloped(
         "relu", lambda u, g, a, least: u.round(slopes.where_above(a, g, number(least)), "relu")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
-from simfloat.formulas import losses as formulas
+from simfloat.formulas import loss_formulas
 from simfloat.formulas.rounded import Rounded
 from simfloat.torch.formula import Formula
 from simfloat.torch.handlers import Composed, Handler
@@ -98,14 +98,14 @@ def logistic_loss(
     reduction: int = MEAN,
 ) -> NDArray:  # fmt: skip
     """The formula of this name."""
-    return formulas.logistic_loss(u, x, y, weight, pos_weight, REDUCTIONS[reduction])
+    return loss_formulas.logistic_loss(u, x, y, weight, pos_weight, REDUCTIONS[reduction])
 
 
 def nll_loss(
     u: Rounded, x: NDArray, target: NDArray, weight: NDArray | None, reduction: int, ignored: int
 ) -> tuple[NDArray, NDArray]:
     """The formula of this name: classes are axis 1, or that of the one example."""
-    return formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, min(1, x.ndim - 1))
+    return loss_formulas.nll_loss(u, x, target, weight, REDUCTIONS[reduction], ignored, min(1, x.ndim - 1))
 
 
 def nll_loss_slope(
@@ -114,7 +114,7 @@ def nll_loss_slope(
 ) -> NDArray:  # fmt: skip
     """The formula of this name."""
     axis = min(1, x.ndim - 1)
-    return formulas.nll_loss_slope(u, g, x, target, weight, REDUCTIONS[reduction], ignored, divisor, axis)
+    return loss_formulas.nll_loss_slope(u, g, x, target, weight, REDUCTIONS[reduction], ignored, divisor, axis)
 
 
 def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
@@ -129,12 +129,12 @@ def gathering(formula: Callable[..., Any], at: int) -> Callable[..., Any]:
 
 #: By PyTorch's name.
 TABLE: dict[str, Handler] = {
-    "mse_loss": Formula("mse_loss", gathering(formulas.mse_loss, 2)),
-    "mse_loss_backward": Formula("mse_loss", gathering(formulas.mse_loss_slope, 3)),
-    "smooth_l1_loss": Formula("smooth_l1_loss", gathering(formulas.smooth_l1_loss, 2)),
-    "smooth_l1_loss_backward": Formula("smooth_l1_loss", gathering(formulas.smooth_l1_loss_slope, 3)),
-    "huber_loss": Formula("huber_loss", gathering(formulas.huber_loss, 2)),
-    "huber_loss_backward": Formula("huber_loss", gathering(formulas.huber_loss_slope, 3)),
+    "mse_loss": Formula("mse_loss", gathering(loss_formulas.mse_loss, 2)),
+    "mse_loss_backward": Formula("mse_loss", gathering(loss_formulas.mse_loss_slope, 3)),
+    "smooth_l1_loss": Formula("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss, 2)),
+    "smooth_l1_loss_backward": Formula("smooth_l1_loss", gathering(loss_formulas.smooth_l1_loss_slope, 3)),
+    "huber_loss": Formula("huber_loss", gathering(loss_formulas.huber_loss, 2)),
+    "huber_loss_backward": Formula("huber_loss", gathering(loss_formulas.huber_loss_slope, 3)),
     "binary_cross_entropy_with_logits": Formula("binary_cross_entropy_with_logits", logistic_loss),
     "binary_cross_entropy": Composed("binary_cross_entropy", binary_cross_entropy),
     "binary_cross_entropy_backward": Composed("binary_cross_entropy", binary_cross_entropy_backward),
