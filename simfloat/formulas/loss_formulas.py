@@ -37,7 +37,7 @@ def mse_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: st
     return u.multiply(shared(u, g, d.size, reduction), u.multiply(d, TWO))
 
 
-def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: float) -> NDArray:
+def smooth_l1_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, beta: float = 1.0) -> NDArray:
     """d * d * 1/2 / beta where d = |x - y| is less than beta, else d - beta / 2; d itself where beta is 0."""
     losses = absolute(u, u.subtract(x, y))
     if beta:
@@ -57,7 +57,7 @@ def smooth_l1_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reducti
     return where(u, is_near, near, u.multiply(sign(u, d), share))
 
 
-def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float) -> NDArray:
+def huber_loss(u: Rounded, x: NDArray, y: NDArray, reduction: str, delta: float = 1.0) -> NDArray:
     """d * d * 1/2 where d = |x - y| is less than delta, else (d - delta / 2) * delta."""
     d = absolute(u, u.subtract(x, y))
     curve = u.multiply(u.multiply(d, d), HALF)
