@@ -78,9 +78,8 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(ndim))
     given: Sequence[Any] = axis if isinstance(axis, tuple | list) else (axis,)
-    integers = all(is_integer(a) for a in given)
-    axes = sorted(int(a) + ndim if a < 0 else int(a) for a in given) if integers else [ndim]
-    if any(not 0 <= a < ndim for a in axes) or len(set(axes)) < len(axes):
+    axes = sorted({int(a) % ndim for a in given if is_integer(a, -ndim, ndim - 1)})
+    if len(axes) < len(given):
         raise ValueError(f"axis {axis!r} does not name distinct axes of a tensor that has {ndim}.")
     return tuple(axes)
 
