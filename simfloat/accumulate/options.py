@@ -17,7 +17,7 @@ from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.block_scaling import Block
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import are_float32
-from simfloat.arithmetic.scaling import History
+from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.formats import Rounding, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
@@ -31,7 +31,7 @@ Inputs = OneInput | tuple[OneInput, OneInput] | None
 CastOperations = tuple[str | None, str | None]
 
 #: What the scales of delayed scalings of both operands follow from.
-Histories = tuple[History | None, History | None]
+Histories = tuple[AmaxHistory | None, AmaxHistory | None]
 
 
 class Options(NamedTuple):

@@ -18,7 +18,7 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import Plan, plan_for
-from simfloat.arithmetic.scaling import History, Scaling, Whole
+from simfloat.arithmetic.scaling import AmaxHistory, Scaling, Whole
 from simfloat.arithmetic.target import Target, carrier_of, result_dtype
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
@@ -122,7 +122,7 @@ class Cast:
         draw: Draw | None = None,
         observer: Observer | None = None,
         operation: str = "cast_input",
-        history: History | None = None,
+        history: AmaxHistory | None = None,
     ) -> tuple[NDArray[np.floating], float | None]:
         """The rounded numbers, and by which they are too large, None without a scale: float32 if `x` is and the format
         fits, else float64.

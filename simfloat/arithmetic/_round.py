@@ -55,7 +55,8 @@ def round(
         target, plan = _prepared(*given, machine_of(x))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, plan = _prepared.__wrapped__(*given, CPU)
-    target = target.of_call(format, stream, observer)
+    if format is not target.format or stream is not None or observer is not None:
+        target = target.of_call(format, stream, observer)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     return round_vector(flat(x), plan, x.shape, target, draw)
 
@@ -87,7 +88,7 @@ def round_vector(
         plan = plan_for(target.format, target.rounding, carrier, machine_of(x))
     out = empty(shape, target.dtype, plan.machine)
     if draw is None and target.observer is None and x.size <= BLOCK and plan.has_nan:
-        # round_planned would do the same, and take an eighth of a small array's call longer.
+        # round_planned would do the same, and take longer over small arrays.
         plan.loop(x, NO_WORDS, out.reshape(-1), plan.numbers)
     else:
         round_planned(Elements(x), plan, out, target, draw)

@@ -1,4 +1,4 @@
-"""Who is told what roundings did."""
+"""Observers: what receives the events of roundings."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Observer(ABC):
         """
 
     def step(self, /, **values: float) -> None:
-        """Hear that a step of a training ended, and numbers of it by name; `simfloat.train.fit` calls it."""
+        """Take the end of a step of a training, and numbers of it by name; `simfloat.train.fit` calls it."""
         return
 
 

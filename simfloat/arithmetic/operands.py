@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import check_reachable, is_on_gpu, machine_of
+from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
 
 #: np.float32 or np.float64, as the type of an array's elements. (type[np.floating] is no dictionary key to mypy.)
 FloatType: TypeAlias = Any
@@ -140,6 +140,17 @@ def are_float32(arrays: Sequence[NDArray]) -> bool:
         if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
             return False
     return True
+
+
+def types_of(arrays: Sequence[NDArray]) -> tuple[bool, Machine]:
+    """Whether all are float32 arrays, and the machine that they lie on: see `machine_of`."""
+    single = True
+    for array in arrays:
+        if type(array) is not np.ndarray:
+            return are_float32(arrays), machine_of(*arrays)
+        if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
+            single = False
+    return single, CPU
 
 
 def flat(array: NDArray) -> NDArray:

@@ -13,8 +13,8 @@ from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import aligned, are_float32, as_operand
-from simfloat.arithmetic.plan import round_planned
+from simfloat.arithmetic.operands import aligned, as_operand, types_of
+from simfloat.arithmetic.plan import BLOCK, round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
 from simfloat.formats import FP64, as_format, nearest_even
@@ -33,30 +33,31 @@ def operate(
     """A public operation, as users call it."""
     arrays = list(map(as_operand, operands, operation.operands))
     try:
-        target, route = _prepared(operation.name, format, rounding, are_float32(arrays), machine_of(*arrays))
+        target, route = _prepared(operation.name, format, rounding, *types_of(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
-    target = target.of_call(format, stream, observer)
+    if format is not target.format or stream is not None or observer is not None:
+        target = target.of_call(format, stream, observer)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     return _computed(route, arrays, target, draw)
 
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
-    """An operation on float arrays; nothing is checked but the shapes. The observer is told of the operation."""
+    """An operation on float arrays; nothing is checked but the shapes. The observer receives it by this name."""
     if target.observer is not None and target.operation != operation:
         target = target._replace(operation=operation)
-    return compute_drawn(operation, arrays, target, take_draw(target.stream, target.rounding))
+    draw = take_draw(target.stream, target.rounding) if target.rounding.mode == "stochastic" else None
+    return _computed(_route(operation, arrays, target), arrays, target, draw)
 
 
 def compute_drawn(operation: str, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """The same as part of a call whose draw is already taken; the observer is told of the target's operation."""
-    route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
-    return _computed(route, arrays, target, draw)
+    """The same as part of a call whose draw is already taken; the observer receives the target's operation."""
+    return _computed(_route(operation, arrays, target), arrays, target, draw)
 
 
 def compute_alone(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
     """The same in a deterministic mode, unobserved and by this thread alone: for what runs on several threads."""
-    route = route_of(operation, target.format, target.rounding, are_float32(arrays), machine_of(*arrays))
+    route = _route(operation, arrays, target)
     shape, vectors = aligned(arrays)
     out = empty(shape, target.dtype, route.plan.machine)
     route.source(route, vectors, out.size).round_block(route.plan, 0, out.size, NO_WORDS, out.reshape(-1))
@@ -72,14 +73,23 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
     return out
 
 
+def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
+    return route_of(operation, target.format, target.rounding, *types_of(arrays))
+
+
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
+    plan, observer = route.plan, target.observer
     shape, vectors = aligned(arrays)
-    out = empty(shape, target.dtype, route.plan.machine)
+    out = empty(shape, target.dtype, plan.machine)
     source = route.source(route, vectors, out.size)
-    if target.observer is not None and wants_more(target.observer):
+    if draw is None and observer is None and out.size <= BLOCK and plan.has_nan:
+        # round_planned would do the same, and take longer over small arrays.
+        source.round_block(plan, 0, out.size, NO_WORDS, out.reshape(-1))
+        return out
+    if observer is not None and wants_more(observer):
         check_inexact(target.format, route.operation)
-    round_planned(source, route.plan, out, target, draw)
+    round_planned(source, plan, out, target, draw)
     return out
 
 

@@ -40,7 +40,7 @@ class Whole(Scaling, ABC):
     """A scaling that has one scale for all elements of an operand."""
 
     @abstractmethod
-    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+    def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
         """The scale of the operand `x`: a positive float32 number."""
 
 
@@ -65,7 +65,7 @@ def per_tensor() -> PerTensor:
 class PerTensor(Whole):
     """See :func:`per_tensor`."""
 
-    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+    def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
         """max / amax of `x` itself."""
         amax = largest_magnitude(x)
         return float(quotients(format.max, amax)) if np.isfinite(amax) and amax > 0 else 1.0
@@ -109,7 +109,7 @@ class Delayed(Whole):
         if not is_integer(self.margin, -MOST_MARGIN, MOST_MARGIN):
             raise ValueError(f"margin must be an integer from -{MOST_MARGIN} to {MOST_MARGIN}; got {self.margin!r}.")
 
-    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+    def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
         """The scale that follows from the history, which then takes the largest magnitude of `x`."""
         if history is None:
             raise ValueError(
@@ -126,7 +126,7 @@ class Delayed(Whole):
         return f"delayed({', '.join(options)})"
 
 
-class History:
+class AmaxHistory:
     """The largest magnitudes of the last operands of one use, the newest last; None for one that is no finite number.
 
     `greatest` is the amax that scales follow from: the largest of them, when they last had a finite one above zero.
@@ -138,9 +138,9 @@ class History:
         self.amaxes: list[float | None] = []
         self.greatest: float | None = None
 
-    def copy(self) -> History:
+    def copy(self) -> AmaxHistory:
         """Another history of the same magnitudes."""
-        other = History()
+        other = AmaxHistory()
         other.amaxes, other.greatest = list(self.amaxes), self.greatest
         return other
 

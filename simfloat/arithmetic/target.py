@@ -41,10 +41,10 @@ class Target(NamedTuple):
         target = self
         if format is not self.format and isinstance(format, Format):
             target = self._replace(format=format)
-        if stream is None and observer is None:
-            return target
-        check_stream(stream)
-        check_observer(observer)
+        if stream is not None:
+            check_stream(stream)
+        if observer is not None:
+            check_observer(observer)
         return target._replace(stream=stream, observer=observer)
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.attribution.probes import Probes, checked_modes, explicit
 from simfloat.attribution.result import FIELDS, Attribution, Cost
-from simfloat.attribution.roles_used import Made, Part, parts_of
+from simfloat.attribution.roles_used import Made, PolicyPart, parts_of
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.nn import Module
@@ -78,7 +78,7 @@ def attribute(
     if not 0 < _norm(exact) < np.inf:
         raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
     probes = Probes(base, parts)
-    groups: dict[tuple[str, ...], list[Part]] = {}
+    groups: dict[tuple[str, ...], list[PolicyPart]] = {}
     for part in parts:
         if probes.changes(part):
             groups.setdefault(tuple(_field(part, field) for field in fields), []).append(part)
@@ -90,24 +90,24 @@ def attribute(
     return Attribution(tuple(measured), _error(under_policy, exact), fields)
 
 
-class Run(Protocol):
+class GradientRun(Protocol):
     """Gradients of a model's copies on one batch."""
 
-    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """The gradients alone."""
 
 
-def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> Run:
+def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> GradientRun:
     """The run of a model of this package or of PyTorch."""
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
     if not isinstance(batch, tuple | list) or len(batch) != 2:
         raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
     if isinstance(model, Module):
-        return _Run(model, loss_fn, (batch[0], batch[1]), seed)
+        return TensorRun(model, loss_fn, (batch[0], batch[1]), seed)
     # Without PyTorch's own import nobody has a model of it.
     if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
         from simfloat.attribution.of_torch import TorchRun
@@ -118,14 +118,14 @@ def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> Run:
     )
 
 
-class _Run:
+class TensorRun:
     """That of a model of this package."""
 
     def __init__(self, model: Module, loss_fn: Loss, batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.batch, self.seed = model, loss_fn, batch, seed
         self.paths = [path for path, _ in model.named_parameters()]
 
-    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
         made, gradient = self._run(policy)
         return parts_of(made, policy, self.paths), gradient
@@ -187,7 +187,7 @@ def _norm(vector: NDArray[np.float64]) -> float:
     return math.sqrt(sum_of_squares(vector))
 
 
-def _field(part: Part, field: str) -> str:
+def _field(part: PolicyPart, field: str) -> str:
     name = getattr(part, field)
     return name or "(model)" if field == "layer" else name
 

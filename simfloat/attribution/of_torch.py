@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
-from simfloat.attribution.roles_used import Part, below, parts_of_place, together
+from simfloat.attribution.roles_used import PolicyPart, below, parts_of_place, together
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
 from simfloat.torch import Run, simulate
@@ -37,7 +37,7 @@ class TorchRun:
         self.batch = _double(batch)
         self.paths = [path for path, _ in model.named_parameters()]
 
-    def measured(self, policy: Policy) -> tuple[list[Part], NDArray[np.float64]]:
+    def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
         run, gradient = self._run(policy)
         return together(_parts(run, policy), policy, self.paths), gradient
@@ -73,7 +73,7 @@ def _double(x: Any) -> Any:
     return type(x)(map(_double, x)) if type(x) in (list, tuple) else x
 
 
-def _parts(run: Run, policy: Policy) -> Iterator[Part]:
+def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
     """The parts of all operations that ran, of a role several where its results have several formats."""
     for place in run.simulation.places():
         if place.operation == UPDATE:

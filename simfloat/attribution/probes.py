@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from glob import escape
 from typing import Any
 
-from simfloat.attribution.roles_used import STORED, Part
+from simfloat.attribution.roles_used import STORED, PolicyPart
 from simfloat.policy import Policy
 from simfloat.policy.overrides import path_matches
 from simfloat.policy.role_types import WIDEST
@@ -33,18 +33,18 @@ def explicit(reference: Policy) -> Policy:
 class Probes:
     """The policies that carry out chosen parts as the policy does, and everything else as the reference does."""
 
-    def __init__(self, base: Policy, parts: Iterable[Part]) -> None:
+    def __init__(self, base: Policy, parts: Iterable[PolicyPart]) -> None:
         self.base = base
         self._paths: dict[Where, dict[str, None]] = {}
         for part in parts:
             for where in _places(part):
                 self._paths.setdefault(where, {})[part.path] = None
 
-    def changes(self, part: Part) -> bool:
+    def changes(self, part: PolicyPart) -> bool:
         """Whether the part is carried out otherwise than under the reference."""
         return any(value != getattr(self.base, role) for role, value in part.values.items())
 
-    def policy(self, chosen: Iterable[Part]) -> Policy:
+    def policy(self, chosen: Iterable[PolicyPart]) -> Policy:
         """The reference with these parts as the policy has them."""
         wanted: dict[Where, dict[str, Any]] = {}
         for part in chosen:
@@ -68,11 +68,11 @@ class Probes:
         return given
 
 
-def _places(part: Part) -> list[Where]:
+def _places(part: PolicyPart) -> list[Where]:
     return [(None if part.operation == STORED else part.operation, role) for role in part.values]
 
 
-def checked_modes(base: Policy, parts: Iterable[Part]) -> None:
+def checked_modes(base: Policy, parts: Iterable[PolicyPart]) -> None:
     """Raise ValueError where results of the reference's formats cannot be rounded as the policy rounds."""
     widest = max(getattr(base, role).precision for role in ("activations", "activation_gradients", "weight_gradients"))
     for part in parts:

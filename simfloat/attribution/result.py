@@ -29,7 +29,7 @@ class Cost(NamedTuple):
     error: float
 
 
-class Grid(NamedTuple):
+class CostGrid(NamedTuple):
     """The costs of two fields: names of rows and columns, and the errors, zero where there is no such cost."""
 
     rows: tuple[str, ...]
@@ -60,7 +60,7 @@ class Attribution:
         rows += [(*(getattr(cost, field) for field in self.by), f"{cost.error:.2e}") for cost in shown]
         return table(rows, numbers=1)
 
-    def grid(self, rows: str = "layer", columns: str = "operation") -> Grid:
+    def grid(self, rows: str = "layer", columns: str = "operation") -> CostGrid:
         """The costs by two of the fields that were asked for; several in one cell add up as independent errors do.
 
         That is the root of the sum of their squares. Names come in the order in which the model uses them.
@@ -75,7 +75,7 @@ class Attribution:
         for cost in self.measured:
             cell = tuple(known.index(getattr(cost, field)) for known, field in zip(names, (rows, columns), strict=True))
             squares[cell] += cost.error**2
-        return Grid(names[0], names[1], np.sqrt(squares))
+        return CostGrid(names[0], names[1], np.sqrt(squares))
 
     def __repr__(self) -> str:
         hidden = len(self.measured) - SHOWN

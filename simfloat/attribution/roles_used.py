@@ -24,7 +24,7 @@ UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumu
 STORED, WEIGHTS = "(parameter)", "weights"
 
 
-class Part(NamedTuple):
+class PolicyPart(NamedTuple):
     """Roles of an operation in a layer, or of a parameter, that are measured together."""
 
     operation: str
@@ -34,25 +34,25 @@ class Part(NamedTuple):
     values: Mapping[str, Any]  # of the roles, under the policy
 
 
-def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> list[Part]:
+def parts_of(made: list[Made], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
     """The parts of a run under `policy` that made these tensors, of a model with parameters at these paths."""
     results = (part for variable, node in made for part in _parts_of_result(variable, node, policy))
     return together(results, policy, parameters)
 
 
-def together(results: Iterable[Part], policy: Policy, parameters: Iterable[str]) -> list[Part]:
+def together(results: Iterable[PolicyPart], policy: Policy, parameters: Iterable[str]) -> list[PolicyPart]:
     """The parts of operations, each once, and those of what parameters are stored in."""
-    parts: dict[tuple[str, str, str], Part] = {}
+    parts: dict[tuple[str, str, str], PolicyPart] = {}
     for part in results:
         key = part.operation, part.path, part.role
         parts[key] = _narrower(parts.get(key), part)
     for path in parameters:
         value = {WEIGHTS: policy.recipe(path, "update").weights}
-        parts[STORED, path, WEIGHTS] = Part(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
+        parts[STORED, path, WEIGHTS] = PolicyPart(STORED, path, path.rpartition(".")[0], WEIGHTS, value)
     return list(parts.values())
 
 
-def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[Part]:
+def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator[PolicyPart]:
     weights = [path for path in node.paths if path is not None]
     yield from parts_of_place(node.place, weights, _roles(variable, node), policy)
     for step in node.inside:
@@ -61,7 +61,7 @@ def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator
 
 def parts_of_place(
     place: Place, weights: Sequence[str], roles: Iterable[tuple[str, Mapping[str, Any]]], policy: Policy
-) -> Iterator[Part]:
+) -> Iterator[PolicyPart]:
     """The parts of an operation on the parameters at these paths: `roles` are the place's and the parameters'."""
     if any(policy.recipe(place.path, *place.operations[:n]).fused for n in range(1, len(place.operations))):
         return  # inside a fused composite, which is one operation
@@ -85,7 +85,7 @@ def _unit(place: Place, weights: Sequence[str]) -> dict[str, Any]:
     return {role: getattr(recipe, role) for role in UNIT} | own
 
 
-def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> Part:
+def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> PolicyPart:
     """A part with what belongs to its roles: the mode of results, rotations of operands, that a composite is fused."""
     recipe = place.recipe
     if recipe.rotation is not None and label in ("compute", "compute_gradients"):
@@ -94,7 +94,7 @@ def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> Part:
         values["rounding"] = recipe.rounding
     if recipe.fused and "fused" in roles_of(place.operation):
         values["fused"] = True
-    return Part(place.operation, path, place.path, label, values)
+    return PolicyPart(place.operation, path, place.path, label, values)
 
 
 def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -142,7 +142,7 @@ def below(layer: str, parameter: str) -> str:
     return parameter if not layer or parameter.startswith(f"{layer}.") else f"{layer}.{parameter.rpartition('.')[2]}"
 
 
-def _narrower(known: Part | None, part: Part) -> Part:
+def _narrower(known: PolicyPart | None, part: PolicyPart) -> PolicyPart:
     """Of two uses at one place, as of an operation on tensors of several formats, the one of the narrower format."""
     if known is None:
         return part

@@ -13,8 +13,8 @@ from simfloat.autodiff.variable import Derivative, Node, Variable
 from simfloat.formats import Format
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.context import here
 from simfloat.simulation.place import Place
-from simfloat.simulation.simulation import here
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.widest import widest
 
@@ -88,7 +88,7 @@ def begin(operation: str, *operands: Variable) -> Started:
         used.append(x)
         paths.append(path)
         requires_grad = requires_grad or x.requires_grad
-    place = simulation.place_in(now, operation)
+    place = simulation.place_at(operation, now.path, now.composites)
     if not simulation.repeats.has_begun:
         simulation.repeats.begin(simulation.policy, place.path, operation, [x.numbers for x in used])
     is_recorded = now.recording and requires_grad

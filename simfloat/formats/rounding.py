@@ -13,7 +13,7 @@ from simfloat.values import hashed_once, store_as_pythons
 HALF = Fraction(1, 2)
 
 
-class Mode(NamedTuple):
+class ModeRule(NamedTuple):
     """A deterministic mode, defined on magnitudes.
 
     `away(rest, odd, negative)` tells whether the neighbour farther from zero is chosen: `rest` is the part of a spacing
@@ -27,12 +27,12 @@ class Mode(NamedTuple):
 
 #: The modes of IEEE 754-2019 section 4.3, and rounding to odd. Overflow: section 7.4. Zero sums: section 6.3.
 MODES = {
-    "nearest_even": Mode(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd)),
-    "nearest_away": Mode(lambda rest, odd, negative: rest >= HALF),
-    "toward_zero": Mode(lambda rest, odd, negative: False, stops=(True, True)),
-    "toward_positive": Mode(lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True)),
-    "toward_negative": Mode(lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0),
-    "to_odd": Mode(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True)),
+    "nearest_even": ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and odd)),
+    "nearest_away": ModeRule(lambda rest, odd, negative: rest >= HALF),
+    "toward_zero": ModeRule(lambda rest, odd, negative: False, stops=(True, True)),
+    "toward_positive": ModeRule(lambda rest, odd, negative: rest > 0 and not negative, stops=(False, True)),
+    "toward_negative": ModeRule(lambda rest, odd, negative: rest > 0 and negative, stops=(True, False), zero_sum=-1.0),
+    "to_odd": ModeRule(lambda rest, odd, negative: rest > 0 and not odd, stops=(True, True)),
 }
 VARIANTS = ("A", "B", "C")
 

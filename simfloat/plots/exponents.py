@@ -14,7 +14,7 @@ from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import COLUMN_WIDTH, SMALL, add_legend, label_axes, new_figure
 from simfloat.plots.ranges import draw_ranges
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.range_fit import Histogram, Span, histogram_of, span
+from simfloat.telemetry.range_fit import Binades, Histogram, histogram_of, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -175,7 +175,7 @@ def _bars(histogram: Histogram, total: int) -> Bars:
     return Bars((np.arange(len(percent)) + least // width) * width, width, percent)
 
 
-def _limits(bars: Bars, binades: Span | None, k: int) -> tuple[int, int]:
+def _limits(bars: Bars, binades: Binades | None, k: int) -> tuple[int, int]:
     """From which exponent to which is drawn: all values, and as much of the format as stands near them."""
     known = [binades, binades.shifted(k)] if binades else []
     edges = [(each.lowest, each.highest + 1) for each in known]
@@ -188,7 +188,7 @@ def _limits(bars: Bars, binades: Span | None, k: int) -> tuple[int, int]:
     )
 
 
-def _draw_bars(axes: Axes, bars: Bars, binades: Span | None, k: int) -> None:
+def _draw_bars(axes: Axes, bars: Bars, binades: Binades | None, k: int) -> None:
     """Bars of what the format keeps anyway, of what the scale adds to that, and of what is lost."""
     kept_anyway = _meet(bars, binades)
     kept_scaled = _meet(bars, binades and binades.shifted(k))
@@ -202,7 +202,7 @@ def _draw_bars(axes: Axes, bars: Bars, binades: Span | None, k: int) -> None:
         axes.bar(bars.starts[chosen], bars.percent[chosen], 0.8 * bars.width, align="edge", zorder=2, **style)
 
 
-def _meet(bars: Bars, binades: Span | None) -> NDArray[np.bool_]:
+def _meet(bars: Bars, binades: Binades | None) -> NDArray[np.bool_]:
     """Which bars have a part in the binades."""
     if binades is None:
         return np.ones(len(bars.starts), bool)

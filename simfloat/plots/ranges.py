@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from simfloat.formats.format import Format
 from simfloat.plots.curves import plain
 from simfloat.plots.figure import SMALL
-from simfloat.telemetry.range_fit import Histogram, Span, kept, span
+from simfloat.telemetry.range_fit import Binades, Histogram, kept, span
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -41,7 +41,7 @@ def draw_ranges(axes: Axes, format: Format, k: int, histogram: Histogram, limits
     axes.set_title(axes.get_title(), fontsize=axes.title.get_fontsize(), pad=LINE * len(lines) + 6)
 
 
-def _line_above(axes: Axes, binades: Span, text: str, height: float, limits: tuple[int, int]) -> None:
+def _line_above(axes: Axes, binades: Binades, text: str, height: float, limits: tuple[int, int]) -> None:
     """A line `height` points above the axes, over the part of the range that is shown, and its text."""
     from matplotlib.lines import Line2D
     from matplotlib.transforms import ScaledTranslation

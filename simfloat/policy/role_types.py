@@ -22,7 +22,7 @@ WIDEST: Widest = "widest"
 UPDATES = ("nearest", "stochastic", "kahan")
 
 
-class Kind(NamedTuple):
+class RoleType(NamedTuple):
     """What the values of a role are."""
 
     name: str
@@ -63,15 +63,15 @@ def _as_rotation(value: Any) -> Hadamard:
     raise ValueError(f"A rotation is simfloat.hadamard(16), or None for none; got {value!r}.")
 
 
-OPERAND = Kind("operand format", "Format | Cast | str", _as_operand)
-RESULT = Kind("result format", "Format | str", as_format)
-FORWARD_RESULT = Kind("result format", "Format | str", _as_forward_result, (WIDEST,))
-STORAGE = Kind("storage format", "Format | str", as_format)
-SUM = Kind("accumulator", "Accumulator | Format | str", as_accumulator)
-MODE = Kind("rounding", "Rounding | str", as_rounding)
-ADDITION = Kind("update", "Rounding | str", _as_update, UPDATES)
-FLAG = Kind("flag", "bool", _as_flag)
-ROTATION = Kind("rotation", "Hadamard", _as_rotation)
+OPERAND = RoleType("operand format", "Format | Cast | str", _as_operand)
+RESULT = RoleType("result format", "Format | str", as_format)
+FORWARD_RESULT = RoleType("result format", "Format | str", _as_forward_result, (WIDEST,))
+STORAGE = RoleType("storage format", "Format | str", as_format)
+SUM = RoleType("accumulator", "Accumulator | Format | str", as_accumulator)
+MODE = RoleType("rounding", "Rounding | str", as_rounding)
+ADDITION = RoleType("update", "Rounding | str", _as_update, UPDATES)
+FLAG = RoleType("flag", "bool", _as_flag)
+ROTATION = RoleType("rotation", "Hadamard", _as_rotation)
 
 
 def itself(value: Any) -> Any:

@@ -20,7 +20,7 @@ from simfloat.policy.role_types import (
     ROTATION,
     STORAGE,
     SUM,
-    Kind,
+    RoleType,
     Widest,
     format_of,
     itself,
@@ -45,7 +45,7 @@ class _Row:
     follows: str | None = None
     default: Any = None
 
-    def __init__(self, kind: Kind, meaning: str, concerns: tuple[str, ...]) -> None:
+    def __init__(self, kind: RoleType, meaning: str, concerns: tuple[str, ...]) -> None:
         self.kind, self.meaning, self.concerns = kind, meaning, concerns
 
     def __set_name__(self, owner: type, name: str) -> None:
@@ -94,7 +94,7 @@ class _Row:
 class Role(_Row, Generic[Given, Value]):
     """A role with a default of its own or, if that is None, with none: then it is always given."""
 
-    def __init__(self, kind: Kind, meaning: str, concerns: tuple[str, ...], default: Any = None) -> None:
+    def __init__(self, kind: RoleType, meaning: str, concerns: tuple[str, ...], default: Any = None) -> None:
         super().__init__(kind, meaning, concerns)
         self.default = default
 
@@ -115,7 +115,12 @@ class Following(_Row, Generic[Given, Value]):
     follows: str
 
     def __init__(
-        self, follows: str, kind: Kind, meaning: str, concerns: tuple[str, ...], derive: Callable[[Any], Any] = itself
+        self,
+        follows: str,
+        kind: RoleType,
+        meaning: str,
+        concerns: tuple[str, ...],
+        derive: Callable[[Any], Any] = itself,
     ) -> None:
         super().__init__(kind, meaning, concerns)
         self.follows, self.derive = follows, derive

@@ -31,7 +31,7 @@ class Names(NamedTuple):
     parameters: Mapping[int, str]
 
 
-class Block(NamedTuple):
+class OpenBlock(NamedTuple):
     """An open ``with`` block."""
 
     opener: object
@@ -49,7 +49,7 @@ class Block(NamedTuple):
 class UnderWay(NamedTuple):
     """What is in force here and now."""
 
-    blocks: tuple[Block, ...] = ()
+    blocks: tuple[OpenBlock, ...] = ()
     simulation: Any = None
     recording: bool = True
     held: bool = False  # whether a generator holds one of the blocks
@@ -57,7 +57,7 @@ class UnderWay(NamedTuple):
     composites: tuple[str, ...] = ()
     names: Names | None = None  # those of the root module that runs
 
-    def with_blocks(self, blocks: tuple[Block, ...]) -> UnderWay:
+    def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> UnderWay:
         """The same with these blocks open, the innermost last."""
         decided = {block.field: block.value for block in blocks if not block.is_suspended}
         return self._replace(
@@ -78,10 +78,20 @@ def under_way() -> UnderWay:
     return now.with_blocks(now.blocks) if now.held else now
 
 
+def here() -> UnderWay:
+    """What is in force inside of a `simulate` block; ValueError outside of any."""
+    now = _under_way.get()
+    if now.held:
+        now = now.with_blocks(now.blocks)
+    if now.simulation is None:
+        raise ValueError("A Tensor operation needs a policy in force: put it inside `with simfloat.simulate(policy):`.")
+    return now
+
+
 def open_block(opener: object, field: str, value: Any) -> None:
     """Put `value` in force until the block is closed."""
     now = _under_way.get()
-    _under_way.set(now.with_blocks((*now.blocks, Block(opener, field, value, _holder()))))
+    _under_way.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
 
 
 def close_block(opener: object, error: type[BaseException] | None) -> bool:

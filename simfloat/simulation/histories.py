@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from simfloat.arithmetic.scaling import History
+from simfloat.arithmetic.scaling import AmaxHistory
 
 #: (path, phase, operation, number of the operand whose gradient is computed or None, which factor of the product)
 Key = tuple[str, str, str, int | None, int]
@@ -18,19 +18,19 @@ class Histories:
     """The histories of a simulation: one for each factor of a contraction at a place."""
 
     def __init__(self) -> None:
-        self._histories: dict[Key, History] = {}
+        self._histories: dict[Key, AmaxHistory] = {}
 
-    def at(self, path: str, phase: str, operation: str, operand: int | None) -> tuple[History, History]:
+    def at(self, path: str, phase: str, operation: str, operand: int | None) -> tuple[AmaxHistory, AmaxHistory]:
         """Those of the left and of the right factor of the contraction at a place."""
         return self._at((path, phase, operation, operand, 0)), self._at((path, phase, operation, operand, 1))
 
-    def _at(self, key: Key) -> History:
+    def _at(self, key: Key) -> AmaxHistory:
         history = self._histories.get(key)
         # Where two threads come here at once, the history of one of them stays.
-        return self._histories.setdefault(key, History()) if history is None else history
+        return self._histories.setdefault(key, AmaxHistory()) if history is None else history
 
     @property
-    def held(self) -> dict[Key, History]:
+    def held(self) -> dict[Key, AmaxHistory]:
         """A copy of each history that holds any magnitude, for `load_state`."""
         return {key: history.copy() for key, history in list(self._histories.items()) if history.amaxes}
 
@@ -43,19 +43,19 @@ class Histories:
             if history.amaxes
         ]
 
-    def load_state(self, histories: dict[Key, History]) -> None:
+    def load_state(self, histories: dict[Key, AmaxHistory]) -> None:
         """Go on from what :func:`read_state` read."""
         # Places keep their histories, so these are changed, not replaced.
         for key in {**self._histories, **histories}:
-            history, loaded = self._at(key), histories.get(key, History())
+            history, loaded = self._at(key), histories.get(key, AmaxHistory())
             history.amaxes, history.greatest = list(loaded.amaxes), loaded.greatest
 
 
-def read_state(state: Any) -> dict[Key, History]:
+def read_state(state: Any) -> dict[Key, AmaxHistory]:
     """The histories that a state tells of; ValueError for what cannot be one."""
     if not isinstance(state, list):
         raise ValueError(f"The casts of a simulation's state are a list, got {state!r}.")
-    histories: dict[Key, History] = {}
+    histories: dict[Key, AmaxHistory] = {}
     for entry in state:
         key, history = _entry(entry)
         if key in histories:
@@ -64,7 +64,7 @@ def read_state(state: Any) -> dict[Key, History]:
     return histories
 
 
-def _entry(entry: Any) -> tuple[Key, History]:
+def _entry(entry: Any) -> tuple[Key, AmaxHistory]:
     names = (*FIELDS, AMAXES, GREATEST)
     if not isinstance(entry, dict) or set(entry) != set(names):
         raise ValueError(f"A cast in a simulation's state has the keys {', '.join(names)}; got {entry!r}.")
@@ -80,7 +80,7 @@ def _entry(entry: Any) -> tuple[Key, History]:
             f"A cast's amaxes are a list of numbers of at least zero or null, its greatest a positive number or null; "
             f"got {entry!r}."
         )
-    history = History()
+    history = AmaxHistory()
     history.amaxes, history.greatest = list(amaxes), greatest
     return (path, phase, operation, operand, factor), history
 

@@ -48,6 +48,7 @@ class Place:
         self.operation = operations[-1]  # itself, without the composites around it
         self.recipe = _recipe(in_force.policy, path, operations)
         self.observer = in_force.observer
+        self.streams = in_force.streams  # None if the policy draws nothing
         self.takes_formats = in_force.takes_formats
         self.kind = kind_of(self.operation)
         self.is_contraction = self.kind == CONTRACTION
@@ -59,11 +60,6 @@ class Place:
         self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
         self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
-
-    @property
-    def streams(self) -> Streams | None:
-        """The simulation's random streams, if its policy draws from them."""
-        return self.in_force.streams
 
     @property
     def where(self) -> str:

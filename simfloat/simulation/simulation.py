@@ -9,11 +9,11 @@ from weakref import ref
 
 from simfloat.arithmetic import BitStream, Observer
 from simfloat.arithmetic.observer import check_observer
-from simfloat.arithmetic.scaling import History
+from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
-from simfloat.simulation.context import Names, UnderWay, close_block, open_block, running, under_way
+from simfloat.simulation.context import Names, close_block, here, open_block, running, under_way
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.slips import Foreign, Repeats
@@ -25,13 +25,13 @@ class Moment(NamedTuple):
     """Where the random streams and the delayed scalings of a simulation are at some time."""
 
     calls: dict[Any, int]
-    histories: dict[Any, History]
+    histories: dict[Any, AmaxHistory]
 
 
 Module = TypeVar("Module")
 
 
-class Part(Protocol):
+class HasPath(Protocol):
     """A module or a parameter: what has a path, by way of its first owner."""
 
     @property
@@ -173,22 +173,22 @@ class Simulation:
 
     def place(self, operation: str, path: str | None = None, composites: tuple[str, ...] = ()) -> Place:
         """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
-        return self.place_in(under_way(), operation) if path is None else self._place(operation, path, composites)
+        if path is None:
+            now = under_way()
+            path, composites = now.path, now.composites
+        return self.place_at(operation, path, composites)
 
     def beside(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
         """Where another operation runs under the policy of this place, which may have been switched since."""
         is_in_force = place.in_force is self._in_force
-        return self._place(operation, path, composites) if is_in_force else place.beside(operation, path, composites)
+        return self.place_at(operation, path, composites) if is_in_force else place.beside(operation, path, composites)
 
     def places(self) -> list[Place]:
         """Every place that was asked for under the policy in force, in that order."""
         return list(self._places.values())
 
-    def place_in(self, now: UnderWay, operation: str) -> Place:
-        """Where an operation runs while this is under way."""
-        return self._place(operation, now.path, now.composites)
-
-    def _place(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+    def place_at(self, operation: str, path: str, composites: tuple[str, ...]) -> Place:
+        """Where an operation runs: at this path, inside of these composites."""
         place = self._places.get((operation, path, composites))
         return self._new_place(operation, path, composites) if place is None else place
 
@@ -207,7 +207,7 @@ class Simulation:
         """Count the path among those that were seen."""
         self._paths[path] = None
 
-    def path_of(self, parameter: Part) -> str:
+    def path_of(self, parameter: HasPath) -> str:
         """The path of a parameter here: that under which it was first met, by the running root or by its owner."""
         known = self._parameters.get(id(parameter))
         if known is not None and known[0]() is parameter:
@@ -301,14 +301,6 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     simulation = Simulation(as_policy(policy, "simulate"), seed, observer)
     simulation.is_plain = True
     return simulation
-
-
-def here() -> UnderWay:
-    """What is under way inside of a `simulate` block; ValueError outside of any."""
-    now = under_way()
-    if now.simulation is None:
-        raise ValueError("A Tensor operation needs a policy in force: put it inside `with simfloat.simulate(policy):`.")
-    return now
 
 
 def current() -> Simulation:

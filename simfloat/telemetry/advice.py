@@ -12,7 +12,7 @@ from simfloat.formats import Format
 from simfloat.table import Table, table
 from simfloat.telemetry.entries import Key, are_precise, are_wide, counted, exponents, overflowed_sums, zeros
 from simfloat.telemetry.first_nan import Entries, FirstNaN, finding
-from simfloat.telemetry.range_fit import Histogram, Span, kept, span
+from simfloat.telemetry.range_fit import Binades, Histogram, kept, span
 from simfloat.telemetry.remedy import override
 
 #: Exponents between which a scale is a normal number of float64.
@@ -106,7 +106,7 @@ def _of_lost_addends(key: Key, events: NDArray[np.int64], limits: Limits) -> Adv
     return Advice(*key, PRECISION, share, None, f"{_percent(share)} of the sums lose their addend")
 
 
-def _of_range(key: Key, events: NDArray[np.int64], binades: Span | None, limits: Limits) -> Advice | None:
+def _of_range(key: Key, events: NDArray[np.int64], binades: Binades | None, limits: Limits) -> Advice | None:
     counts, histogram = counted(events), exponents(events)
     nonzero = max(counts["total"] - counts["nan"] - zeros(events) + counts["underflow"], 1)
     outside = kept(histogram, binades) if binades else None
@@ -129,7 +129,7 @@ def _of_range(key: Key, events: NDArray[np.int64], binades: Span | None, limits:
     return Advice(*key, SCALE, max(below, beyond), None if k is None else 2.0**k, ", ".join(words))
 
 
-def _exponent_of_scale(histogram: Histogram, binades: Span, *, smaller: bool) -> int:
+def _exponent_of_scale(histogram: Histogram, binades: Binades, *, smaller: bool) -> int:
     """log2 of the largest scale that takes no result beyond the format; at most -1, if it must be `smaller` than 1."""
     highest = max((exponent for exponent in histogram if isinstance(exponent, int)), default=binades.normal)
     room = min(max(binades.highest - highest, LEAST_SCALE), GREATEST_SCALE)

@@ -14,16 +14,16 @@ from simfloat.formats.format import Format
 Histogram = Mapping[int | str, int]
 
 
-class Span(NamedTuple):
+class Binades(NamedTuple):
     """The binades of a format: exponents from `lowest` on, from `normal` on with all bits, up to `highest`."""
 
     lowest: int
     normal: int
     highest: int
 
-    def shifted(self, k: int) -> Span:
+    def shifted(self, k: int) -> Binades:
         """The binades of the values that a scale of 2^k brings into these."""
-        return Span(self.lowest - k, self.normal - k, self.highest - k)
+        return Binades(self.lowest - k, self.normal - k, self.highest - k)
 
 
 class Kept(NamedTuple):
@@ -39,12 +39,12 @@ class Kept(NamedTuple):
         return self.within / sum(self) if sum(self) else 1.0
 
 
-def span(format: Format) -> Span:
+def span(format: Format) -> Binades:
     """The binades of a format's positive numbers, subnormal ones included."""
     lowest, normal, largest = (
         math.frexp(x)[1] - 1 for x in (format.smallest_subnormal, format.smallest_normal, format.max)
     )
-    return Span(lowest, normal, largest)
+    return Binades(lowest, normal, largest)
 
 
 def histogram_of(values: ArrayLike) -> dict[int | str, int]:
@@ -57,7 +57,7 @@ def histogram_of(values: ArrayLike) -> dict[int | str, int]:
     return counts | {"zero": int(np.count_nonzero(numbers == 0))}
 
 
-def kept(histogram: Histogram, binades: Span) -> Kept:
+def kept(histogram: Histogram, binades: Binades) -> Kept:
     """What lies where, of the histogram of a recorder; its zeros are left out.
 
     A histogram knows exponents alone: what a rounding takes up to the smallest number, or beyond the largest one in its

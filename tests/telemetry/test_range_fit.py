@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.telemetry.range_fit import Kept, Span, kept, span
+from simfloat.telemetry.range_fit import Binades, Kept, kept, span
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from simfloat.telemetry.range_fit import Kept, Span, kept, span
     ids=str,
 )
 def test_the_binades_of_a_format_begin_at_its_smallest_number(format, binades):
-    assert span(format) == Span(*binades)
+    assert span(format) == Binades(*binades)
 
 
 def test_zeros_are_neither_kept_nor_lost():
