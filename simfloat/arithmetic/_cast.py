@@ -103,7 +103,7 @@ class Cast:
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
     def _ways_on(self, machine: Machine) -> tuple[Way, Way]:
-        """Where float64 and where float32 operands go, if nobody watches, and how they are rounded."""
+        """Targets of float64 and of float32 operands without an observer, each with its plan."""
         ways = self._ways.get(machine)
         if ways is None:
             format, rounding = self.format, self.rounding
@@ -127,8 +127,8 @@ class Cast:
         """The rounded numbers, and by which they are too large, None without a scale: float32 if `x` is and the format
         fits, else float64.
 
-        A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer is told of
-        `operation`.
+        A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer receives
+        its events as those of `operation`.
         """
         if self.scale is not None and isinstance(self.scale, Whole):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)

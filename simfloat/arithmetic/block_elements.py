@@ -91,7 +91,7 @@ def scaled_in_two_levels(
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
         sound = _without_unusable(single, usable, target.format, blocks)
-        # What lies beyond the largest number becomes it where it is rounded, and an observer hears of that.
+        # What lies beyond the largest number becomes it where it is rounded, so that it counts as an overflow.
         scaled = np.clip(sound * blocks.spread(np.where(usable, factors, one), x), -LARGEST, LARGEST)
     elements = round_drawn(scaled, target, draw)
     return elements, scales.astype(result_dtype([x], E4M3)), float(tensor_scale)

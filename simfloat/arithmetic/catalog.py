@@ -1,7 +1,7 @@
 """Every operation that has a name, once: what is derived from it are functions, classes, methods, tests and documents.
 
-A row is what a policy can name and an observer hears of. Rows with an accuracy are computed by a kernel of their own
-(`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
+A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
+of their own (`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
 
 To add a function of one operand: write its pair of kernels, quick and wide, in a file of `kernels/functions/`; add one
 row each

@@ -1,4 +1,4 @@
-"""The random Hadamard transform: it spreads what lies far out over the numbers beside it, before they are rounded."""
+"""The random Hadamard transform: it spreads outliers over their block, before operands are rounded."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where arrays lie and loops run: the one seam between what is computed and the machine that computes it.
+"""Where arrays lie and loops run: all that depends on the machine that computes.
 
 Arrays decide. A loop is always reached through the machine of the array that it writes, ``machine_of(out).loops``, at
 the call or where it is remembered (then the machine is part of the key), so another machine is added here alone. It
@@ -33,7 +33,7 @@ from simfloat.arithmetic.loops import Loops
 
 @dataclass(frozen=True, eq=False)
 class Machine:
-    """The module of a machine's arrays, and the loops that take them. There is one of each, a key of what is kept."""
+    """The module of a machine's arrays, and the loops that take them; one object a machine, which serves as a key."""
 
     module: str  # of its arrays
     loops: Loops

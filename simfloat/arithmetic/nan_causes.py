@@ -1,4 +1,4 @@
-"""Why results are NaN, counted by cause; nothing of this runs where none is."""
+"""Why results are NaN, counted by cause: computed only where one is."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def is_precise(format: Format) -> bool:
 
 
 class OfSum(Observer):
-    """An observer of results that are sums of products: where one is no finite number it tells why.
+    """Passes on the events of sums of products, with the cause of those that are not finite.
 
     That follows from the operands of the products, and from the range of the accumulator's format, None for any.
     """

@@ -69,7 +69,7 @@ def odd_results(operation: str, arrays: list[NDArray]) -> NDArray[np.float64]:
     route = route_of(operation, FP64, nearest_even, False, machine_of(*arrays))
     shape, vectors = aligned(arrays)
     out = empty(shape, np.float64, route.plan.machine)
-    route.exact(*vectors, *route.nothing, route.sign, out.reshape(-1))
+    route.exact(*vectors, *route.padding, route.sign, out.reshape(-1))
     return out
 
 

@@ -1,4 +1,4 @@
-"""Rounding arrays: which loop serves a format and a mode, block by block on several cores."""
+"""Rounding arrays: which loop serves a format and a mode, and how blocks are rounded on several cores."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Ma
 
 
 def round_planned(source: Source, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> None:
-    """Round the source's numbers as planned into the array `out`, in C order, and tell the target's observer."""
+    """Round the source's numbers as planned into `out`, in C order; the target's observer receives the events."""
     results, observer = out if out.ndim == 1 else out.reshape(-1), target.observer
     if draw is not None and target.rounding.mode != "stochastic":
         draw = None
@@ -136,7 +136,7 @@ def _round_and_count(
     source.round_exact(plan, exact, start, words, out)
     chosen = None
     if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events):
-        # Whether what lies beyond the largest number was rounded beyond it shows where there is none.
+        # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
         chosen = scratch("chosen", out.size, np.float64, plan.machine)
         source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
         beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)

@@ -1,4 +1,4 @@
-"""Where numbers that are to be rounded come from: arrays, or exact results of operations."""
+"""Sources of numbers that are rounded: arrays, or the exact results of operations."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Computed:
         return None
 
     def __init__(self, route: Route, vectors: list[NDArray], size: int) -> None:
-        self.route, self.vectors, self.size = route, vectors + route.nothing, size
+        self.route, self.vectors, self.size = route, vectors + route.padding, size
 
     @property
     def cost(self) -> float:
@@ -112,7 +112,7 @@ class Computed:
     def exact(self, start: int, stop: int) -> NDArray:
         size, route = stop - start, self.route
         exact = scratch("exact", size, np.float64, route.plan.machine)
-        # All of them at once is what small arrays do, where every call counts.
+        # Small arrays are one block, and each call takes its share of their time.
         a, b, c = self.vectors if size == self.size else self.block(start, stop)
         route.exact(a, b, c, route.sign, exact)
         return exact
@@ -135,14 +135,14 @@ class Computed:
 
 
 class _Apart(Computed):
-    """Results that are not made from the exact ones in one float64."""
+    """Results that are not rounded from the exact ones in one float64."""
 
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         self.round_block(plan, start, start + out.size, words, out)
 
 
 class Paired(_Apart):
-    """The same, rounded from more bits than float64 holds."""
+    """Results rounded from pairs of float64, where one float64 has too few bits."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         loop = plan.machine.loops.elementwise.paired_results[self.route.kernel]
@@ -178,7 +178,7 @@ class AtOnce(Computed):
 
 
 class Double(_Apart):
-    """The same, rounded to FP64 by a kernel."""
+    """Results in FP64, rounded by a kernel."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         result = scratch("native", stop - start, self.carrier, plan.machine)
@@ -188,7 +188,7 @@ class Double(_Apart):
 
 
 class Native(_Apart):
-    """The same, rounded to FP64 by the hardware."""
+    """Results in FP64, rounded by the hardware."""
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         # Results that go to an array of another type are made in their own first.
@@ -201,7 +201,7 @@ class Native(_Apart):
 
 
 class NativeSingle(Native):
-    """The same, rounded to FP32 by the hardware, for float32 operands."""
+    """Results in FP32 of float32 operands, rounded by the hardware."""
 
     carrier = np.float32
 
@@ -216,7 +216,7 @@ class Route(NamedTuple):
     exact: Loop  # writes the exact results, rounded to odd
     loop: Any  # the source's own, which rounds results where it makes them
     sign: float  # of an exact zero sum of unlike signs
-    nothing: list[NDArray]  # what stands for the operands that it lacks: kernels take three
+    padding: list[NDArray]  # zeros for the operands that it lacks: kernels take three
 
 
 @cache
@@ -225,9 +225,9 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, m
     kernel = OPERATIONS[operation].computes or operation
     source = _source_of(kernel, format, rounding, single, machine)
     exact = machine.loops.elementwise.exact_results[kernel]
-    nothing = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
+    padding = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
     plan = plan_for(format, rounding, source.carrier, machine)
-    return Route(operation, kernel, source, plan, exact, source.loop(kernel, machine), rounding.zero_sum, nothing)
+    return Route(operation, kernel, source, plan, exact, source.loop(kernel, machine), rounding.zero_sum, padding)
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:

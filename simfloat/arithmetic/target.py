@@ -22,7 +22,7 @@ LEAST = 2.0**-1070
 
 
 class Target(NamedTuple):
-    """The format that results are rounded to, how, in an array of which type, and who is told.
+    """Format, rounding mode and array type of results, with the stream and the observer of their roundings.
 
     Nothing here is checked: `as_target` is for what users hand over.
     """
@@ -32,11 +32,11 @@ class Target(NamedTuple):
     dtype: FloatType  # of the array of results
     stream: Stream | None = None
     observer: Observer | None = None
-    operation: str = ""  # as which the observer knows it
+    operation: str = ""  # its name for the observer
 
     def of_call(self, format: Any, stream: Stream | None, observer: Observer | None) -> Target:
-        """The same for one call of many alike: with its stream and observer, checked, and with the format as it names
-        it, which is equal but may have another name, for messages.
+        """A cached target as one call wants it: with its stream and observer, which are checked, and with its own
+        format object, which is equal but may have another name in messages.
         """
         target = self
         if format is not self.format and isinstance(format, Format):

@@ -17,7 +17,7 @@ from simfloat.arithmetic.machines import CPU, Machine
 if TYPE_CHECKING:
     from concurrent.futures import Future, ThreadPoolExecutor
 
-#: Nanoseconds of work that a thread must have: to wake one and hear of its end takes about half of it.
+#: Nanoseconds of work that a thread must have: to wake it and to wait for its end takes about half as long.
 LEAST_WORK = 100_000
 
 #: Elements up to which the allocator has memory at hand.
@@ -72,8 +72,8 @@ if hasattr(os, "register_at_fork"):  # Windows does not fork
 def run_all(work: Callable[[Any], Any], pieces: Sequence[Any]) -> list[Any]:
     """`work(piece)` for every piece: the last one here, the others on the pool if there is more than one thread.
 
-    Where one raises an exception, or the user interrupts, no other is at work any more when that is heard of: the
-    memory that they write to may be the next call's.
+    Where one raises an exception, or the user interrupts, the others have ended when the exception leaves: the memory
+    that they write to may be the next call's.
     """
     if len(pieces) == 1:
         return [work(pieces[0])]

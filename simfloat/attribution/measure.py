@@ -108,7 +108,7 @@ def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> GradientRun:
         raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
     if isinstance(model, Module):
         return TensorRun(model, loss_fn, (batch[0], batch[1]), seed)
-    # Without PyTorch's own import nobody has a model of it.
+    # A PyTorch model exists only where PyTorch is imported.
     if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
         from simfloat.attribution.of_torch import TorchRun
 

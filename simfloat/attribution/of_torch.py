@@ -1,4 +1,4 @@
-"""What of a policy took part in a gradient of a PyTorch model, which runs as it is."""
+"""The roles that a gradient of a PyTorch model used; the model runs as it is."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from simfloat.torch.tensor_arguments import called
 
 
 class Apart(Observer):
-    """An observer that hears of nothing, for whom gradients of parameters are told apart from those of activations."""
+    """Wants no events; with any observer, gradients of parameters are kept apart from those of activations."""
 
     def wants(self, path: str, phase: str) -> bool:
         """Never."""
         return False
 
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Hear nothing."""
+        """Nothing comes here."""
 
 
 class TorchRun:

@@ -1,4 +1,4 @@
-"""What of a policy took part in a gradient: read from the record of a run."""
+"""The roles of a policy that a gradient used, read from the record of a run."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _part(place: Place, path: str, label: str, values: dict[str, Any]) -> Policy
 
 
 def _roles(variable: Variable, node: Node) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Paths, of the layer and of parameters, with the roles that took part there and their values."""
+    """Paths, of the layer and of parameters, with the roles used there and their values."""
     place, kind = node.place, kind_of(node.place.operation)
     own: dict[str, Any] = {}
     if kind == CONTRACTION:

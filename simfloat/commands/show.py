@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print what there is to know of the format."""
+    """Print the facts of the format."""
     format = options.format
     print(f"{format} = {format!r}\n\n{facts(format)}")
     if format.min <= 1.0 <= format.max and round_value(1.0, format, sf.nearest_even) == 1.0:

@@ -1,4 +1,4 @@
-"""What formats are called: catalog names, P3109's, those of other packages' dtypes, and text that describes one."""
+"""Names of formats: those of the catalog, P3109's, those of other packages' dtypes, and text that describes one."""
 
 from __future__ import annotations
 

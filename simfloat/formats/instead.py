@@ -1,4 +1,4 @@
-"""Formats that people ask for and that no Format is, with what there is instead."""
+"""Names of formats that are no Format, as posits and MXFP4 are, each with what to write instead."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INSTEAD = {
 
 
 def instead_of(name: str) -> str | None:
-    """What there is instead of what a name asks for; None if it is not known what it asks for."""
+    """What to write instead of such a name; None for any other name."""
     for pattern, answer in INSTEAD.items():
         if found := re.fullmatch(pattern, name.lower()):
             bits = found.groupdict().get("bits") or "1"

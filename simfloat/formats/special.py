@@ -1,4 +1,4 @@
-"""The codes of a format that are no finite numbers: where they stand, by the name of the convention."""
+"""Infinity, NaN and -0: which codes hold them, by the name of the convention."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
 from simfloat.table import Table
 from simfloat.table import table as aligned
 
-#: What a policy is told besides its roles.
+#: What a policy holds besides its roles and overrides.
 LABELS = ("name", "source")
 
 

@@ -1,10 +1,11 @@
-"""What is under way: one immutable value in one context variable.
+"""The current simulation, module path and composites, in one context variable.
 
-It says which blocks are open (`simulate`, `no_grad`), which module runs, under which names, and inside of which
-composite operations. Threads and tasks that start from a copy of the context go on from it without touching each other.
+Its value is immutable: which blocks are open (`simulate`, `no_grad`), which module runs, under which names, and inside
+of which composite operations. Threads and tasks that start from a copy of the context go on from it without touching
+each other.
 
 A block that a generator opened is in force while the generator runs, and not for those who consume it: a suspended
-generator is nobody's caller. Generators that a library runs as context managers are the exception; their blocks belong
+generator calls nothing. Generators that a library runs as context managers are the exception; their blocks belong
 to the `with` statement.
 """
 

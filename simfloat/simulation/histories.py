@@ -1,4 +1,4 @@
-"""What the delayed scalings of a simulation met so far, for every operand of every use."""
+"""The amax histories of delayed scalings, one for each operand of each contraction at a place."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Histories:
 
 
 def read_state(state: Any) -> dict[Key, AmaxHistory]:
-    """The histories that a state tells of; ValueError for what cannot be one."""
+    """The histories in a state; ValueError for what cannot be one."""
     if not isinstance(state, list):
         raise ValueError(f"The casts of a simulation's state are a list, got {state!r}.")
     histories: dict[Key, AmaxHistory] = {}

@@ -59,7 +59,7 @@ class Place:
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
-        self.has_summed = False  # whether a sum that is no contraction was made here, as far as a front end tells
+        self.has_summed = False  # whether a sum that is no contraction was made here, if the front end notes it
 
     @property
     def where(self) -> str:
@@ -87,7 +87,7 @@ class Place:
 
     @cached_property
     def unheard(self) -> Place:
-        """The same, of which no observer hears: for what runs a second time."""
+        """The same without an observer: for what runs a second time."""
         return Place(self.in_force._replace(observer=None), self.path, self.operations)
 
     @property
@@ -97,7 +97,7 @@ class Place:
 
     @property
     def is_particular(self) -> bool:
-        """Whether it matters which parameter an operation is for: overrides may name it, an observer hears of it."""
+        """Whether an operation's parameter matters: overrides may name it, an observer receives its path."""
         return bool(self.in_force.policy.overrides) or self.observer is not None
 
     @cached_property
@@ -188,7 +188,7 @@ class Place:
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
 
     def taken(self) -> Iterator[tuple[str | None, str, Any]]:
-        """The roles that took part so far: the path of the parameter that one concerns, if any, its name, its value."""
+        """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""
         formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
         yield from ((None, "activations", format) for format in formats)
         for parameter, _ in self._inputs:
@@ -222,12 +222,12 @@ class Place:
         chosen = getattr(recipe, role)
         target_format = format if chosen == WIDEST and format is not None else chosen
         rounding = recipe.rounding if rounding is None else rounding
-        heard = None
+        located = None
         if observer is not None and wants(observer, path, phase):
-            heard = Located(observer, path, phase, wants_more(observer))
+            located = Located(observer, path, phase, wants_more(observer))
         streams = self.streams
         stream = streams.at(path, phase, self.operation, operand) if streams else None
-        target = Target(target_format, rounding, carrier_of(target_format), stream, heard, self.operation)
+        target = Target(target_format, rounding, carrier_of(target_format), stream, located, self.operation)
         accumulate = recipe.accumulate_gradients if phase == "backward" else recipe.accumulate
         refusal = _refusal(target_format, rounding, role, self.where)
         histories = self.in_force.histories.at(path, phase, self.operation, operand)

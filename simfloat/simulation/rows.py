@@ -1,4 +1,4 @@
-"""Rows that are added where several belong to one place."""
+"""Scatter-add of rows, as for gradients of embeddings."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
         full[places] = rows
         return u.round(full)
     observer = u.target.observer
-    heard = _Together(observer)
-    told = u.heard_by(heard) if observer is not None else u
+    together = _Together(observer)
+    summing = u.heard_by(together) if observer is not None else u
     order, times = np.argsort(places, kind="stable"), uses[places]
     full[places[times == 1]] = rows[times == 1]
     result = np.empty(shape, u.target.dtype, like=g)
-    result[uses < 2] = told.round(full[uses < 2])
+    result[uses < 2] = summing.round(full[uses < 2])
     for number in np.unique(times[times > 1]).tolist():
         named = uses == number
-        together = rows[order[times[order] == number]].reshape(int(np.count_nonzero(named)), number, width)
-        result[named] = told.sum(together, (1,))
+        stacked = rows[order[times[order] == number]].reshape(int(np.count_nonzero(named)), number, width)
+        result[named] = summing.sum(stacked, (1,))
     if observer is not None:
-        observer.observe(heard.events, u.target.operation)
+        observer.observe(together.events, u.target.operation)
     return result
 
 
 class _Together(Observer):
-    """An observer that adds up what it hears: several roundings that are those of one result."""
+    """Adds up the events of several roundings, which make one result."""
 
     def __init__(self, observer: Observer | None) -> None:
         self.events, self.more = events_for(observer), wants_more(observer)

@@ -93,7 +93,7 @@ class Simulation:
 
     @property
     def switches(self) -> tuple[Switch, ...]:
-        """The changes of policy so far, each with the step after which it happened, if that was told."""
+        """The changes of policy so far, each with the step after which it happened, if that is known."""
         return self._switches.log
 
     def follow(self, rule: SwitchingRule, step: int) -> None:
@@ -142,9 +142,9 @@ class Simulation:
         """A ``with`` block for an evaluation in the middle of a training, which changes no bit of that.
 
         Inside, a copy of the simulation is in force, with its policy, which goes on from where this one is: random
-        streams and what delayed scalings met stay here as they are, and the observer is told nothing. The block has the
-        copy, of which it is not asked whether every override met something. That a model is evaluated it is told by
-        `model.eval()`: in training batch norm writes to its buffers. `no_grad` saves memory.
+        streams and amax histories stay here as they are, and the observer receives nothing. The block yields the copy,
+        whose overrides need not match anything. Call `model.eval()` as for any evaluation: in training batch norm
+        writes to its buffers. `no_grad` saves memory.
 
         Examples:
             >>> layer, sim = sf.nn.Dropout(), sf.simulate("fp32")
@@ -258,7 +258,7 @@ class Simulation:
         self._switches.load(switches, rule)
         if self.policy != before:
             self._put_in_force(self.policy)
-        self.repeats.is_settled = True  # it repeats what it is told to
+        self.repeats.is_settled = True  # it repeats draws on purpose
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
         return _restored, (self._switches.first, self.observer, self.state)

@@ -57,7 +57,7 @@ class Repeats:
         self._others: dict[int, Streams] = {}
         self._beginning: Beginning | None = None
         self.has_begun = False
-        self.is_settled = False  # told or meant: a simulation that was restored goes on with bits of its own
+        self.is_settled = False  # warned of, or meant: a simulation that was restored repeats its own bits
 
     def begin(self, policy: Policy, path: str, operation: str, operands: Sequence[NDArray]) -> None:
         """Note the first operation."""
@@ -75,9 +75,9 @@ class Repeats:
         self._beginning = None
         if other is not None:
             self.go_on(other)
-            self.tell()
+            self.warn_of_draws()
 
-    def tell(self) -> None:
+    def warn_of_draws(self) -> None:
         """Warn of the first draw that repeats another one with whose results this goes on, unless it was done."""
         if self.is_settled or not self._others:
             return
@@ -91,7 +91,7 @@ class Repeats:
 
     def end(self) -> None:
         """Warn, at the end of a block, of draws that repeat others, unless it was done."""
-        self.tell()
+        self.warn_of_draws()
         drawn, beginning = self._streams.drawn, self._beginning
         if self.is_settled or beginning is None or not drawn:
             return
@@ -124,16 +124,16 @@ class Foreign:
         self._simulation, self._was_called = ref(simulation), False
         module = sys.modules.get("torch.nn.modules.module")
         hook = None if module is None else module.register_module_forward_pre_hook(self._called)
-        self._listen_no_more = finalize(simulation, hook.remove) if hook is not None else lambda: None
+        self._remove_hook = finalize(simulation, hook.remove) if hook is not None else lambda: None
 
     def _called(self, *_: Any) -> None:
         if under_way().simulation is self._simulation():
             self._was_called = True
-            self._listen_no_more()
+            self._remove_hook()
 
     def end(self, has_met: bool) -> None:
-        """Listen no more; warn if a model was called, and the block met no operation of ours."""
-        self._listen_no_more()
+        """Remove the hook; warn if a model was called, and the block met no operation of ours."""
+        self._remove_hook()
         if self._was_called and not has_met:
             warn(
                 "A PyTorch model was called in a block of simfloat.simulate, which ended without having met an "

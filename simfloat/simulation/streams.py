@@ -1,4 +1,4 @@
-"""Random streams that belong to places."""
+"""Random streams, one for each place: a path, a phase, an operation, and the operand of a gradient."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ class Streams:
 
 
 def _entry(entry: Any) -> tuple[Key, int]:
-    """A stream's key and number of calls, as its entry in a state tells."""
+    """A stream's key and number of calls, read from its entry in a state."""
     if not isinstance(entry, dict) or set(entry) != set(FIELDS):
         raise ValueError(f"A stream in a simulation's state has the keys {', '.join(FIELDS)}; got {entry!r}.")
     path, phase, operation, operand, calls = (entry[field] for field in FIELDS)

@@ -21,7 +21,7 @@ SwitchingRule = Callable[[int, Observer | None], Policy | str]
 
 
 class Switch(NamedTuple):
-    """A change of policy, in a simulation's `switches`: after which step, if one was told, and to which policy."""
+    """A change of policy, in a simulation's `switches`: after which step, None if unknown, and to which policy."""
 
     step: int | None
     policy: Policy
@@ -63,7 +63,7 @@ class Switches:
 
 
 def read_log(state: Any) -> tuple[Switch, ...]:
-    """The switches that a state tells of; ValueError for what cannot be them."""
+    """The switches in a state; ValueError for what cannot be them."""
     if not isinstance(state, list):
         raise ValueError(f"The switches of a simulation's state are a list, got {state!r}.")
     return tuple(map(_switch, state))

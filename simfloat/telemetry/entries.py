@@ -26,7 +26,7 @@ from simfloat.kernels.events import (
     ZERO,
 )  # fmt: skip
 
-#: What `counts` tells; how many results are zero stands in the histogram.
+#: The counts that `Recorder.counts` gives; how many results are zero stands in the histogram.
 COUNTED = tuple(kind for kind in COUNTS if kind != "zero")
 
 

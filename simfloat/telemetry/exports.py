@@ -32,7 +32,7 @@ def _all(events: NDArray[np.int64]) -> dict[str, int]:
 
 
 def _kinds(entries: Entries) -> tuple[str, ...]:
-    """What is counted, as the first entry tells."""
+    """What is counted, by the first entry."""
     return tuple(_all(entries[0][1])) if entries else COUNTED
 
 

@@ -47,7 +47,7 @@ class Finding(NamedTuple):
 
 
 def finding(first: FirstNaN, entries: Entries) -> Finding:
-    """What the counts tell of the first NaN.
+    """What the counts say of the first NaN.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
     quotient by zero; a zero divisor to the results at its path that underflowed.

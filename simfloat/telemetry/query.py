@@ -1,4 +1,4 @@
-"""Which of what a recorder counted is asked for: patterns of paths and operations, and a phase."""
+"""Queries of a recorder: shell patterns of paths and operations, and a phase."""
 
 from __future__ import annotations
 

@@ -181,14 +181,14 @@ class Recorder(Observer):
         """Where the first NaN was counted, and what it was made of; None if there was none.
 
         A step that `step` says was skipped, as a dynamic loss scale does where gradients are not finite, takes its NaN
-        with it. The operands are told in words, such as ``"0 / 0"``; ``"a NaN operand"`` where NaN came from outside of
-        what is recorded: data, parameters, or results that nothing rounded.
+        with it. The operands are words, such as ``"0 / 0"``; ``"a NaN operand"`` where NaN came from outside of what is
+        recorded: data, parameters, or results that nothing rounded.
         """
         return self._first_nan
 
     @property
     def success_rate(self) -> float:
-        """The share of steps that were not told to be skipped; 1 before the first."""
+        """The share of steps that were not skipped; 1 before the first."""
         skipped = self.scalars().get("skipped", np.zeros(0))
         return 1.0 - np.count_nonzero(skipped == 1) / max(len(skipped), 1)
 
@@ -227,7 +227,7 @@ class Recorder(Observer):
             self._first_nan = FirstNaN(*state_dict["first_nan"]) if state_dict["first_nan"] else None
 
     def _options(self) -> dict[str, Any]:
-        """What it was told to count."""
+        """The options that it was made with."""
         return {"path": self._path, "phase": self._phase, "more": self.more}
 
     def entries(self) -> list[tuple[Key, NDArray[np.int64]]]:
@@ -259,7 +259,7 @@ class Recorder(Observer):
         * Without `format` a scale helps where only one of the two is above its limit, and, if that is overflow, no more
           than `lost` of the results are subnormal.
 
-        Overflows in steps that a loss scale skipped, as `step` was told, do not count; `overflow` is the share of the
+        Overflows in steps that a loss scale skipped, as `step` noted them, do not count; `overflow` is the share of the
         others to put up with.
 
         Raises ValueError for an unknown format, and for limits that are no shares.

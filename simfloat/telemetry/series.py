@@ -71,7 +71,7 @@ class Series:
 
 
 class Scalars:
-    """Numbers that tell of steps, by name; NaN in steps of which none was told."""
+    """Numbers of steps by name, such as the loss; NaN in steps without one."""
 
     def __init__(self) -> None:
         self._columns: dict[str, array[float]] = {}
@@ -97,7 +97,7 @@ class Scalars:
 
     @property
     def state(self) -> dict[str, NDArray[np.float64]]:
-        """Each name with its numbers, up to the last step that told one."""
+        """Each name with its numbers, up to the last step that had one."""
         return {name: np.array(column) for name, column in self._columns.items()}
 
     @classmethod

@@ -15,7 +15,7 @@ from numpy.lib.stride_tricks import as_strided
 import simfloat as sf
 from simfloat.arithmetic.machines import GPU
 from simfloat.arithmetic.operands import as_operand
-from simfloat.arithmetic.scaling import History
+from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
 from simfloat.kernels.events import wants_more
 from simfloat.simulation.arithmetic import Arithmetic
@@ -74,13 +74,13 @@ class Move:
             return replace(value, elements=self.once(value.elements), scales=self.once(value.scales))
         if isinstance(value, sf.BitStream):
             return sf.BitStream.from_state(value.state)
-        if isinstance(value, sf.GivenBits | History):
+        if isinstance(value, sf.GivenBits | AmaxHistory):
             return copy.deepcopy(value)
         if isinstance(value, Heard):
             return Heard(more=value.more)
         if isinstance(value, Arithmetic | Target):
             return value._replace(**{name: self.once(part) for name, part in value._asdict().items()})
-        if isinstance(value, tuple) and any(isinstance(one, History) for one in value):
+        if isinstance(value, tuple) and any(isinstance(one, AmaxHistory) for one in value):
             return tuple(map(self.once, value))
         return value
 
