@@ -33,7 +33,7 @@ from simfloat.blackbox.probe import ProductRange
 from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_same_order, readings_of
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
-from simfloat.formats.format import TININESS
+from simfloat.formats.format_fields import TININESS
 
 E8M13 = Format(8, 13)
 

@@ -11,18 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.description import html
+from simfloat.formats.format_fields import SPECIALS, check_fields, check_range, default_bias
 from simfloat.formats.format_text import arguments_of
-from simfloat.formats.special import SPECIALS
 from simfloat.values import hashed_once, store_as_pythons
-
-#: Widths of float64's fields.
-LIMITS = {"exponent_bits": 11, "mantissa_bits": 52}
-
-#: Which results are tiny: those below the smallest normal number after rounding without bounds, or before it.
-TININESS = ("after_rounding", "before_rounding")
-
-#: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
-LARGEST_SPACING = 1023 - 53
 
 
 @hashed_once
@@ -86,13 +77,13 @@ class Format:
 
     def __post_init__(self) -> None:
         store_as_pythons(self)
-        _check_widths(self)
+        check_fields(self)
         if self.bias is None:
-            object.__setattr__(self, "bias", _default_bias(self.exponent_bits, self.special))
-        _check_range(self)
+            object.__setattr__(self, "bias", default_bias(self.exponent_bits, self.special))
+        check_range(self)
 
     def __repr__(self) -> str:
-        bias = _default_bias(self.exponent_bits, self.special)
+        bias = default_bias(self.exponent_bits, self.special)
         defaults = {field.name: field.default for field in fields(self)[2:]} | {"bias": bias}
         options = [
             f", {key}={getattr(self, key)!r}" for key, default in defaults.items() if getattr(self, key) != default
@@ -280,52 +271,3 @@ def read(text: str) -> Format | None:
         return Format(*arguments.args, **arguments.kwargs)
     except TypeError:  # more arguments than a format has, or others
         return None
-
-
-def _default_bias(exponent_bits: int, special: str) -> int:
-    return 2 ** (exponent_bits - 1) - (0 if SPECIALS[special].wide_bias else 1)
-
-
-def _check_widths(format: Format) -> None:
-    for key, least in (("exponent_bits", 1), ("mantissa_bits", 0)):
-        width = getattr(format, key)
-        if not isinstance(width, int) or isinstance(width, bool) or width < least:
-            raise ValueError(f"{key} must be an integer of at least {least}, got {width!r}.")
-        if width > 64:
-            raise ValueError(f"Numbers travel as float64: {key} must be at most {LIMITS[key]}, got {width}.")
-    if format.bias is not None and (not isinstance(format.bias, int) or isinstance(format.bias, bool)):
-        raise ValueError(f"bias must be an integer, got {format.bias!r}.")
-    if not isinstance(format.special, str) or format.special not in SPECIALS:
-        raise ValueError(f"special must be one of {', '.join(SPECIALS)}; got {format.special!r}.")
-    if format.name is not None and not isinstance(format.name, str):
-        raise ValueError(f"name must be text or None, got {format.name!r}.")
-    if not isinstance(format.tininess, str) or format.tininess not in TININESS:
-        raise ValueError(f"tininess must be one of {', '.join(TININESS)}; got {format.tininess!r}.")
-    for key in ("subnormals", "signed"):
-        if not isinstance(getattr(format, key), bool):
-            raise ValueError(f"{key} must be True or False, got {getattr(format, key)!r}.")
-    if format.special == "fnuz" and not format.signed:
-        raise ValueError("An unsigned fnuz format (signed=False) has no code of -0 to hold its NaN; use special='fn'.")
-    if format.special == "scale" and (format.signed or format.mantissa_bits):
-        raise ValueError("A scale format holds powers of two: it needs mantissa_bits=0 and signed=False.")
-    if format.special == "ieee" and format.mantissa_bits == 0:
-        raise ValueError("An ieee format with mantissa_bits=0 has no code for NaN; use special='fn' or 'finite'.")
-
-
-def _check_range(format: Format) -> None:
-    shape = f"exponent_bits={format.exponent_bits}, mantissa_bits={format.mantissa_bits}, special={format.special!r}"
-    least_code = (1 << format.mantissa_bits) if format.has_zero else 0
-    if format.max_code < least_code:
-        raise ValueError(f"A format with {shape} has no normal number; give it more exponent bits.")
-    lowest = format.emin - format.mantissa_bits
-    highest = (format.max_code >> format.mantissa_bits) - format.bias
-    if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
-        raise ValueError(
-            f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
-            f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
-        )
-    if lowest > LARGEST_SPACING:
-        raise ValueError(
-            f"A format with {shape}, bias={format.bias} has a spacing of at least 2^{lowest}; the sums that round to "
-            f"multiples of it leave float64's range above 2^{LARGEST_SPACING}. Give it a larger bias."
-        )

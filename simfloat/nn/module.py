@@ -14,7 +14,7 @@ from simfloat.autodiff.parameter import forget_gradients
 from simfloat.checks import check_flags
 from simfloat.nn.model_state import Held, Keys, as_buffer, fitting_arrays
 from simfloat.nn.module_names import KEPT, OUTERMOST, names_of, parts_changed
-from simfloat.simulation.simulation import module_running
+from simfloat.simulation.context import module_running
 
 
 class Module(Owned):

@@ -16,11 +16,9 @@ from simfloat.policy.operation_roles import with_classes
 from simfloat.policy.overrides import Override, check_matched, check_text, shown
 from simfloat.policy.policy_tables import Layered, check_model, difference, table
 from simfloat.policy.roles import RESULTS, ROLES, Recipe, Roles
+from simfloat.policy.serialization import LABELS
 from simfloat.table import Table
 from simfloat.table import table as aligned
-
-#: What a policy holds besides its roles and overrides.
-LABELS = ("name", "source")
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -47,9 +45,8 @@ class Policy(Roles):
     overrides: tuple[Override, ...] = ()
 
     def __post_init__(self) -> None:
-        for label in LABELS:
-            if getattr(self, label) is not None:
-                check_text(f"The {label} of a policy", getattr(self, label))
+        for label, text in self._labels().items():
+            check_text(f"The {label} of a policy", text)
         if not isinstance(self.overrides, tuple) or not all(isinstance(entry, Override) for entry in self.overrides):
             raise ValueError(f"Overrides are made by Policy.override, got {self.overrides!r}.")
         given = [role for role in ROLES if getattr(self, role) is not None]
@@ -166,28 +163,14 @@ class Policy(Roles):
 
         `from_dict` makes the same policy of it. Raises ValueError for an accumulator nested too deeply for a text.
         """
-        labels = {key: getattr(self, key) for key in LABELS if getattr(self, key) is not None}
-        data = labels | serialization.to_texts(self._given())
-        overrides = [
-            {key: list(value) if isinstance(value, tuple) else value for key, value in _target(entry)}
-            | serialization.to_texts(entry.roles)
-            for entry in self.overrides
-        ]
-        return data | ({"overrides": overrides} if overrides else {})
+        return serialization.to_data(self._labels(), self._given(), self.overrides)
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Policy:
         """The policy that `to_dict` described. Raises ValueError naming the key that is wrong."""
-        _check_keys(data, (*LABELS, "overrides", *ROLES), "A policy")
-        if "compute" not in data:
-            raise ValueError("A policy needs the key 'compute', the format of the operands of contractions.")
-        entries = data.get("overrides", [])
-        if not isinstance(entries, list):
-            raise ValueError(f"overrides must be a list of dictionaries, got {entries!r}.")
-        policy = cls(name=data.get("name"), source=data.get("source"), **_roles_in(data))
-        for entry in entries:
-            _check_keys(entry, ("path", "operation", *ROLES), "An override")
-            policy = policy.override(entry.get("path"), operation=entry.get("operation"), **_roles_in(entry))
+        policy = cls(**serialization.own_in(data))
+        for path, operation, roles in serialization.overrides_in(data):
+            policy = policy.override(path, operation=operation, **roles)
         return policy
 
     def to_toml(self) -> str:
@@ -204,6 +187,10 @@ class Policy(Roles):
         values = [(name, getattr(self, name)) for name in ROLES]
         return [(name, value) for name, value in values if value != ROLES[name].standard]
 
+    def _labels(self) -> dict[str, str]:
+        """The labels that it has."""
+        return {label: getattr(self, label) for label in LABELS if getattr(self, label) is not None}
+
     def __repr__(self) -> str:
         return ".".join([self._call(repr), *map(repr, self.overrides)])
 
@@ -213,31 +200,15 @@ class Policy(Roles):
         return "\n".join(fill(line, 100, subsequent_indent="    ", break_on_hyphens=False) for line in lines)
 
     def _call(self, write: Callable[[Any], str]) -> str:
-        labels = [(key, getattr(self, key)) for key in LABELS if getattr(self, key) is not None]
-        return f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._given(), *labels])})"
+        return (
+            f"Policy({', '.join(f'{key}={write(value)}' for key, value in [*self._given(), *self._labels().items()])})"
+        )
 
     def _repr_html_(self) -> str:
         recipe = self.recipe()
         rows = [("role", "value"), *((role, str(getattr(recipe, role))) for role in ROLES)]
         rows += [("override", str(override)) for override in self.overrides]
         return f"<b>{escape(self.name or 'Policy')}</b>{aligned(rows)._repr_html_()}"
-
-
-def _target(override: Override) -> list[tuple[str, Any]]:
-    """What an override is for: its path and its operation, as far as it has them."""
-    return [(key, value) for key in ("path", "operation") if (value := getattr(override, key)) is not None]
-
-
-def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
-    return serialization.from_texts({key: value for key, value in data.items() if key in ROLES})
-
-
-def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
-    if not isinstance(data, dict):
-        raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
-    for key in data:
-        if key not in known:
-            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{did_you_mean(key, known)}")
 
 
 # The table has the words: help shows them, and the types that a call takes.

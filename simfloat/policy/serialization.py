@@ -1,4 +1,4 @@
-"""The values of roles as text: each is written as the call that makes it, and read back without running code."""
+"""Policies as dictionaries and TOML; values of roles as text, the calls that make them, read without running code."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from typing import Any
 
 from simfloat import accumulate, arithmetic, formats
 from simfloat.accumulate import Accumulator
+from simfloat.checks import did_you_mean
 from simfloat.formats import CATALOG
 from simfloat.formats.rounding import MODES, rounding_of
+from simfloat.policy.overrides import Override
 from simfloat.policy.role_types import FLAG
 from simfloat.policy.roles import ROLES
 
@@ -41,6 +43,11 @@ CALLS: dict[str, Callable] = {
 }
 NAMES: dict[str, Any] = {name: value for name, value in MAKERS.items() if not callable(value)}
 
+#: The keys of a policy that are neither roles nor overrides.
+LABELS = ("name", "source")
+
+RoleValues = Iterable[tuple[str, Any]]
+
 #: A role of an override that goes back to the one that it follows.
 BACK = "default"
 
@@ -48,14 +55,53 @@ BACK = "default"
 LONGEST, LARGEST = 20_000, 2**62
 
 
-def to_texts(roles: Iterable[tuple[str, Any]]) -> dict[str, str | bool]:
+def to_data(labels: dict[str, str], roles: RoleValues, overrides: Iterable[Override]) -> dict[str, Any]:
+    """A policy as text in plain dictionaries and lists. Raises ValueError for a value that no text stands for."""
+    entries = [
+        {key: list(value) if isinstance(value, tuple) else value for key, value in _target(override)}
+        | to_texts(override.roles)
+        for override in overrides
+    ]
+    return labels | to_texts(roles) | ({"overrides": entries} if entries else {})
+
+
+def own_in(data: Any) -> dict[str, Any]:
+    """The labels and roles of a policy but for its overrides. Raises ValueError naming the key that is wrong."""
+    _check_keys(data, (*LABELS, "overrides", *ROLES), "A policy")
+    if "compute" not in data:
+        raise ValueError("A policy needs the key 'compute', the format of the operands of contractions.")
+    if not isinstance(data.get("overrides", []), list):
+        raise ValueError(f"overrides must be a list of dictionaries, got {data['overrides']!r}.")
+    return {label: data.get(label) for label in LABELS} | _roles_in(data)
+
+
+def overrides_in(data: dict[str, Any]) -> Iterator[tuple[Any, Any, dict[str, Any]]]:
+    """The path, operation and roles of each override. Raises ValueError naming the key that is wrong."""
+    for entry in data.get("overrides", []):
+        _check_keys(entry, ("path", "operation", *ROLES), "An override")
+        yield entry.get("path"), entry.get("operation"), _roles_in(entry)
+
+
+def _target(override: Override) -> list[tuple[str, Any]]:
+    """What an override is for: its path and its operation, as far as it has them."""
+    return [(key, value) for key in ("path", "operation") if (value := getattr(override, key)) is not None]
+
+
+def _roles_in(data: dict[str, Any]) -> dict[str, Any]:
+    return {role: value_of(role, text) for role, text in data.items() if role in ROLES}
+
+
+def _check_keys(data: Any, known: tuple[str, ...], what: str) -> None:
+    if not isinstance(data, dict):
+        raise ValueError(f"{what} is described by a dictionary, got {data!r}.")
+    for key in data:
+        if key not in known:
+            raise ValueError(f"{what} has no key {key!r}. Keys: {', '.join(known)}.{did_you_mean(key, known)}")
+
+
+def to_texts(roles: RoleValues) -> dict[str, str | bool]:
     """The texts of the values of roles, truth values as they are. Raises ValueError for what no text stands for."""
     return {role: value if isinstance(value, bool) else text_of(role, value) for role, value in roles}
-
-
-def from_texts(texts: dict[str, Any]) -> dict[str, Any]:
-    """The values of roles in their texts. Raises ValueError naming the role."""
-    return {role: value_of(role, text) for role, text in texts.items()}
 
 
 def text_of(role: str, value: Any) -> str:

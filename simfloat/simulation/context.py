@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, NamedTuple, TypeVar
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+Module = TypeVar("Module")
 
 #: Modules whose generators are context managers: @contextmanager and @asynccontextmanager, fixtures that yield.
 MANAGERS = ("contextlib", "_pytest.fixtures")
@@ -177,6 +178,22 @@ class running:
 def composite(name: str) -> running:
     """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
     return running(composites=(*_under_way.get().composites, name))
+
+
+def module_running(module: Module, find: Callable[[Module], Names]) -> running:
+    """A ``with`` block in which `module` runs, at the path that the running root gives it.
+
+    A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
+    first owner gives it.
+    """
+    now = here()
+    if now.names is not None and id(module) in now.names.modules:
+        names, path = now.names, now.names.modules[id(module)]
+    else:
+        names = find(module)
+        path = names.modules[id(module)]
+    now.simulation.note_path(path)
+    return running(path=path, names=names)
 
 
 def _holder() -> FrameType | None:

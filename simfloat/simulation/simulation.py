@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
 from simfloat.arithmetic import BitStream, Observer
@@ -13,7 +13,7 @@ from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
-from simfloat.simulation.context import Names, close_block, here, open_block, running, under_way
+from simfloat.simulation.context import close_block, here, open_block, running, under_way
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.slips import Foreign, Repeats
@@ -26,9 +26,6 @@ class Moment(NamedTuple):
 
     calls: dict[Any, int]
     histories: dict[Any, AmaxHistory]
-
-
-Module = TypeVar("Module")
 
 
 class HasPath(Protocol):
@@ -307,19 +304,3 @@ def current() -> Simulation:
     """The innermost `simulate` block; ValueError outside of any."""
     simulation: Simulation = here().simulation
     return simulation
-
-
-def module_running(module: Module, find: Callable[[Module], Names]) -> running:
-    """A ``with`` block in which `module` runs, at the path that the running root gives it.
-
-    A module that the root does not name becomes a root of its own, whose names `find` gives, with the path that its
-    first owner gives it.
-    """
-    now = here()
-    if now.names is not None and id(module) in now.names.modules:
-        names, path = now.names, now.names.modules[id(module)]
-    else:
-        names = find(module)
-        path = names.modules[id(module)]
-    now.simulation.note_path(path)
-    return running(path=path, names=names)

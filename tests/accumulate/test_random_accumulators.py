@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.format import TININESS
+from simfloat.formats.format_fields import TININESS
 from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
 from simfloat.selftest.orders import dot, fused_dot, matrix
 from tests.bits import assert_bits

@@ -8,7 +8,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.formats.format import TININESS
+from simfloat.formats.format_fields import TININESS
 from simfloat.selftest.neighbours import round_quotient
 from tests.bits import DETERMINISTIC, assert_bits
 

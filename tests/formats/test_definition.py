@@ -8,7 +8,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import floor_log2, round_value
-from simfloat.formats.format import TININESS
+from simfloat.formats.format_fields import TININESS
 from simfloat.selftest.golden import ROUNDED
 from tests.bits import DETERMINISTIC
 

@@ -5,8 +5,7 @@ from hypothesis import strategies as st
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.formats.format import TININESS
-from simfloat.formats.special import SPECIALS
+from simfloat.formats.format_fields import SPECIALS, TININESS
 from simfloat.policy.operation_roles import CLASSES, roles_of
 from simfloat.policy.role_types import UPDATES
 from simfloat.policy.roles import ROLES, led_by
