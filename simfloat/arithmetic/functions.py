@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, ParamSpec
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS, Operation
+from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
 from simfloat.formats import nearest_even
@@ -17,7 +18,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
-Function = TypeVar("Function", bound=Callable[..., Result])
+Arguments = ParamSpec("Arguments")
 
 _RULES = """
 
@@ -43,136 +44,76 @@ every machine.""",
 }
 
 
-class UnaryFunction(Protocol):
-    """A function of one array, rounded once to a format."""
-
-    def __call__(
-        self,
-        x: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        """The function of every element of `x`."""
+#: What the templates below compute: each public function is one of them with a row of its own in place of this.
+_row = OPERATIONS["add"]
 
 
-class BinaryFunction(Protocol):
-    """A function of two arrays, rounded once to a format."""
-
-    def __call__(
-        self,
-        a: ArrayLike,
-        b: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        """The function of every pair of elements of `a` and `b`."""
+def _unary(
+    x: ArrayLike,
+    format: FormatLike,
+    rounding: RoundingLike = nearest_even,
+    *,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    return operate(_row, (x,), format, rounding, stream, observer)
 
 
-class TernaryFunction(Protocol):
-    """A function of three arrays, rounded once to a format."""
-
-    def __call__(
-        self,
-        a: ArrayLike,
-        b: ArrayLike,
-        c: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        """The function of every triple of elements of `a`, `b` and `c`."""
+def _binary(
+    a: ArrayLike,
+    b: ArrayLike,
+    format: FormatLike,
+    rounding: RoundingLike = nearest_even,
+    *,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    return operate(_row, (a, b), format, rounding, stream, observer)
 
 
-def _named(operation: Operation, function: Function, example: str) -> Function:
-    """The function with the name and the meaning of its row, and an example: operands, an arrow and their result."""
-    function.__name__ = function.__qualname__ = operation.name
-    operands, result = example.split(" -> ")
-    rules = _RULES.format(accuracy=_ACCURACY[operation.accuracy], name=operation.name, operands=operands, result=result)
-    function.__doc__ = operation.meaning + rules
+def _ternary(
+    a: ArrayLike,
+    b: ArrayLike,
+    c: ArrayLike,
+    format: FormatLike,
+    rounding: RoundingLike = nearest_even,
+    *,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+) -> Result:
+    return operate(_row, (a, b, c), format, rounding, stream, observer)
+
+
+def _function(template: Callable[Arguments, Result], name: str, example: str) -> Callable[Arguments, Result]:
+    """The template as the function of a row of the catalog, with its meaning and an example: operands -> result."""
+    row, (operands, result) = OPERATIONS[name], example.split(" -> ")
+    function: Any = FunctionType(template.__code__, globals() | {"_row": row}, name, template.__defaults__)
+    function.__kwdefaults__, function.__annotations__ = template.__kwdefaults__, template.__annotations__
+    function.__qualname__ = name
+    rules = _RULES.format(accuracy=_ACCURACY[row.accuracy], name=name, operands=operands, result=result)
+    function.__doc__ = row.meaning + rules
     return function
 
 
-def _unary(name: str, example: str) -> UnaryFunction:
-    """The operation of one operand of that name."""
-    operation = OPERATIONS[name]
-
-    def function(
-        x: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        return operate(operation, (x,), format, rounding, stream, observer)
-
-    return _named(operation, function, example)
-
-
-def _binary(name: str, example: str) -> BinaryFunction:
-    """The operation of two operands of that name."""
-    operation = OPERATIONS[name]
-
-    def function(
-        a: ArrayLike,
-        b: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        return operate(operation, (a, b), format, rounding, stream, observer)
-
-    return _named(operation, function, example)
-
-
-def _ternary(name: str, example: str) -> TernaryFunction:
-    """The operation of three operands of that name."""
-    operation = OPERATIONS[name]
-
-    def function(
-        a: ArrayLike,
-        b: ArrayLike,
-        c: ArrayLike,
-        format: FormatLike,
-        rounding: RoundingLike = nearest_even,
-        *,
-        stream: Stream | None = None,
-        observer: Observer | None = None,
-    ) -> Result:
-        return operate(operation, (a, b, c), format, rounding, stream, observer)
-
-    return _named(operation, function, example)
-
-
 # The operands of each and their result in BF16, as the example of its documentation.
-add = _binary("add", "256.0, 1.0 -> 256.")
-subtract = _binary("subtract", "1.0, 2.0**-9 -> 1.")
-multiply = _binary("multiply", "0.1, 3.0 -> 0.30078125")
-divide = _binary("divide", "1.0, 3.0 -> 0.33398438")
-fma = _ternary("fma", "7.0, 37.0, -(2.0**-60) -> 258.")
-power = _binary("power", "2.0, 0.5 -> 1.4140625")
-sqrt = _unary("sqrt", "2.0 -> 1.4140625")
-exp = _unary("exp", "1.0 -> 2.71875")
-log = _unary("log", "10.0 -> 2.296875")
-log2 = _unary("log2", "10.0 -> 3.328125")
-tanh = _unary("tanh", "0.5 -> 0.46289062")
-sin = _unary("sin", "1e6 -> -0.34960938")
-cos = _unary("cos", "1e6 -> 0.9375")
-erf = _unary("erf", "0.5 -> 0.51953125")
-gelu = _unary("gelu", "-1.0 -> -0.15820312")
-sigmoid = _unary("sigmoid", "2.0 -> 0.87890625")
-reciprocal = _unary("reciprocal", "3.0 -> 0.33398438")
-rsqrt = _unary("rsqrt", "2.0 -> 0.70703125")
+add = _function(_binary, "add", "256.0, 1.0 -> 256.")
+subtract = _function(_binary, "subtract", "1.0, 2.0**-9 -> 1.")
+multiply = _function(_binary, "multiply", "0.1, 3.0 -> 0.30078125")
+divide = _function(_binary, "divide", "1.0, 3.0 -> 0.33398438")
+fma = _function(_ternary, "fma", "7.0, 37.0, -(2.0**-60) -> 258.")
+power = _function(_binary, "power", "2.0, 0.5 -> 1.4140625")
+sqrt = _function(_unary, "sqrt", "2.0 -> 1.4140625")
+exp = _function(_unary, "exp", "1.0 -> 2.71875")
+log = _function(_unary, "log", "10.0 -> 2.296875")
+log2 = _function(_unary, "log2", "10.0 -> 3.328125")
+tanh = _function(_unary, "tanh", "0.5 -> 0.46289062")
+sin = _function(_unary, "sin", "1e6 -> -0.34960938")
+cos = _function(_unary, "cos", "1e6 -> 0.9375")
+erf = _function(_unary, "erf", "0.5 -> 0.51953125")
+gelu = _function(_unary, "gelu", "-1.0 -> -0.15820312")
+sigmoid = _function(_unary, "sigmoid", "2.0 -> 0.87890625")
+reciprocal = _function(_unary, "reciprocal", "3.0 -> 0.33398438")
+rsqrt = _function(_unary, "rsqrt", "2.0 -> 0.70703125")
 
 if not TYPE_CHECKING:  # type checkers find the names above without
     __all__ = list(FUNCTIONS)

@@ -126,7 +126,7 @@ class Computed:
     def unchanged(self, start: int, stop: int, out: NDArray) -> int:
         if self.route.kernel not in ("add", "subtract"):
             return 0
-        a, b, _ = self.block(start, stop)
+        a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
         sign, either = (-1.0 if self.route.kernel == "subtract" else 1.0), self.route.operation != "update"
         return int(self.route.plan.machine.loops.counting.count_unchanged(a, b, out, sign, either))
 
