@@ -21,7 +21,7 @@ def for_types_only(node):
 
 #: Files whose imports for type checkers alone are not looked at: they list, or still stand in a circle.
 LISTING = {"simfloat"}
-OPEN = {"simfloat.formats.description", "simfloat.arithmetic.plan", "simfloat.optim.optimizer_state"}
+OPEN = {"simfloat.formats.description", "simfloat.optim.optimizer_state"}
 
 
 def skips_types(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,9 +18,6 @@ from simfloat.arithmetic.target import Target
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 from simfloat.kernels.events import FIRST_CAUSE, NAN, OVERFLOW, PRECISE, SIZE, UNCHANGED, WIDE, count_more, events_for
-
-if TYPE_CHECKING:
-    from simfloat.arithmetic.sources import Source
 
 #: Elements a block: its exact results and random words stay in the second-level cache.
 BLOCK = 1 << 16
@@ -47,6 +44,37 @@ class Plan(NamedTuple):
     is_wide: bool  # the format has FP32's range
     is_precise: bool  # the format has FP32's precision
     machine: Machine
+
+
+class Source(Protocol):
+    """Numbers to be rounded, block by block."""
+
+    @property
+    def carrier(self) -> FloatType:
+        """float32 or float64, what is handed to the plan's loop."""
+
+    @property
+    def makes_blocks(self) -> bool:
+        """Whether results are computed into a block of their own first."""
+
+    @property
+    def cost(self) -> float:
+        """Nanoseconds an element, roughly: decides how many threads share the work."""
+
+    def exact(self, start: int, stop: int) -> NDArray:
+        """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Write the rounded results of those elements to `out`."""
+
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """The same for a block whose exact results are known."""
+
+    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
+        """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
+
+    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
+        """Of the results `out` from `start` on, with these exact ones, that are NaN: how many have which cause."""
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,37 +20,6 @@ from simfloat.arithmetic.threads import scratch
 from simfloat.formats import FP16, FP32, FP64, Format, Rounding, nearest_even
 
 ZERO = np.zeros(1)
-
-
-class Source(Protocol):
-    """Numbers to be rounded, block by block."""
-
-    @property
-    def carrier(self) -> FloatType:
-        """float32 or float64, what is handed to the plan's loop."""
-
-    @property
-    def makes_blocks(self) -> bool:
-        """Whether results are computed into a block of their own first."""
-
-    @property
-    def cost(self) -> float:
-        """Nanoseconds an element, roughly: decides how many threads share the work."""
-
-    def exact(self, start: int, stop: int) -> NDArray:
-        """The exact results of the elements from start to stop, rounded to odd where float64 cannot hold them."""
-
-    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        """Write the rounded results of those elements to `out`."""
-
-    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
-        """The same for a block whose exact results are known."""
-
-    def unchanged(self, start: int, stop: int, out: NDArray) -> int:
-        """How many of those results lost an addend: it was not zero, and the result is the other one, finite."""
-
-    def causes(self, start: int, exact: NDArray, out: NDArray) -> NDArray[np.int64]:
-        """Of the results `out` from `start` on, with these exact ones, that are NaN: how many have which cause."""
 
 
 class Elements(NamedTuple):

@@ -11,9 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats.description import html
-from simfloat.formats.format_fields import SPECIALS, check_fields, check_range, default_bias
+from simfloat.formats.format_fields import SPECIALS, check_fields, default_bias
 from simfloat.formats.format_text import arguments_of
 from simfloat.values import hashed_once, store_as_pythons
+
+#: log2 of the largest spacing s for which 2^53 s, the number that has twice this spacing in float64, is a float64.
+LARGEST_SPACING = 1023 - 53
 
 
 @hashed_once
@@ -77,10 +80,10 @@ class Format:
 
     def __post_init__(self) -> None:
         store_as_pythons(self)
-        check_fields(self)
+        check_fields(vars(self))
         if self.bias is None:
             object.__setattr__(self, "bias", default_bias(self.exponent_bits, self.special))
-        check_range(self)
+        _check_range(self)
 
     def __repr__(self) -> str:
         bias = default_bias(self.exponent_bits, self.special)
@@ -271,3 +274,22 @@ def read(text: str) -> Format | None:
         return Format(*arguments.args, **arguments.kwargs)
     except TypeError:  # more arguments than a format has, or others
         return None
+
+
+def _check_range(format: Format) -> None:
+    shape = f"exponent_bits={format.exponent_bits}, mantissa_bits={format.mantissa_bits}, special={format.special!r}"
+    least_code = (1 << format.mantissa_bits) if format.has_zero else 0
+    if format.max_code < least_code:
+        raise ValueError(f"A format with {shape} has no normal number; give it more exponent bits.")
+    lowest = format.emin - format.mantissa_bits
+    highest = (format.max_code >> format.mantissa_bits) - format.bias
+    if format.mantissa_bits > 52 or highest > 1023 or lowest < -1074:
+        raise ValueError(
+            f"Numbers travel as float64 (53 significant bits, exponents -1074 to 1023); a format with {shape}, "
+            f"bias={format.bias} has {format.precision} bits and exponents {lowest} to {highest}."
+        )
+    if lowest > LARGEST_SPACING:
+        raise ValueError(
+            f"A format with {shape}, bias={format.bias} has a spacing of at least 2^{lowest}; the sums that round to "
+            f"multiples of it leave float64's range above 2^{LARGEST_SPACING}. Give it a larger bias."
+        )

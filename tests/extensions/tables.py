@@ -215,7 +215,7 @@ from dataclasses import dataclass
 
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.scaling import History, Whole
+from simfloat.arithmetic.scaling import AmaxHistory, Whole
 from simfloat.formats import Format
 
 
@@ -235,7 +235,7 @@ class GivenScale(Whole):
 
     exponent: int
 
-    def scale(self, x: NDArray, format: Format, history: History | None) -> float:
+    def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
         """2^exponent."""
         return 2.0**self.exponent
 
