@@ -10,7 +10,7 @@ import numpy as np
 
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator, whole_steps
-from simfloat.accumulate.blocked_engines import Runs, StackedRuns
+from simfloat.accumulate.blocked_engines import RunsEngine, StackedRunsEngine
 from simfloat.accumulate.bounds import ONES, Bounds
 from simfloat.accumulate.engine import Engine, is_direct
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
@@ -125,9 +125,9 @@ class Blocked(Accumulator):
         machine = problem.machine
         outer = self.outer.engine(Problem(results, UNITY, runs, outside, start=problem.start, machine=machine))
         if is_direct(inner) and is_direct(outer) and machine is CPU:
-            return StackedRuns(self.size, inner, outer, within)
+            return StackedRunsEngine(self.size, inner, outer, within)
         blocks = self.size // self.inner.scales[0] if self.inner.scales else 0
-        return Runs(
+        return RunsEngine(
             self.size, blocks, inner, outer, within, self.outer.stages, self.inner.steps(self.size), self._draws
         )
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.one_format import Stepwise
-from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import Machine
+from simfloat.accumulate.one_format import InOneFormat
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -37,21 +34,16 @@ def kahan(format: FormatLike, rounding: RoundingLike = nearest_even) -> Kahan:
 
 
 @dataclass(frozen=True, repr=False)
-class Kahan(Stepwise):
+class Kahan(InOneFormat):
     """See :func:`kahan`."""
 
-    __hash__ = Stepwise.__hash__
+    __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "kahan"
     stages: ClassVar[int] = 5
     chunk: ClassVar[int] = 1
-    operations: ClassVar[int] = 5
 
     #: The correction is lost where a sum is interrupted.
     resumes: ClassVar[bool] = False
-
-    @staticmethod
-    def loops(machine: Machine) -> Mapping[str, Loop]:
-        return machine.loops.kahan.loops
 
     def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
         """To nearest: t = round(s + y) is no farther from s + y than s is, so t - s lies between 0 and 2y, and so does

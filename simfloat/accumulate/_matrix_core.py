@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
@@ -117,7 +117,7 @@ class MatrixCore(Accumulator):
         """The unit's loop. Raises ValueError for operands outside its formats."""
         check_operands(self, taken_by(self.inputs), problem)
         if self.row in CHAINS:
-            return Sequential(self.result).engine(problem)
+            return SequentialSum(self.result).engine(problem)
         least = (self.inputs[0].emin, self.inputs[1].emin)
         if self.architecture == "cdna1":
             return _Exact(self.chunk)

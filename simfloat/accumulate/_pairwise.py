@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.bounds import Bounds
-from simfloat.accumulate.one_format import Stepwise
+from simfloat.accumulate.one_format import InOneFormat
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import Machine
 from simfloat.formats import as_format, nearest_even
@@ -34,16 +34,15 @@ def pairwise(format: FormatLike, rounding: RoundingLike = nearest_even) -> Pairw
 
 
 @dataclass(frozen=True, repr=False)
-class Pairwise(Stepwise):
+class Pairwise(InOneFormat):
     """See :func:`pairwise`."""
 
-    __hash__ = Stepwise.__hash__
+    __hash__ = InOneFormat.__hash__
     maker: ClassVar[str] = "pairwise"
     stages: ClassVar[int] = 2  # the sums, then the products
-    operations: ClassVar[int] = 2
 
-    @staticmethod
-    def loops(machine: Machine) -> Mapping[str, Loop]:
+    @classmethod
+    def loops(cls, machine: Machine) -> Mapping[str, Loop]:
         return machine.loops.pairwise_loops.loops
 
     def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:

@@ -27,7 +27,7 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 
 def sequential(
     format: FormatLike, rounding: RoundingLike = nearest_even, *, products: FormatLike | None = None
-) -> Sequential:
+) -> SequentialSum:
     """Sum over ascending k from +0: sum = round(sum + a * b), in `format`.
 
     The product is exact, as in a fused multiply-add, or first rounded to the format `products`. Signs of zero follow
@@ -43,7 +43,7 @@ def sequential(
         array(0.10995483)
     """
     products = None if products is None else as_format(products)
-    return Sequential(as_format(format), rounding=as_rounding(rounding), products=products)
+    return SequentialSum(as_format(format), rounding=as_rounding(rounding), products=products)
 
 
 def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
@@ -59,12 +59,12 @@ def as_accumulator(x: Accumulator | FormatLike) -> Accumulator:
 
 
 @lru_cache(maxsize=1024)
-def _in_format(format: Format) -> Sequential:
-    return Sequential(format)
+def _in_format(format: Format) -> SequentialSum:
+    return SequentialSum(format)
 
 
 @dataclass(frozen=True, repr=False)
-class Sequential(Accumulator):
+class SequentialSum(Accumulator):
     """See :func:`sequential`."""
 
     format: Format
@@ -140,7 +140,7 @@ class Sequential(Accumulator):
 
 
 @lru_cache(maxsize=4096)
-def _quickest(accumulator: Sequential, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> Engine:
+def _quickest(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> Engine:
     """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
     terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, start)
@@ -174,7 +174,7 @@ class _Loop(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _loop(accumulator: Sequential, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
+def _loop(accumulator: SequentialSum, step: str, carrier: FloatType, top: int | None = None) -> _Loop:
     """The loop of a deterministic step; `top` bounds its sums' exponents, but for the hardware's own steps."""
     sums, products = _numbers(accumulator._formats, accumulator.rounding, carrier, top)
     sign = carrier(accumulator.rounding.zero_sum)
@@ -211,7 +211,7 @@ class _Random(NamedTuple):
 class _Wide(NamedTuple):
     """The loop for any operands, any grid and any mode."""
 
-    accumulator: Sequential
+    accumulator: SequentialSum
     grid: NDArray
     products: NDArray
     carrier: FloatType = np.float64

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
-from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.blocked_engines import Runs
+from simfloat.accumulate.blocked_engines import RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.matrix_instructions import (
@@ -246,7 +246,7 @@ class TensorCore(Accumulator):
         row = self.row
         check_operands(self, self._taken, problem)
         if row is DOUBLE:
-            return Sequential(FP64).engine(problem)
+            return SequentialSum(FP64).engine(problem)
         if row is GROUPED and self.scales:
             return _Groups(self.unit, *self.scales)
         finite = problem.a.look_finite() and problem.b.look_finite()
@@ -305,14 +305,14 @@ def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:
     terms = TWO_STEPS.terms
     sums = OperandBounds(problem.products.summed(terms).numbers_of(output), output, False)
     runs = -(-problem.depth // terms)
-    outer = Sequential(output).engine(Problem(sums, UNITY, runs, output, start=problem.start))
-    return _Interleaved(Runs(terms, 0, steps, outer, output, 0, terms, False))
+    outer = SequentialSum(output).engine(Problem(sums, UNITY, runs, output, start=problem.start))
+    return _Interleaved(RunsEngine(terms, 0, steps, outer, output, 0, terms, False))
 
 
 class _Interleaved(NamedTuple):
     """Sums the products k with k mod 4 < 2 of every 32 before the others."""
 
-    runs: Runs
+    runs: RunsEngine
     carrier: FloatType = np.float64
     cost: float = 0.5
 

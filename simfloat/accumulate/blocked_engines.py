@@ -29,7 +29,7 @@ def check_run_results(sums: NDArray, within: Format) -> None:
         raise ValueError(f"{within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
 
 
-class StackedRuns(NamedTuple):
+class StackedRunsEngine(NamedTuple):
     """Runs that are summed by loops alone: those of all products of a stack are a stack, too, summed in one call."""
 
     size: int
@@ -114,7 +114,7 @@ class Freeing(Protocol):
         """The sums (rows, columns) without the scales a of the rows and b of the columns."""
 
 
-class Runs(NamedTuple):
+class RunsEngine(NamedTuple):
     """Sums runs of some rows, then the results of the runs."""
 
     size: int

@@ -1,4 +1,4 @@
-"""What pairwise and compensated sums share: every operation is rounded to one format."""
+"""Sums whose products and steps are all rounded to one format, as pairwise and compensated ones are."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,24 +32,25 @@ COSTS = {
 
 
 @dataclass(frozen=True, repr=False)
-class Stepwise(Accumulator):
-    """A sum whose products and steps are all rounded to `format`."""
+class InOneFormat(Accumulator):
+    """A sum whose products and steps are all rounded to `format`.
+
+    A subclass names its `stages`, the roundings of a step that may draw, and the bound `high`. Its loops are those of
+    the order of its maker's name in `kernels/order_steps.py`, unless it has others.
+    """
 
     format: Format
     rounding: Rounding = field(default=nearest_even, kw_only=True)
 
     __hash__ = Accumulator.__hash__
 
-    #: How many roundings it makes a product.
-    operations: ClassVar[int]
-
     def __post_init__(self) -> None:
         check_precision(self.format, self.rounding)
 
-    @staticmethod
-    @abstractmethod
-    def loops(machine: Machine) -> Mapping[str, Loop]:
+    @classmethod
+    def loops(cls, machine: Machine) -> Mapping[str, Loop]:
         """The machine's loops for this order, by the kind of step."""
+        return machine.loops.stepwise.loops[cls.maker]
 
     @property
     def result(self) -> Format:
@@ -91,11 +92,11 @@ class Stepwise(Accumulator):
         return _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.start)
 
 
-class _Loop(NamedTuple):
+class _OrderLoop(NamedTuple):
     """A loop with the numbers it reads."""
 
     carrier: FloatType
-    order: type[Stepwise]
+    order: type[InOneFormat]
     kind: str
     numbers: NDArray[np.floating]
     sign: np.floating
@@ -110,7 +111,7 @@ class _Loop(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: Stepwise, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> _Loop:
+def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> _OrderLoop:
     """The fastest loop that is exact for sums of so many products."""
     terms, sums = accumulator.terms_and_sums(a.times(b), depth, start)
     format, rounding = accumulator.format, accumulator.rounding
@@ -122,8 +123,8 @@ def _quickest(accumulator: Stepwise, a: Bounds, b: Bounds, depth: int, start: Bo
 
 @lru_cache(maxsize=1024)
 def _engine(
-    accumulator: Stepwise, kind: str, carrier: FloatType, top: int | None, of_grid: FloatType | None = None
-) -> _Loop:
+    accumulator: InOneFormat, kind: str, carrier: FloatType, top: int | None, of_grid: FloatType | None = None
+) -> _OrderLoop:
     """The loop of a kind of step; the numbers of its grid are of the type `of_grid`, or of the carrier's."""
     format, rounding = accumulator.format, accumulator.rounding
     if top is None:
@@ -132,5 +133,5 @@ def _engine(
         numbers = kernels.grid.numbers_below(format, rounding, top, of_grid or carrier)
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
-    cost, order = accumulator.operations * COSTS.get(kind, 0.02), type(accumulator)
-    return _Loop(carrier, order, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
+    cost, order = accumulator.stages * COSTS.get(kind, 0.02), type(accumulator)
+    return _OrderLoop(carrier, order, kind, numbers, sign, pair, cost, not rounding.is_stochastic)

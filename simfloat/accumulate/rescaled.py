@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate._blocked import Blocked
 from simfloat.accumulate._exact import fractions_for
-from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.blocked_engines import Runs
+from simfloat.accumulate.blocked_engines import RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
@@ -35,7 +35,7 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
     freeing = _Freeing("divide" if divide else "multiply", format, mode)
     outer = freeing.total.engine(Problem(freeing.results, UNITY, blocks, format, start=problem.start))
     stages, steps = freeing.total.stages, accumulator.steps(scales.block)
-    return Runs(scales.block, 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
+    return RunsEngine(scales.block, 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
 
 
 def _mode(accumulator: Accumulator) -> Rounding:
@@ -53,9 +53,9 @@ class _Freeing(NamedTuple):
     rounding: Rounding
 
     @property
-    def total(self) -> Sequential:
+    def total(self) -> SequentialSum:
         """The accumulator of the results. One that draws rounds them too, for it knows the place of a draw."""
-        return Sequential(
+        return SequentialSum(
             self.format, rounding=self.rounding, products=self.format if self.rounding.is_stochastic else None
         )
 

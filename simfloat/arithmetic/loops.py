@@ -61,8 +61,14 @@ class SequentialLoops(Protocol):
     sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
 
 
-class OrderLoops(Protocol):
-    """Sums in another order, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
+class StepwiseLoops(Protocol):
+    """Sums by the steps of an order, all rounded to one format, by the order and the kind of steps."""
+
+    loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign, pair, place, seed)
+
+
+class PairwiseLoops(Protocol):
+    """Sums in a tree of neighbours, by the kind of step: (a, b, out, numbers, sign, pair, place, seed)."""
 
     loops: Mapping[str, Loop]
 
@@ -109,8 +115,8 @@ class Loops(Protocol):
     counting: CountingLoops
     random: RandomLoops
     sequential: SequentialLoops
-    pairwise_loops: OrderLoops
-    kahan: OrderLoops
+    stepwise: StepwiseLoops
+    pairwise_loops: PairwiseLoops
     fused_loops: FusedLoops
     matrix_core_loops: MatrixCoreLoops
     bins: BinLoops

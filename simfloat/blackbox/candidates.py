@@ -16,17 +16,16 @@ from simfloat.accumulate import (
     blocked,
     exact,
     fused,
-    kahan,
     matmul,
     matrix_core,
-    pairwise,
     sequential,
     tensor_core,
 )
 from simfloat.accumulate._matrix_core import UNITS as MATRIX_CORES
-from simfloat.accumulate._sequential import Sequential
+from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate._tensor_core import INSTRUCTIONS
 from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
+from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.blackbox.additions import MODES
 from simfloat.blackbox.evidence import Evidence
 from simfloat.blackbox.probe import ProductRange
@@ -117,7 +116,7 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Chain():
             yield from _chains(evidence)
         case Pairs():
-            yield from _made([pairwise], _sums(evidence))
+            yield from _made([order.make for order in ROUNDED_ORDERS if not order.is_chain], _sums(evidence))
         case Chunks(together):
             yield from _fused(evidence, together)
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
@@ -128,7 +127,7 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
             outers = list(_accumulators(evidence.above(size), outer, -(-terms // size)))
             for first, second in _pairs(list(inners), outers):
                 # Sums of runs have no products to be rounded.
-                if not (second.is_matrix_unit or (isinstance(second, Sequential) and second.products)):
+                if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
                     yield blocked(size, first, second)
 
 
@@ -140,15 +139,11 @@ def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tupl
 
 
 def _chains(evidence: Evidence) -> Iterator[Accumulator]:
-    sums = _sums(evidence)
+    sums, chains = _sums(evidence), [order for order in ROUNDED_ORDERS if order.is_chain]
     for pair in sums:
-        yield from _made([sequential, _unfused, kahan], [pair])
-    yield from _made([kahan], _compensated(evidence))
+        yield from _made([order.make for order in chains], [pair])
+    yield from _made([order.make for order in chains if order.compensates], _compensated(evidence))
     yield from _made([partial(sequential, products=products) for products in (FP32, FP16, BF16, TF32)], sums)
-
-
-def _unfused(format: Format, rounding: Rounding) -> Accumulator:
-    return sequential(format, rounding, products=format)
 
 
 def _made(

@@ -15,12 +15,12 @@ MODULES = {
     "elementwise": "thread_elementwise",
     "fused_loops": "thread_fused",
     "halves": "instructions",
-    "kahan": "thread_kahan",
     "matrix_core_loops": "thread_matrix_cores",
     "pairwise_loops": "thread_pairwise",
     "processor": "instructions",
     "rounding_loops": "thread_rounding",
     "sequential": "thread_sequential",
+    "stepwise": "thread_stepwise",
 }
 
 

@@ -26,7 +26,7 @@ from simfloat.kernels.halves import image, result
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import left, right
 from simfloat.kernels.plain import directed, nearest, one_nan
-from simfloat.kernels.step_kinds import Kind
+from simfloat.kernels.step_kinds import StepKind
 from simfloat.kernels.unrounded import add_odd, fma_odd
 
 #: What a GPU does itself, as `kernels/processor.py` says it of a processor: all generations that code is made for do.
@@ -93,18 +93,18 @@ def fma_bfloats(a, b, c):
 
 
 @scalar
-def bfloats_product(x, y, grid, sign, pair, draw):
+def bfloats_product(x, y, draw, options):
     """The product of two images' numbers."""
     return fma_bfloats(x, y, MINUS_ZERO)
 
 
 @scalar
-def bfloats_add(a, b, grid, sign, pair, draw):
+def bfloats_add(a, b, draw, options):
     """Their sum."""
     return fma_bfloats(a, ONE, b)
 
 
-def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Kind]:
+def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, StepKind]:
     """The fused multiply-add of FP32 in a mode, and the kind of steps that are not fused."""
     grid, sign = Grid(*numbers(FP32, rounding)), rounding.zero_sum
 
@@ -122,21 +122,21 @@ def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Kind]:
         return np.float32(directed(add_odd(np.float64(a), np.float64(b), sign), grid))
 
     @scalar
-    def product_in_mode(x, y, grid, sign, pair, draw):
+    def product_in_mode(x, y, draw, options):
         return multiply(x, y)
 
     @scalar
-    def sum_in_mode(a, b, grid, sign, pair, draw):
+    def sum_in_mode(a, b, draw, options):
         return add(a, b)
 
-    return fma, Kind(product_in_mode, sum_in_mode)
+    return fma, StepKind(product_in_mode, sum_in_mode)
 
 
 _MODES = {rounding.mode: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
 
 #: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
 FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, _) in _MODES.items()}
-KINDS = {"bfloats": Kind(bfloats_product, bfloats_add)} | {mode: kind for mode, (_, kind) in _MODES.items()}
+KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: kind for mode, (_, kind) in _MODES.items()}
 
 
 def converting(convert):

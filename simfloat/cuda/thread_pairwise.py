@@ -13,7 +13,7 @@ from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, StepOptions
 
 
 def pairwise(product, add, drawing):
@@ -22,6 +22,7 @@ def pairwise(product, add, drawing):
     @threads_over("out")
     def loop(t, a, b, out, numbers, sign, pair, place, seed):
         grid, counter, terms = unpack(numbers), counter_of(place), a.shape[1]
+        options = StepOptions(grid, grid, sign, pair != 0)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         i, j = t // out.shape[1], t % out.shape[1]
         row, top = row_of_left(a, i), top_of_right(a, b, out, i)
@@ -32,13 +33,13 @@ def pairwise(product, add, drawing):
                 words = words_from(words, counter, element, k, 0, seed, short)
                 product_words = words_from(product_words, counter, element, k, 1, seed, short)
             word = word_of(product_words, k, short)
-            stack[depth] = product(a[row, k], b[top + k, j], grid, sign, pair != 0, word)
+            stack[depth] = product(a[row, k], b[top + k, j], word, options)
             waiting[depth] = word_of(words, k, short)
             # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
             depth, complete = depth + 1, k if k + 1 < terms else -1
             while depth > 1 and complete & 1:
                 depth, complete = depth - 1, complete >> 1
-                stack[depth - 1] = add(stack[depth - 1], stack[depth], grid, sign, pair != 0, waiting[depth])
+                stack[depth - 1] = add(stack[depth - 1], stack[depth], waiting[depth], options)
         if terms > 0:
             out[i, j] = stack[0]
 

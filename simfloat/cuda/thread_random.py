@@ -1,7 +1,7 @@
 """Random words where they are needed: a thread makes the four of its elements, and nothing is kept in memory.
 
-Words come to a loop in one of three forms: a Place, from which threads find theirs; the user's own draws, on the GPU;
-and a single word, which none reads, where no rounding draws.
+Words come to a loop in one of three forms: a WordPlace, from which threads find theirs; the user's own draws, on the
+GPU; and a single word, which none reads, where no rounding draws.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ U64 = np.uint64
 FOUR = 4
 
 
-class Place(NamedTuple):
+class WordPlace(NamedTuple):
     """Where a call finds its words; all uint64."""
 
     call: int
@@ -31,7 +31,7 @@ class Place(NamedTuple):
     short: int  # 1 if draws are bytes
 
 
-place_of = reader(Place)
+place_of = reader(WordPlace)
 
 
 @scalar

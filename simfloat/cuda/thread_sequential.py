@@ -19,7 +19,7 @@ from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.sequential import DRAWING
-from simfloat.kernels.step_kinds import KINDS, converted_odd_add, native_product, round_wide, wide_product
+from simfloat.kernels.step_kinds import KINDS, StepOptions, converted_odd_add, native_product, round_wide, wide_product
 from simfloat.kernels.unrounded import fma_wide
 
 
@@ -27,8 +27,8 @@ def stepping(product, add):
     """One product taken into a sum, in a deterministic mode."""
 
     @scalar
-    def step(total, x, y, grid, products, sign):
-        return add(total, product(x, y, products, sign, False, 0.0), grid, sign, False, 0.0)
+    def step(total, x, y, options):
+        return add(total, product(x, y, 0.0, options), 0.0, options)
 
     return step
 
@@ -37,7 +37,7 @@ def chaining(fma):
     """The same by the hardware's fused multiply-add."""
 
     @scalar
-    def step(total, x, y, grid, products, sign):
+    def step(total, x, y, options):
         return fma(x, y, total)
 
     return step
@@ -51,8 +51,8 @@ def sequential_random(product, add, rounds_products):
 
     @threads_over("out")
     def loop(t, a, b, out, grid_numbers, product_numbers, place, seed):
-        grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
-        depth, width, short, kind = a.shape[1], out.shape[1], are_bytes(grid), out.dtype.type
+        options, counter = StepOptions(unpack(grid_numbers), unpack(product_numbers), 1.0, False), counter_of(place)
+        depth, width, short, kind = a.shape[1], out.shape[1], are_bytes(options.grid), out.dtype.type
         i, j = t // width, t % width
         row, column, element = run_of(a, i * depth), run_of(b, j), element_at(counter, i, j)
         total, words, product_words, k = out[i, j], NO_WORDS, NO_WORDS, 0
@@ -63,8 +63,8 @@ def sequential_random(product, add, rounds_products):
             for s in range(4):
                 if k + s < depth:
                     x, y, word = row[k + s], column[(k + s) * width], word_of(product_words, s, short)
-                    p = kind(product(x, y, products, 1.0, False, word))
-                    total = kind(add(total, p, grid, 1.0, False, word_of(words, s, short)))
+                    p = kind(product(x, y, word, options))
+                    total = kind(add(total, p, word_of(words, s, short), options))
             k += 4
         out[i, j] = total
 
@@ -74,7 +74,8 @@ def sequential_random(product, add, rounds_products):
 @threads_over("out")
 def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
     """Steps for any operands, any grid and any mode."""
-    grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
+    grid, counter = unpack(grid_numbers), counter_of(place)
+    options = StepOptions(grid, unpack(product_numbers), sign, pair != 0)
     i, j, draws, short = t // out.shape[1], t % out.shape[1], grid.random_step != 0.0, are_bytes(grid)
     total, element, words, product_words = out[i, j], element_at(counter, i, j), NO_WORDS, NO_WORDS
     for k in range(a.shape[1]):
@@ -83,9 +84,9 @@ def sequential_wide(t, a, b, out, grid_numbers, product_numbers, sign, place, se
             product_words = words_from(product_words, counter, element, k, 1, seed, short)
         x, y = np.float64(a[i, k]), np.float64(b[k, j])
         if rounds_products:
-            x, y = wide_product(x, y, products, sign, pair != 0, word_of(product_words, k, short)), 1.0
+            x, y = wide_product(x, y, word_of(product_words, k, short), options), 1.0
         high, low, exponent = fma_wide(x, y, total, sign)
-        total = round_wide(high, low, exponent, grid, pair != 0, word_of(words, k, short))
+        total = round_wide(high, low, exponent, word_of(words, k, short), grid, options.pair)
     out[i, j] = total
 
 

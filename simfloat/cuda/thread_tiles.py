@@ -17,6 +17,7 @@ from simfloat.cuda.threads import ThreadLoop
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.stack import row_of_left, top_of_right
+from simfloat.kernels.step_kinds import StepOptions
 
 #: Threads that read side by side.
 WARP = 32
@@ -80,7 +81,7 @@ class TileLoop:
 
 
 def sums_of(step: Callable) -> Callable[[Tile], Callable]:
-    """What a thread does of sums in ascending order of k, total = step(total, x, y, grid, products, sign)."""
+    """What a thread does of sums in ascending order of k, total = step(total, x, y, options)."""
 
     def body_of(tile: Tile) -> Callable:
         rows, columns, steps, across = tile
@@ -88,7 +89,7 @@ def sums_of(step: Callable) -> Callable[[Tile], Callable]:
         corner = corner_of(tile)
 
         @scalar
-        def advance(totals, x, y, left, right, k, depth, width, grid, products, sign):
+        def advance(totals, x, y, left, right, k, depth, width, options):
             for r in range(rows):
                 x[r] = left[r * depth + k]
             for c in range(columns):
@@ -96,10 +97,10 @@ def sums_of(step: Callable) -> Callable[[Tile], Callable]:
             for r in range(rows):
                 for c in range(columns):
                     e = r * columns + c
-                    totals[e] = step(totals[e], x[r], y[c], grid, products, sign)
+                    totals[e] = step(totals[e], x[r], y[c], options)
 
         def loop(t, a, b, out, grid_numbers, product_numbers, sign):
-            grid, products, zero = unpack(grid_numbers), unpack(product_numbers), out.dtype.type(0)
+            options, zero = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False), out.dtype.type(0)
             depth, width = a.shape[1], out.shape[1]
             top, first, own_top, own_first = corner(t, out.shape[0], width)
             totals, x, y = of_tile(zero), of_rows(zero), of_columns(zero)
@@ -111,10 +112,10 @@ def sums_of(step: Callable) -> Callable[[Tile], Callable]:
             k = 0  # not range's, which costs several instructions a step where there are few
             while k + steps <= depth:
                 for s in range(steps):
-                    advance(totals, x, y, left, right, k + s, depth, width, grid, products, sign)
+                    advance(totals, x, y, left, right, k + s, depth, width, options)
                 k += steps
             while k < depth:
-                advance(totals, x, y, left, right, k, depth, width, grid, products, sign)
+                advance(totals, x, y, left, right, k, depth, width, options)
                 k += 1
             for r in range(rows):
                 for c in range(columns):

@@ -54,18 +54,21 @@ unpack = reader(Grid)
 
 
 class Away(NamedTuple):
-    """From which part of a spacing on a magnitude is rounded up: 0 for any part, NEVER for none."""
+    """From which part of a spacing on a magnitude is rounded up: 0 for any part, HALF, ABOVE_HALF, NEVER for none."""
 
     positive: float
     negative: float
     odd: float = 0.0  # added to it when the lower neighbour is odd
 
 
+HALF = 0.5
+#: For ties that go toward zero. What is cut off has fewer bits than a float64, so none of its parts lies in between.
+ABOVE_HALF = float(np.nextafter(HALF, 1.0))
 NEVER = 2.0
 
 #: How kernels carry out each mode but the nearest with ties to even, which the hardware's own addition gives.
 AWAY = {
-    "nearest_away": Away(0.5, 0.5),
+    "nearest_away": Away(HALF, HALF),
     "toward_zero": Away(NEVER, NEVER),
     "toward_positive": Away(0.0, NEVER),
     "toward_negative": Away(NEVER, 0.0),
@@ -133,7 +136,11 @@ def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -
         below[Grid._fields.index("magic")] *= 2.0**-29
         below[Grid._fields.index("low_anchor")] *= 2.0**-29
     with np.errstate(over="ignore"):
-        return below.astype(carrier)
+        cast: NDArray[np.floating] = below.astype(carrier)
+    for away in map(Grid._fields.index, ("away_positive", "away_negative")):
+        if cast[away] < below[away]:  # what lies above a half must stay there
+            cast[away] = np.nextafter(cast[away], carrier(1.0))
+    return cast
 
 
 def has_exponents_of_float32(format: Format) -> bool:

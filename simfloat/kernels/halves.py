@@ -60,6 +60,11 @@ def negative(x):
     return x ^ np.uint16(0x8000) if isinstance(x, np.uint16) else -x
 
 
+def magnitude(x):
+    """What orders floats, or numbers of images of one format, by their magnitudes."""
+    return x & np.uint16(0x7FFF) if isinstance(x, np.uint16) else abs(x)
+
+
 def one_nan_of(x):
     """A float, with every NaN replaced by the positive quiet one; an image as it is."""
     return x if isinstance(x, np.uint16) else one_nan(x)
@@ -142,6 +147,13 @@ def _negative(x):
     if x == types.uint16:
         return lambda x: np.uint16(x ^ np.uint16(0x8000))
     return lambda x: -x
+
+
+@overload(magnitude, jit_options={"forceinline": True})
+def _magnitude(x):
+    if x == types.uint16:
+        return lambda x: np.uint16(x & np.uint16(0x7FFF))
+    return lambda x: abs(x)
 
 
 @overload(one_nan_of, jit_options={"forceinline": True})

@@ -90,14 +90,25 @@ def kernel(function: Callable) -> Any:
     return dispatcher
 
 
+def spelled_out(name: str, parameters: str, result: str, **known: Any) -> Any:
+    """A scalar function from its text, which may use what is `known` by name.
+
+    For tuples as long as a constant of a loop: kernels take each of their elements by a constant index only.
+    """
+    function = eval(f"lambda {parameters}: {result}", known | {"__name__": __name__})
+    function.__name__ = function.__qualname__ = name
+    return scalar(function)
+
+
+def elements(text: str, count: int) -> str:
+    """The text of a tuple of so many elements, that of number n with n for every {}."""
+    return f"({''.join(text.replace('{}', str(n)) + ', ' for n in range(count))})"
+
+
 def reader(fields: type) -> Any:
     """A scalar function that reads the fields of a NamedTuple of numbers from an array that holds them in order."""
-    names: tuple[str, ...] = fields._fields  # type: ignore[attr-defined]
-    # Spelled out, since kernels cannot make a tuple from an array, whose length they do not know.
-    elements = ", ".join(f"numbers[{i}]" for i in range(len(names)))
-    function = eval(f"lambda numbers: fields({elements})", {"fields": fields, "__name__": fields.__module__})
-    function.__name__ = function.__qualname__ = f"read_{fields.__name__}"
-    return scalar(function)
+    count = len(fields._fields)  # type: ignore[attr-defined]
+    return spelled_out(f"read_{fields.__name__}", "numbers", f"fields{elements('numbers[{}]', count)}", fields=fields)
 
 
 def _named(function: Callable) -> Callable:

@@ -31,7 +31,7 @@ from simfloat.kernels.random import (
     steps_of_rows,
 )
 from simfloat.kernels.stack import row_of_left, top_of_right
-from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, Kind
+from simfloat.kernels.step_kinds import KINDS_OF_ONE_FORMAT, StepKind, StepOptions
 
 #: The part of `b` that a block of columns reads for every row stays in the second-level cache.
 COLUMNS = 128
@@ -49,33 +49,33 @@ def adding(product, add):
     """
 
     @scalar
-    def four_of(x, y, p, s, lifts, grid, sign, pair):
-        p0 = product(x[0], y[0], grid, sign, pair, lifted(p[0], lifts[0]))
-        p1 = product(x[1], y[1], grid, sign, pair, lifted(p[1], lifts[1]))
-        p2 = product(x[2], y[2], grid, sign, pair, lifted(p[2], lifts[2]))
-        p3 = product(x[3], y[3], grid, sign, pair, lifted(p[3], lifts[3]))
-        s1 = add(p0, p1, grid, sign, pair, lifted(s[0], lifts[1]))
-        s3 = add(p2, p3, grid, sign, pair, lifted(s[2], lifts[3]))
-        return add(s1, s3, grid, sign, pair, lifted(s[1], lifts[2]))
+    def four_of(x, y, p, s, lifts, options):
+        p0 = product(x[0], y[0], lifted(p[0], lifts[0]), options)
+        p1 = product(x[1], y[1], lifted(p[1], lifts[1]), options)
+        p2 = product(x[2], y[2], lifted(p[2], lifts[2]), options)
+        p3 = product(x[3], y[3], lifted(p[3], lifts[3]), options)
+        s1 = add(p0, p1, lifted(s[0], lifts[1]), options)
+        s3 = add(p2, p3, lifted(s[2], lifts[3]), options)
+        return add(s1, s3, lifted(s[1], lifts[2]), options)
 
     @scalar
-    def four(node, spare, doubts, x, rows, p, s, lifts, grid, sign, pair):
+    def four(node, spare, doubts, x, rows, p, s, lifts, options):
         r0, r1, r2, r3 = rows
         p0, p1, p2, p3 = p
         s1, s2, s3 = s
         for j in range(node.size):
             y, p_words, s_words = (r0[j], r1[j], r2[j], r3[j]), (p0[j], p1[j], p2[j], p3[j]), (s1[j], s2[j], s3[j])
-            node[j] = four_of(x, y, p_words, s_words, lifts, grid, sign, pair)
+            node[j] = four_of(x, y, p_words, s_words, lifts, options)
 
     @scalar
-    def one(node, x, row, words, lift, grid, sign, pair):
+    def one(node, x, row, words, lift, options):
         for j in range(node.size):
-            node[j] = product(x, row[j], grid, sign, pair, lifted(words[j], lift))
+            node[j] = product(x, row[j], lifted(words[j], lift), options)
 
     @scalar
-    def two(lower, upper, spare, doubts, words, grid, sign, pair):
+    def two(lower, upper, spare, doubts, words, options):
         for j in range(lower.size):
-            lower[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
+            lower[j] = add(lower[j], upper[j], words[j], options)
 
     return four_of, four, one, two
 
@@ -84,8 +84,8 @@ def adding_likely(four_of, one, add):
     """(four, one, two) in float32 by what is likely; where that is not certain, a column is added again, exactly."""
 
     @scalar
-    def four(node, spare, doubts, x, rows, p, s, lifts, grid, sign, pair):
-        size, cut = node.size, cut_of(grid)
+    def four(node, spare, doubts, x, rows, p, s, lifts, options):
+        size, cut = node.size, cut_of(options.grid)
         p0, p1, p2, p3 = spare[0, :size], spare[1, :size], spare[2, :size], spare[3, :size]
         s1, s3 = spare[4, :size], spare[5, :size]
         likely_products(p0, doubts, x[0], rows[0], rows[0], p[0], lifts[0], cut)
@@ -99,16 +99,16 @@ def adding_likely(four_of, one, add):
         while j < size:
             y = rows[0][j], rows[1][j], rows[2][j], rows[3][j]
             p_words, s_words = (p[0][j], p[1][j], p[2][j], p[3][j]), (s[0][j], s[1][j], s[2][j])
-            node[j] = four_of(x, y, p_words, s_words, lifts, grid, sign, pair)
+            node[j] = four_of(x, y, p_words, s_words, lifts, options)
             j = next_doubt(doubts, j)
 
     @scalar
-    def two(lower, upper, spare, doubts, words, grid, sign, pair):
+    def two(lower, upper, spare, doubts, words, options):
         new = spare[0, : lower.size]
-        likely_sums(new, doubts, lower[0], lower, upper, words, np.uint32(0), cut_of(grid))
+        likely_sums(new, doubts, lower[0], lower, upper, words, np.uint32(0), cut_of(options.grid))
         j = first_doubt(doubts)
         while j < doubts.size:
-            new[j] = add(lower[j], upper[j], grid, sign, pair, words[j])
+            new[j] = add(lower[j], upper[j], words[j], options)
             j = next_doubt(doubts, j)
         for j in range(lower.size):
             lower[j] = new[j]
@@ -148,6 +148,7 @@ def pairwise(four, one, two, drawing):
     @kernel
     def loop(a, b, out, numbers, sign, pair, place, seed):
         grid, counter = unpack(numbers), counter_of(place)
+        options = StepOptions(grid, grid, sign, pair)
         draws, short = drawing or (drawing is None and grid.random_step != 0.0), are_bytes(grid)
         stack, spare, waiting = (
             rows_like(out, 40, COLUMNS),
@@ -176,15 +177,15 @@ def pairwise(four, one, two, drawing):
                         factors, rows = a[x, k : k + GROUP], _four_rows(b, top + k, left, left + columns)
                         of_products, of_sums = _words_of_four(p, k, short), _words_of_four(s, k, short)[1:]
                         lifts = _lifts_of_four(k, short)
-                        four(node, spare, doubts, factors, rows, of_products, of_sums, lifts, grid, sign, pair)
+                        four(node, spare, doubts, factors, rows, of_products, of_sums, lifts, options)
                         depth, complete, k = depth + 1, k // GROUP, k + GROUP
                     elif k < terms:
-                        one(node, a[x, k], b[top + k, left : left + columns], p[line], lift, grid, sign, pair)
+                        one(node, a[x, k], b[top + k, left : left + columns], p[line], lift, options)
                         depth, complete, k = depth + 1, k - grouped, k + 1
                     while depth > 1 and complete & 1:
                         depth, complete = depth - 1, complete >> 1
                         lower, upper = stack[depth - 1, :columns], stack[depth, :columns]
-                        two(lower, upper, spare, doubts, waiting[depth], grid, sign, pair)
+                        two(lower, upper, spare, doubts, waiting[depth], options)
                     if complete < 0:
                         break
                 if terms > 0:
@@ -194,7 +195,7 @@ def pairwise(four, one, two, drawing):
     return loop
 
 
-def _loop(name: str, kind: Kind) -> Any:
+def _loop(name: str, kind: StepKind) -> Any:
     """The loop of a kind of step."""
     four_of, four, one, two = adding(kind.product, kind.add)
     if name == "likely":

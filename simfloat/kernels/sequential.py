@@ -44,9 +44,10 @@ from simfloat.kernels.random import (
     words_of_sum,
 )
 from simfloat.kernels.register_tiles import add_in_tiles, no_tiles
-from simfloat.kernels.stack import finish, matrices_of, products_of
+from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
 from simfloat.kernels.step_kinds import (
     KINDS,
+    StepOptions,
     converted_odd_add,
     native_product,
     round_wide,
@@ -66,7 +67,7 @@ def sequential(product, add):
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, sign):
-        grid, products = unpack(grid_numbers), unpack(product_numbers)
+        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False)
         for number in range(products_of(a, b)):
             factors, terms, totals = matrices_of(a, b, out, number)
             for left in range(0, totals.shape[1], COLUMNS):
@@ -78,9 +79,8 @@ def sequential(product, add):
                             for i in range(top, min(top + rows, totals.shape[0])):
                                 x, row, sums = factors[i, k], terms[k, left:right], totals[i, left:right]
                                 for j in range(sums.size):
-                                    p = product(x, row[j], products, sign, False, 0.0)
-                                    sums[j] = add(sums[j], p, grid, sign, False, 0.0)
-            finish(totals)
+                                    sums[j] = add(sums[j], product(x, row[j], 0.0, options), 0.0, options)
+            make_nans_one(totals)
 
     return loop
 
@@ -105,7 +105,7 @@ def chain(add_to_two, add_to_one, add_in_tiles):
                         add_to_two(sums, others, factors[i, first:last], factors[i + 1, first:last], rows, left)
                     if totals.shape[0] % 2 == 1:
                         add_to_one(totals[-1, left:right], factors[-1, first:last], rows, left)
-            finish(totals)
+            make_nans_one(totals)
 
     return loop
 
@@ -156,15 +156,14 @@ def stepping(product, add, rounds_products):
     """(one, step): a stochastic step of column j, and of a row of sums, from `sums` to `new`."""
 
     @scalar
-    def one(j, sums, x, row, words, product_words, lift, grid, products):
+    def one(j, sums, x, row, words, product_words, lift, options):
         word = lifted(product_words[j], lift) if rounds_products else np.uint32(0)
-        p = product(x, row[j], products, 1.0, False, word)
-        return add(sums[j], p, grid, 1.0, False, lifted(words[j], lift))
+        return add(sums[j], product(x, row[j], word, options), lifted(words[j], lift), options)
 
     @scalar
-    def step(sums, new, terms, doubts, x, row, words, product_words, lift, grid, products):
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, options):
         for j in range(sums.size):
-            new[j] = one(j, sums, x, row, words, product_words, lift, grid, products)
+            new[j] = one(j, sums, x, row, words, product_words, lift, options)
 
     return one, step
 
@@ -176,10 +175,10 @@ def stepping_likely(one, rounds_products):
     """
 
     @scalar
-    def step(sums, new, terms, doubts, x, row, words, product_words, lift, grid, products):
-        cut = cut_of(grid)
+    def step(sums, new, terms, doubts, x, row, words, product_words, lift, options):
+        cut = cut_of(options.grid)
         if rounds_products:
-            likely_products(terms, doubts, x, row, row, product_words, lift, cut_of(products))
+            likely_products(terms, doubts, x, row, row, product_words, lift, cut_of(options.products))
             likely_sums(new, doubts, x, sums, terms, words, lift, cut)
         elif least_fused(new, x, row, sums, words, lift, cut) < CERTAIN:
             likely_fused(new, doubts, x, row, sums, words, lift, cut)
@@ -187,7 +186,7 @@ def stepping_likely(one, rounds_products):
             return
         j = first_doubt(doubts)
         while j < doubts.size:
-            new[j] = one(j, sums, x, row, words, product_words, lift, grid, products)
+            new[j] = one(j, sums, x, row, words, product_words, lift, options)
             j = next_doubt(doubts, j)
 
     return step
@@ -198,8 +197,8 @@ def sequential_random(step, rounds_products):
 
     @kernel
     def loop(a, b, out, grid_numbers, product_numbers, place, seed):
-        grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
-        short, terms = are_bytes(grid), a.shape[1]
+        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), 1.0, False)
+        counter, short, terms = counter_of(place), are_bytes(options.grid), a.shape[1]
         words, product_words = rows_like(WORD, ROWS, RANDOM_COLUMNS), rows_like(WORD, ROWS, RANDOM_COLUMNS)
         rows, no_doubts = rows_like(out, 3, RANDOM_COLUMNS), rows_like(WORD, 1, RANDOM_COLUMNS)[0]
         no_doubts[:] = NO_DOUBT
@@ -216,7 +215,7 @@ def sequential_random(step, rounds_products):
                     for k in range(first, min(first + steps_of_rows(short), terms)):
                         line, lift, row = line_of(k, short), lift_of(k, short), b[k, left:right]
                         drawn, of_products = words[line], product_words[line]
-                        step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, grid, products)
+                        step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, options)
                         sums, new = new, sums
                 out[i, left:right] = sums
 
@@ -226,7 +225,8 @@ def sequential_random(step, rounds_products):
 @kernel
 def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products):
     """Steps for any operands, any grid and any mode, without haste; `pair` as in steps."""
-    grid, products, counter = unpack(grid_numbers), unpack(product_numbers), counter_of(place)
+    grid, counter = unpack(grid_numbers), counter_of(place)
+    options = StepOptions(grid, unpack(product_numbers), sign, pair)
     draws, short = grid.random_step != 0.0, are_bytes(grid)
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
@@ -239,9 +239,9 @@ def sequential_wide(a, b, out, grid_numbers, product_numbers, sign, place, seed,
                 x, y = np.float64(a[i, k]), np.float64(b[k, j])
                 if rounds_products:
                     word = lifted(np.uint32(product_words[row % 4]), lift)
-                    x, y = wide_product(x, y, products, sign, pair, word), 1.0
+                    x, y = wide_product(x, y, word, options), 1.0
                 high, low, exponent = fma_wide(x, y, total, sign)
-                total = round_wide(high, low, exponent, grid, pair, lifted(np.uint32(words[row % 4]), lift))
+                total = round_wide(high, low, exponent, lifted(np.uint32(words[row % 4]), lift), grid, pair)
             out[i, j] = total
 
 

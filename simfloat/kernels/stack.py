@@ -38,7 +38,7 @@ def top_of_right(a, b, out, i):
 
 
 @scalar
-def finish(out):
+def make_nans_one(out):
     """Make every NaN among the sums the one NaN, so that no later pass has to."""
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):

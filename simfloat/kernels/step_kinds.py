@@ -1,7 +1,7 @@
 """The rounded operations that sums are made of, in the kinds that their loops are made for.
 
-Every kind has two functions: `product(x, y, grid, sign, pair, draw)` and `add(a, b, grid, sign, pair, draw)`, each the
-exact result rounded once. They differ in what they must take care of:
+Every kind has two functions: `product(x, y, draw, options)` and `add(a, b, draw, options)`, each the exact result
+rounded once. They differ in what they must take care of:
 
 * native: the carrier's own operations are wanted (FP64, and FP32 on FP32 operands);
 * plain: the carrier's sum, rounded again, is right (nearest even);
@@ -32,128 +32,128 @@ from simfloat.kernels.unrounded import add_odd, add_wide, double_of, multiply_wi
 
 
 @scalar
-def native_product(x, y, grid, sign, pair, draw):
+def native_product(x, y, draw, options):
     """The carrier's product."""
     return x * y
 
 
 @scalar
-def native_add(a, b, grid, sign, pair, draw):
+def native_add(a, b, draw, options):
     """The carrier's sum."""
     return a + b
 
 
 @scalar
-def nearest_product(x, y, grid, sign, pair, draw):
+def nearest_product(x, y, draw, options):
     """A product that the carrier holds, rounded to nearest even."""
-    return nearest(x * y, grid)
+    return nearest(x * y, options.products)
 
 
 @scalar
-def plain_add(a, b, grid, sign, pair, draw):
+def plain_add(a, b, draw, options):
     """A sum whose second rounding does no harm."""
-    return nearest(a + b, grid)
+    return nearest(a + b, options.grid)
 
 
 @scalar
-def odd_add(a, b, grid, sign, pair, draw):
+def odd_add(a, b, draw, options):
     """A sum that is rounded to odd before it is rounded to nearest even."""
-    return nearest(odd_sum(a, b), grid)
+    return nearest(odd_sum(a, b), options.grid)
 
 
 @scalar
-def converted_product(x, y, grid, sign, pair, draw):
+def converted_product(x, y, draw, options):
     """A product that float32 holds, rounded to FP16 by the hardware."""
     return halves.half(x * y)
 
 
 @scalar
-def converted_add(a, b, grid, sign, pair, draw):
+def converted_add(a, b, draw, options):
     """A sum whose second rounding, the hardware's to FP16, does no harm."""
     return halves.half(a + b)
 
 
 @scalar
-def converted_odd_add(a, b, grid, sign, pair, draw):
+def converted_odd_add(a, b, draw, options):
     """A sum that is rounded to odd before the hardware rounds it to FP16."""
     return halves.half(odd_sum(a, b))
 
 
 @scalar
-def halves_product(x, y, grid, sign, pair, draw):
+def halves_product(x, y, draw, options):
     """The hardware's product of FP16 numbers, which are held as images."""
     return halves.multiply_halves(x, y)
 
 
 @scalar
-def halves_add(a, b, grid, sign, pair, draw):
+def halves_add(a, b, draw, options):
     """The hardware's sum of FP16 numbers."""
     return halves.add_halves(a, b)
 
 
 @scalar
-def directed_product(x, y, grid, sign, pair, draw):
+def directed_product(x, y, draw, options):
     """A product that the carrier holds, in a directed mode."""
-    return directed(x * y, grid)
+    return directed(x * y, options.products)
 
 
 @scalar
-def directed_add(a, b, grid, sign, pair, draw):
+def directed_add(a, b, draw, options):
     """A sum in a directed mode."""
-    return directed(add_odd(a, b, sign), grid)
+    return directed(add_odd(a, b, options.sign), options.grid)
 
 
 @scalar
-def to_odd_product(x, y, grid, sign, pair, draw):
+def to_odd_product(x, y, draw, options):
     """A product that the carrier holds, rounded to odd."""
-    return to_odd(x * y, grid)
+    return to_odd(x * y, options.products)
 
 
 @scalar
-def to_odd_add(a, b, grid, sign, pair, draw):
+def to_odd_add(a, b, draw, options):
     """A sum rounded to odd."""
-    return to_odd(odd_sum(a, b), grid)
+    return to_odd(odd_sum(a, b), options.grid)
 
 
 @scalar
-def random_product(x, y, grid, sign, pair, draw):
+def random_product(x, y, draw, options):
     """A product that the carrier holds, rounded at random."""
-    return stochastic(x * y, draw, grid)
+    return stochastic(x * y, draw, options.products)
 
 
 @scalar
-def random_add(a, b, grid, sign, pair, draw):
+def random_add(a, b, draw, options):
     """A sum rounded at random, moved to odd first."""
-    return stochastic(odd_sum(a, b), draw, grid)
+    return stochastic(odd_sum(a, b), draw, options.grid)
 
 
 @scalar
-def drawn_product(x, y, grid, sign, pair, draw):
+def drawn_product(x, y, draw, options):
     """A product that the carrier holds, rounded at random in its image."""
-    return drawn(x * y, draw, grid)
+    return drawn(x * y, draw, options.products)
 
 
 @scalar
-def drawn_odd_add(a, b, grid, sign, pair, draw):
+def drawn_odd_add(a, b, draw, options):
     """A sum rounded at random in its image, moved to odd first."""
-    return drawn(odd_sum(a, b), draw, grid)
+    return drawn(odd_sum(a, b), draw, options.grid)
 
 
 @scalar
-def sure_product(x, y, grid, sign, pair, draw):
+def sure_product(x, y, draw, options):
     """A product of float32 numbers, rounded at random in its image in float64."""
-    return np.float32(drawn(np.float64(x) * np.float64(y), draw, grid))
+    return np.float32(drawn(np.float64(x) * np.float64(y), draw, options.products))
 
 
 @scalar
-def sure_add(a, b, grid, sign, pair, draw):
+def sure_add(a, b, draw, options):
     """A sum of float32 numbers, moved to odd and rounded at random in its image in float64."""
-    return np.float32(drawn(odd_sum(np.float64(a), np.float64(b)), draw, grid))
+    return np.float32(drawn(odd_sum(np.float64(a), np.float64(b)), draw, options.grid))
 
 
 # Not inlined: a loop holds several of them.
 @outlined
-def round_wide(high, low, exponent, grid, pair, draw):
+def round_wide(high, low, exponent, draw, grid, pair):
     """(high + low) * 2^exponent rounded once, in any mode to any grid."""
     if grid.mantissa_bits == 52.0:
         # For FP64 itself, which is rounded to nearest even only, round-to-odd has no bits to spare.
@@ -165,20 +165,29 @@ def round_wide(high, low, exponent, grid, pair, draw):
 
 
 @outlined
-def wide_product(x, y, grid, sign, pair, draw):
+def wide_product(x, y, draw, options):
     """A product of any operands."""
     high, low, exponent = multiply_wide(x, y)
-    return round_wide(high, low, exponent, grid, pair, draw)
+    return round_wide(high, low, exponent, draw, options.products, options.pair)
 
 
 @outlined
-def wide_add(a, b, grid, sign, pair, draw):
+def wide_add(a, b, draw, options):
     """A sum of any operands."""
-    high, low, exponent = add_wide(a, b, sign)
-    return round_wide(high, low, exponent, grid, pair, draw)
+    high, low, exponent = add_wide(a, b, options.sign)
+    return round_wide(high, low, exponent, draw, options.grid, options.pair)
 
 
-class Kind(NamedTuple):
+class StepOptions(NamedTuple):
+    """What the operations of a step are given beside operands and a draw."""
+
+    grid: Any  # the Grid of sums
+    products: Any  # that of products
+    sign: float  # -1 under toward_negative, where x - x is -0; else 1
+    pair: bool  # whether results need more bits than float64 shows
+
+
+class StepKind(NamedTuple):
     """What a loop closes over for a kind of step: its two functions, and whether it draws."""
 
     product: Any
@@ -187,18 +196,18 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "native": Kind(native_product, native_add),
-    "plain": Kind(nearest_product, plain_add),
-    "odd": Kind(nearest_product, odd_add),
-    "directed": Kind(directed_product, directed_add),
-    "to_odd": Kind(to_odd_product, to_odd_add),
-    "random": Kind(random_product, random_add, True),
-    "drawn_odd": Kind(drawn_product, drawn_odd_add, True),
-    "drawn_sums": Kind(random_product, drawn_odd_add, True),
-    "likely": Kind(sure_product, sure_add, True),
-    "wide": Kind(wide_product, wide_add, None),
-    "converted": Kind(converted_product, converted_add),
-    "halves": Kind(halves_product, halves_add),
+    "native": StepKind(native_product, native_add),
+    "plain": StepKind(nearest_product, plain_add),
+    "odd": StepKind(nearest_product, odd_add),
+    "directed": StepKind(directed_product, directed_add),
+    "to_odd": StepKind(to_odd_product, to_odd_add),
+    "random": StepKind(random_product, random_add, True),
+    "drawn_odd": StepKind(drawn_product, drawn_odd_add, True),
+    "drawn_sums": StepKind(random_product, drawn_odd_add, True),
+    "likely": StepKind(sure_product, sure_add, True),
+    "wide": StepKind(wide_product, wide_add, None),
+    "converted": StepKind(converted_product, converted_add),
+    "halves": StepKind(halves_product, halves_add),
 }
 
 #: Those of sums whose terms are numbers of the format itself: such sums can always be drawn in their images.

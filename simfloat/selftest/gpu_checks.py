@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
+from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.machines import GPU, on_cpu
 from simfloat.selftest.batch import Batch, Check
@@ -22,10 +23,10 @@ RANDOM = (sf.stochastic(), sf.stochastic(8, "A"), sf.stochastic(13, "B"))
 NARROW = (sf.FP16, sf.E4M3)
 
 ACCUMULATORS: tuple[Any, ...] = (
-    *(sf.FP16, sf.BF16, sf.FP32, sf.FP64, sf.sequential(sf.FP16, products=sf.FP16)),
+    *(sf.FP16, sf.BF16, sf.FP32, sf.FP64),
     *(sf.sequential(sf.BF16, rounding=mode) for mode in (*DETERMINISTIC[1:], *RANDOM)),
-    *(sf.sequential(sf.FP16, products=sf.FP16, rounding=mode) for mode in (sf.toward_zero, *RANDOM)),
-    *(maker(sf.FP16, rounding=mode) for maker in (sf.pairwise, sf.kahan) for mode in (sf.nearest_even, *RANDOM[:2])),
+    *(sf.sequential(sf.FP16, products=sf.FP16, rounding=mode) for mode in (sf.toward_zero, RANDOM[2])),
+    *(order.make(sf.FP16, mode) for order in ROUNDED_ORDERS[1:] for mode in (sf.nearest_even, *RANDOM[:2])),
     *(sf.pairwise(sf.BF16), sf.kahan(sf.FP32), sf.blocked(32, sf.FP16, sf.FP32), sf.exact, sf.fused(8, 20)),
     *(sf.tensor_core(name, sf.FP16) for name in ("volta", "turing", "ampere", "ada", "hopper", "blackwell")),
     *(sf.tensor_core("hopper", sf.E4M3), sf.tensor_core("volta", sf.FP16, sf.FP16)),

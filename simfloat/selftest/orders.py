@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -17,7 +17,7 @@ from simfloat.selftest.reference import operate, sequential_dot, step_draw
 Numbers = Sequence[float]
 
 
-class Arithmetic:
+class RoundedOperations:
     """Rounded operations of one element of a result, with the draws of its stochastic steps."""
 
     def __init__(
@@ -39,9 +39,8 @@ class Arithmetic:
         return operate(operation, self.format, self.rounding, *operands, random=draw)
 
 
-def pairwise_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **place: int) -> float:
+def pairwise_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
     """Level by level; the sum whose right part starts with product k draws step k."""
-    do = Arithmetic(format, rounding, **place)
     nodes = [(k, do("multiply", x, y, step=k, stage=1)) for k, (x, y) in enumerate(zip(a, b, strict=True))]
     while len(nodes) > 1:
         pairs = [
@@ -52,9 +51,8 @@ def pairwise_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, **p
     return nodes[0][1] if nodes else 0.0
 
 
-def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, start: float = 0.0, **place: int) -> float:
+def kahan_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
     """p = ab, y = p - c, t = s + y, c = (t - s) - y, s = t."""
-    do = Arithmetic(format, rounding, **place)
     s, c = start, 0.0
     for k, (x, y) in enumerate(zip(a, b, strict=True)):
         p = do("multiply", x, y, step=k, stage=1)
@@ -63,6 +61,13 @@ def kahan_dot(a: Numbers, b: Numbers, format: Format, rounding: Rounding, start:
         c = do("subtract", do("subtract", t, s, step=k, stage=3), y, step=k, stage=4)
         s = t
     return s
+
+
+#: Sums whose products and steps are all rounded to one format, by the function that makes the accumulator.
+IN_ONE_FORMAT: dict[str, Callable[[Numbers, Numbers, RoundedOperations, float], float]] = {
+    "pairwise": pairwise_dot,
+    "kahan": kahan_dot,
+}
 
 
 def blocked_dot(
@@ -92,7 +97,7 @@ def blocked_dot(
 def steps(accumulator: Any, terms: int) -> int:
     """How many steps of each stage a sum of so many products reserves: whole fours of words, and runs share none."""
     together = 16 if any(0 < rounding.bits <= 8 for rounding in accumulator.roundings) else 4
-    if not isinstance(accumulator, type(BLOCKED)):
+    if accumulator.maker != "blocked":
         return -(-terms // together) * together
     runs = -(-terms // accumulator.size)
     most = max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
@@ -111,20 +116,16 @@ def dot(
 
     `emins` are those of the operands' formats, which fused sums read.
     """
-    if isinstance(accumulator, type(BLOCKED)):
-        return blocked_dot(accumulator, a, b, emins, start, **place)
-    if isinstance(accumulator, type(FUSED)):
-        return fused_dot(accumulator, a, b, emins, start)
-    format, rounding = accumulator.format, accumulator.rounding
-    if isinstance(accumulator, type(SEQUENTIAL)):
-        return sequential_dot(a, b, format, rounding, accumulator.products, start=start, **place)
-    if isinstance(accumulator, type(PAIRWISE)):
-        return pairwise_dot(a, b, format, rounding, **place)
-    return kahan_dot(a, b, format, rounding, start, **place)
-
-
-SEQUENTIAL, PAIRWISE, BLOCKED = sf.sequential(sf.FP16), sf.pairwise(sf.FP16), sf.blocked(1, sf.FP16, sf.FP16)
-FUSED = sf.fused(1, 1)
+    match accumulator.maker:
+        case "blocked":
+            return blocked_dot(accumulator, a, b, emins, start, **place)
+        case "fused":
+            return fused_dot(accumulator, a, b, emins, start)
+        case "sequential":
+            format, rounding = accumulator.format, accumulator.rounding
+            return sequential_dot(a, b, format, rounding, accumulator.products, start=start, **place)
+    do = RoundedOperations(accumulator.format, accumulator.rounding, **place)
+    return IN_ONE_FORMAT[accumulator.maker](a, b, do, start)
 
 
 def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from fractions import Fraction
-from functools import partial
 from itertools import product
 from typing import Any
 
@@ -12,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
+from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
 from simfloat.selftest.batch import Batch
@@ -52,8 +52,8 @@ def other_orders(quick: bool) -> Iterator[Batch]:
         a, b = hard_operands(rng, sf.BF16, 2, 21, 3)
         for rounding in QUICK_MODES_OF_ORDERS if quick else MODES:
             inner, outer = sf.sequential(format, rounding=rounding), sf.pairwise(sf.FP32, rounding=rounding)
-            kahan = sf.kahan(format, rounding=rounding)
-            for accumulate in (sf.pairwise(format, rounding=rounding), kahan, sf.blocked(6, inner, outer)):
+            others = (order.make(format, rounding) for order in ROUNDED_ORDERS[2:])
+            for accumulate in (*others, sf.blocked(6, inner, outer)):
                 yield _by_steps(accumulate, a, b, sf.BF16)
 
 
@@ -61,13 +61,12 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
     """FP16 sums with rows longer than vectors: as the hardware rounds, and emulated, as a saturating mode is."""
     rng = np.random.default_rng(14)
     emulated = sf.nearest_even.saturating()
-    orders = (sf.sequential, partial(sf.sequential, products=sf.FP16), sf.pairwise, sf.kahan)
     for inputs in (sf.FP16, sf.E4M3) if quick else (sf.FP16, sf.E4M3, sf.E5M2, sf.E2M1):
         a, b = hard_operands(rng, inputs, 5, 21, 67)
         tiny = sf.round(a * 2.0**-14, sf.FP16)
-        for order, left in product(orders, (a, tiny)):
+        for order, left in product(ROUNDED_ORDERS, (a, tiny)):
             got, want = (
-                sf.matmul(left.astype(np.float32), b.astype(np.float32), accumulate=order(sf.FP16, rounding=rounding))
+                sf.matmul(left.astype(np.float32), b.astype(np.float32), accumulate=order.make(sf.FP16, rounding))
                 for rounding in (sf.nearest_even, emulated)
             )
             inside = np.abs(want) < sf.FP16.max

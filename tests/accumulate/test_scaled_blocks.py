@@ -7,7 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.selftest.orders import Arithmetic, sequential_dot
+from simfloat.selftest.orders import RoundedOperations, sequential_dot
 from tests.bits import assert_bits
 from tests.scalar_casts import block_dot
 from tests.scalar_casts import product as scaled_product
@@ -145,7 +145,7 @@ def test_stochastic_accumulators_draw_for_freed_sums_and_totals_at_the_places_of
     got = sf.matmul(a, b, inputs=cast, accumulate=accumulate, stream=sf.BitStream(5))
     (q, s), (r, t) = cast.apply_in_blocks(a, -1), cast.apply_in_blocks(b, -2)
     for i, j in np.ndindex(2, 3):
-        do, total = Arithmetic(sf.BF16, rounding, i * 3 + j, 5), 0.0
+        do, total = RoundedOperations(sf.BF16, rounding, i * 3 + j, 5), 0.0
         for run in range(3):
             k = slice(4 * run, 4 * run + 4)
             inner = sequential_dot(q[i, k].tolist(), r[k, j].tolist(), sf.BF16, rounding, None, element=i * 3 + j,

@@ -15,7 +15,7 @@ from simfloat.arithmetic.machines import CPU, GPU, machine_of
 ROOT = pathlib.Path(sf.__file__).parent
 
 #: What is plain numbers in the kernels' room, for every machine alike.
-PLAIN = {"events", "grid", "processor", "fused_loops.NOTHING", "random.philox", "random.words_at"}
+PLAIN = {"events", "grid", "notice", "processor", "fused_loops.NOTHING", "random.philox", "random.words_at"}
 
 #: Module and name of every loop that a machine provides.
 DECLARED = {
@@ -176,5 +176,5 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
     got = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
     sf.add(a, b, sf.E5M2)
     assert [x.tolist() for x in got] == [x.tolist() for x in want]
-    assert {"counting.bit_facts", "sequential.steps", "kahan.loops", "elementwise.exact_results"} <= set(met)
-    assert {"rounding.round_nearest"} <= set(met)
+    assert {"counting.bit_facts", "sequential.steps", "stepwise.loops", "elementwise.exact_results"} <= set(met)
+    assert {"rounding_loops.round_nearest"} <= set(met)

@@ -1,3 +1,225 @@
 """Extensions that have kernels of their own, which run as plain Python here."""
 
-KERNELS = ()
+from itertools import product
+
+import numpy as np
+
+from tests.bits import assert_bits
+from tests.extensions.extension import Extension, Row
+
+
+def mode_rounds_everything():
+    import simfloat as sf
+    from simfloat.selftest.neighbours import operate_on_arrays
+    from simfloat.selftest.orders import dot
+
+    x = np.array([0.5, 1.5, 2.5, -0.5, -2.5, 2.5000001, -2.5000001, 1e9])
+    assert sf.round(x, sf.Format(5, 1), sf.nearest_zero)[:5].tolist() == [0.5, 1.5, 2.0, -0.5, -2.0]
+    assert sf.round(x, sf.Format(5, 1), "nearest_zero")[5:].tolist() == [3.0, -3.0, np.inf]
+    numbers = np.concatenate([sf.decode(np.arange(0, 256, 5), sf.E4M3), [np.nan]])
+    for operation in ("add", "multiply"):
+        a, b = np.repeat(numbers, numbers.size), np.tile(numbers, numbers.size)
+        want = operate_on_arrays(operation, (a, b), sf.E4M3, sf.nearest_zero)
+        assert_bits(getattr(sf, operation)(a, b, sf.E4M3, sf.nearest_zero), want, a, b)
+    few = np.random.default_rng(0).integers(-7, 8, (2, 40)).astype(np.float64)
+    for order, kind in product((sf.sequential, sf.kahan, sf.pairwise), (np.float64, np.float32)):
+        a, b = few.astype(kind)
+        accumulate = order(sf.E4M3, sf.nearest_zero)
+        assert_bits(sf.dot(a, b, accumulate=accumulate), dot(accumulate, a.tolist(), b.tolist()))
+
+
+MODE = Extension(
+    "a rounding mode",
+    mode_rounds_everything,
+    rows=(
+        Row(
+            "simfloat/formats/rounding.py",
+            '"nearest_away": Mode(',
+            '    "nearest_zero": Mode(lambda rest, odd, negative: rest > HALF),',
+        ),
+        Row("simfloat/formats/rounding.py", "nearest_away = ", 'nearest_zero = Rounding("nearest_zero")'),
+        Row("simfloat/formats/__init__.py", "nearest_away,", "    nearest_zero,"),
+        Row("simfloat/formats/__init__.py", '"nearest_away",', '    "nearest_zero",'),
+        Row("simfloat/kernels/grid.py", '"nearest_away": ', '    "nearest_zero": Away(ABOVE_HALF, ABOVE_HALF),'),
+        Row(
+            "simfloat/selftest/neighbours.py",
+            "return side >= 0",
+            '        case "nearest_zero":\n            return side > 0',
+        ),
+        Row("docs/reference/numbers.rst", "The deterministic modes", "and ``nearest_zero``.\n"),
+    ),
+)
+
+
+ACCUMULATOR_TEXT = '''"""Sums that are compensated once more."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.one_format import InOneFormat
+from simfloat.formats import as_format, nearest_even
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
+
+
+def neumaier(format: FormatLike, rounding: RoundingLike = nearest_even) -> Neumaier:
+    """Neumaier's sum: what each addition loses is summed beside the sum, and added in the end; all in `format`.
+
+    For ascending k: p = a * b, t = s + p, c = c + ((larger - t) + smaller) of s and p, s = t; the result is s + c.
+    (Neumaier, ZAMM 54, 1974.)
+    """
+    return Neumaier(as_format(format), rounding=as_rounding(rounding))
+
+
+@dataclass(frozen=True, repr=False)
+class Neumaier(InOneFormat):
+    """See :func:`neumaier`."""
+
+    __hash__ = InOneFormat.__hash__
+    maker: ClassVar[str] = "neumaier"
+    stages: ClassVar[int] = 6
+    chunk: ClassVar[int] = 1
+
+    #: The correction is lost where a sum is interrupted.
+    resumes: ClassVar[bool] = False
+
+    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
+        """To nearest a sum grows by at most 2|p|, and what an addition loses is no more than that; elsewhere the
+        format's largest number is the bound, and twice that of a sum of two."""
+        largest = added.high if start is None else max(added.high, start.high)
+        if self.rounding.mode in ("nearest_even", "nearest_away"):
+            return largest + 2 * math.ceil(math.log2(terms + 1)) + 4
+        return max(largest, self.format.emax + 1) + 1
+'''
+
+STEP_TEXT = '''
+
+def neumaier(multiply: Any, add: Any, subtract: Any) -> Any:
+    """Neumaier's sum: p = x * y, t = s + p, c = c + ((larger - t) + smaller) of s and p, s = t; in the end s + c."""
+
+    @scalar
+    def step(state, x, y, draws, options):
+        s, c = state
+        p = multiply(x, y, draws[1], options)
+        t = add(s, p, draws[0], options)
+        large, small = (s, p) if magnitude(s) >= magnitude(p) else (p, s)
+        lost = add(subtract(large, t, draws[2], options), small, draws[3], options)
+        return t, add(c, lost, draws[4], options)
+
+    return step
+
+
+def sum_and_correction(add: Any) -> Any:
+    """s + c."""
+
+    @scalar
+    def finish(state, draw, options):
+        s, c = state
+        return add(s, c, draw, options)
+
+    return finish
+
+'''
+
+DEFINITION_TEXT = '''
+
+def neumaier_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
+    """p = ab, t = s + p, c = c + ((larger - t) + smaller), s = t; in the end s + c."""
+    s, c = start, 0.0
+    for k, (x, y) in enumerate(zip(a, b, strict=True)):
+        p = do("multiply", x, y, step=k, stage=1)
+        t = do("add", s, p, step=k, stage=0)
+        large, small = (s, p) if abs(s) >= abs(p) else (p, s)
+        lost = do("add", do("subtract", large, t, step=k, stage=2), small, step=k, stage=3)
+        s, c = t, do("add", c, lost, step=k, stage=4)
+    return do("add", s, c, step=0, stage=5)
+
+'''
+
+
+def accumulator_sums():
+    """On the CPU, on what stands for a GPU, from an addend, inside of blocked sums; and `reveal` tries it."""
+    import simfloat as sf
+    from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
+    from simfloat.cuda import threads
+    from simfloat.selftest.orders import dot
+    from tests.cuda import simulated, standin
+
+    assert sf.neumaier in [order.make for order in ROUNDED_ORDERS]
+    assert sf.sum(np.full(100, 0.1), inputs=sf.FP16, accumulate=sf.neumaier(sf.FP16)) == 10.0
+    assert str(sf.neumaier("bf16", "toward_zero")) == "neumaier(BF16, rounding=toward_zero)"
+    standin.install()
+    threads.launch = simulated.in_a_row
+    import cupy
+
+    rng = np.random.default_rng(0)
+    a, b = (sf.round(x * 2.0 ** rng.integers(-9, 9, x.shape), sf.BF16) for x in rng.standard_normal((2, 2, 19)))
+    b, start = b.T[:, :1], sf.round(rng.standard_normal((2, 1)), sf.E5M2)
+    modes = (sf.nearest_even, sf.toward_negative, sf.to_odd, sf.stochastic(), sf.stochastic(8))
+    for format, mode in product((sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 30)), modes):
+        order = sf.neumaier(format, mode)
+        for accumulate, initial in (
+            (order, None),
+            (order, sf.round(start, format)),
+            (sf.blocked(7, order, order), None),
+        ):
+            want = [
+                dot(
+                    *(accumulate, row.tolist(), b[:, 0].tolist()),
+                    start=0.0 if initial is None else float(initial[i, 0]),
+                    **{"element": i, "seed": 3},
+                )
+                for i, row in enumerate(a)
+            ]
+            options = {"accumulate": accumulate, "stream": sf.BitStream(3)}
+            got = sf.matmul(a, b, initial=initial, **options)
+            assert_bits(got[:, 0], want)
+            if initial is None:
+                on_gpu = sf.matmul(cupy.asarray(a), cupy.asarray(b), accumulate=accumulate, stream=sf.BitStream(3))
+                assert_bits(on_gpu.get()[:, 0], want)
+
+
+ACCUMULATOR = Extension(
+    "an accumulator of one format that takes a product at a time",
+    accumulator_sums,
+    rows=(
+        Row(
+            "simfloat/kernels/order_steps.py",
+            "from simfloat.kernels.jit",
+            "from simfloat.kernels.halves import magnitude",
+        ),
+        Row("simfloat/kernels/order_steps.py", "on_rows: bool", STEP_TEXT),
+        Row(
+            "simfloat/kernels/order_steps.py",
+            '"kahan": ',
+            '    "neumaier": Order(neumaier, state=2, stages=6, finish=sum_and_correction, on_rows=False),',
+        ),
+        Row(
+            "simfloat/accumulate/__init__.py",
+            "from simfloat.accumulate._kahan",
+            "from simfloat.accumulate._neumaier import neumaier",
+        ),
+        Row("simfloat/accumulate/__init__.py", "__all__ = [", '    "neumaier",'),
+        Row(
+            "simfloat/accumulate/rounded_orders.py",
+            "from simfloat.accumulate._kahan",
+            "from simfloat.accumulate._neumaier import neumaier",
+        ),
+        Row(
+            "simfloat/accumulate/rounded_orders.py",
+            "RoundedOrder(kahan",
+            "    RoundedOrder(neumaier, compensates=True),",
+        ),
+        Row("simfloat/selftest/orders.py", "return nodes[0]", DEFINITION_TEXT),
+        Row("simfloat/selftest/orders.py", '"kahan": ', '    "neumaier": neumaier_dot,'),
+        Row("docs/reference/sums.rst", "accumulate._kahan", "   accumulate._neumaier"),
+    ),
+    new={"simfloat/accumulate/_neumaier.py": ACCUMULATOR_TEXT},
+)
+
+
+KERNELS = (MODE, ACCUMULATOR)

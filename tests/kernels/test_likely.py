@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import kahan, pairwise_loops, sequential
+from simfloat.kernels import pairwise_loops, sequential, stepwise
 from simfloat.kernels.grid import numbers, unpack
 from simfloat.kernels.likely import CERTAIN, cut_of, likely
 from simfloat.selftest.hard_numbers import adversarial
@@ -101,7 +101,7 @@ def test_what_is_in_doubt_is_made_again(scale, rounding, rng):
         ((sequential.random_steps["fused_likely"], sequential.random_steps["fused_drawn_odd"]), (grid, grid)),
         ((sequential.random_steps["unfused_likely"], sequential.random_steps["unfused_drawn_odd"]), (grid, grid)),
         ((pairwise_loops.loops["likely"], pairwise_loops.loops["drawn_odd"]), (grid, 1.0, False)),
-        ((kahan.loops["likely"], kahan.loops["drawn_odd"]), (grid, 1.0, False)),
+        ((stepwise.loops["kahan"]["likely"], stepwise.loops["kahan"]["drawn_odd"]), (grid, 1.0, False)),
     ):
         got, want = np.zeros((24, 300), np.float32), np.zeros((24, 300))
         loops[0](a, b, got, *arguments, place, seed)

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.rounding import MODES, Mode, Rounding
-from simfloat.kernels.grid import AWAY, Away
+from simfloat.formats.rounding import HALF, MODES, Mode, Rounding
+from simfloat.kernels import grid
+from simfloat.kernels.grid import ABOVE_HALF, AWAY, Away
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
 from tests.bits import adversarial, assert_bits
@@ -16,25 +17,42 @@ def test_every_mode_has_both_rows():
     assert all(Rounding(mode) == getattr(sf, mode) for mode in MODES)
 
 
-@pytest.fixture
-def away_from_zero(monkeypatch):
-    monkeypatch.setitem(MODES, "away_from_zero", Mode(lambda rest, odd, negative: rest > 0))
-    monkeypatch.setitem(AWAY, "away_from_zero", Away(0.0, 0.0))
-    return Rounding("away_from_zero")
+#: Modes that the library does not have, by the rows of their definition and of the kernels.
+NEW = {
+    "away_from_zero": (Mode(lambda rest, odd, negative: rest > 0), Away(0.0, 0.0)),
+    "nearest_zero": (Mode(lambda rest, odd, negative: rest > HALF), Away(ABOVE_HALF, ABOVE_HALF)),
+    "nearest_positive": (
+        Mode(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
+        Away(grid.HALF, ABOVE_HALF),
+    ),
+}
 
 
-def test_two_rows_make_a_mode(away_from_zero, rng):
+@pytest.fixture(params=NEW)
+def new_mode(request, monkeypatch):
+    defined, kept = NEW[request.param]
+    monkeypatch.setitem(MODES, request.param, defined)
+    monkeypatch.setitem(AWAY, request.param, kept)
+    return Rounding(request.param)
+
+
+def test_two_rows_make_a_mode(new_mode, rng):
     for format in (sf.FP16, sf.E4M3, sf.E2M1, sf.p3109(8, 1), sf.Format(11, 20), sf.Format(11, 2, bias=1073)):
         x = adversarial(format, rng)
-        want = [operate("add", format, away_from_zero, v, -0.0) for v in x.tolist()]
-        assert_bits(sf.round(x, format, away_from_zero), want, x)
+        want = [operate("add", format, new_mode, v, -0.0) for v in x.tolist()]
+        assert_bits(sf.round(x, format, new_mode), want, x)
     a, b = (sf.round(rng.standard_normal(20), sf.FP16) for _ in range(2))
     assert_bits(
-        sf.multiply(a, b, sf.BF16, away_from_zero),
-        [operate("multiply", sf.BF16, away_from_zero, *pair) for pair in zip(a.tolist(), b.tolist(), strict=True)],
+        sf.multiply(a, b, sf.BF16, new_mode),
+        [operate("multiply", sf.BF16, new_mode, *pair) for pair in zip(a.tolist(), b.tolist(), strict=True)],
     )
-    for accumulator in (sf.sequential(sf.BF16, rounding=away_from_zero), sf.kahan(sf.FP16, rounding=away_from_zero)):
-        assert_bits(sf.dot(a, b, accumulate=accumulator), dot(accumulator, a.tolist(), b.tolist()))
+    # Ties are common where sums of few bits are rounded to fewer.
+    few = rng.integers(-7, 8, (2, 50)).astype(np.float64)
+    for accumulator in (sf.sequential(sf.E4M3, rounding=new_mode), sf.kahan(sf.FP16, rounding=new_mode)):
+        for x, y in ((a, b), few):
+            assert_bits(sf.dot(x, y, accumulate=accumulator), dot(accumulator, x.tolist(), y.tolist()))
+            narrow = sf.dot(x.astype(np.float32), y.astype(np.float32), accumulate=accumulator)
+            assert_bits(narrow, dot(accumulator, x.tolist(), y.tolist()))
 
 
 def test_zero_sums_and_overflow_follow_the_mode():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import grid, kahan, pairwise_loops, sequential
+from simfloat.kernels import grid, pairwise_loops, sequential, stepwise
 from tests.bits import assert_bits
 
 NUMBERS = grid.numbers_below(sf.BF16, sf.nearest_even, 20, np.float32)
@@ -14,7 +14,7 @@ LOOPS = {
     "fused_native": (sequential.steps["fused_native"], (NUMBERS, NUMBERS, np.float32(0))),
     "fused_plain": (sequential.steps["fused_plain"], (NUMBERS, NUMBERS, np.float32(0))),
     "pairwise": (pairwise_loops.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
-    "kahan": (kahan.loops["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
+    "kahan": (stepwise.loops["kahan"]["plain"], (NUMBERS, np.float32(0), False, *UNREAD)),
 }
 
 
