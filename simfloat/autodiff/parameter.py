@@ -93,7 +93,7 @@ class Parameter(Owned, Tensor):
 
     def used_at(self, place: Place) -> Variable:
         """What operations read: itself where it is known to be in its format there, else a rounded copy."""
-        weights = place.recipe.weights
+        weights = place.weights
         if not self._is_lent and (self.format is weights or self.format == weights):
             return self
         try:
@@ -182,8 +182,8 @@ def forget_gradients(parameters: Iterable[Parameter], set_to_none: bool) -> None
         parameter.grad = None if set_to_none or parameter.grad is None else np.zeros_like(parameter.grad)
 
 
-def begin_update(parameter: Parameter) -> Place:
+def begin_update(parameter: Parameter, simulation: Simulation | None = None) -> Place:
     """The place of a parameter's update; warns where the simulation draws random bits of an earlier one again."""
-    simulation = current()
+    simulation = current() if simulation is None else simulation
     simulation.repeats.update(parameter.made_with)
     return simulation.place("update", simulation.path_of(parameter))

@@ -5,10 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from types import SimpleNamespace
 
-import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import as_array
 from simfloat.optim.optimizer import Optimizer, Params
 from simfloat.optim.optimizer_options import (
     Option,
@@ -89,10 +87,10 @@ class Adafactor(Optimizer):
         """What is added to the parameter: -rate * x, and the decay."""
         t, (eps1, eps2) = step.count(), options.eps
         eps1 = step.format.eps if eps1 is None else eps1
-        rate = step.multiply(min(options.lr, 1 / sqrt(t)), _at_least(eps2, step.root_mean_square(step.weight)))
+        rate = step.multiply(min(options.lr, 1 / sqrt(t)), step.at_least(eps2, step.root_mean_square(step.weight)))
         v = self.second_moment(step, gradient, t**options.beta2_decay, eps1)
-        x = step.multiply(step.rsqrt(_at_least(eps1 * eps1, v)), gradient)
-        excess = _at_least(1.0, step.divide(step.root_mean_square(x), options.d))
+        x = step.multiply(step.rsqrt(step.at_least(eps1 * eps1, v)), gradient)
+        excess = step.at_least(1.0, step.divide(step.root_mean_square(x), options.d))
         u = step.multiply(-step.divide(rate, excess), x)
         if options.weight_decay:
             u = step.add(u, step.multiply(-options.lr, step.multiply(options.weight_decay, step.weight)))
@@ -105,9 +103,4 @@ class Adafactor(Optimizer):
             return step.moment("variance", squares, keep=keep, take=take)
         row = step.moment("row_var", step.mean(squares, -1), keep=keep, take=take)
         column = step.moment("col_var", step.mean(squares, -2), keep=keep, take=take)
-        return step.divide(step.multiply(row, column), _at_least(eps1, step.mean(row, -2)))
-
-
-def _at_least(least: float, x: NDArray) -> NDArray[np.float64]:
-    """The larger of a number, exactly, and the elements."""
-    return as_array(np.maximum(x.astype(np.float64), least))
+        return step.divide(step.multiply(row, column), step.at_least(eps1, step.mean(row, -2)))

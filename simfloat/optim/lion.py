@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
@@ -62,4 +61,4 @@ class Lion(Optimizer):
         m = step.kept("exp_avg", gradient.shape)
         c = step.mix(b1, m, 1 - b1, gradient)
         step.moment("exp_avg", gradient, keep=b2, take=1 - b2)
-        return step.multiply(-options.lr, step.with_decay(np.sign(c), options.weight_decay))
+        return step.multiply(-options.lr, step.with_decay(step.sign(c), options.weight_decay))

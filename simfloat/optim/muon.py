@@ -112,7 +112,7 @@ def orthogonalized(step: Step, g: NDArray, options: SimpleNamespace) -> NDArray:
         return orthogonalized(step, g.T, options).T
     a, b, c = options.ns_coefficients
     norm = step.sqrt(step.sum(step.multiply(g, g)))
-    x = step.divide(g, max(float(norm), options.eps))
+    x = step.divide(g, step.at_least(options.eps, norm))
     for _ in range(options.ns_steps):
         gram = step.matmul(x, x.T)
         x = step.add(step.multiply(a, x), step.matmul(step.mix(b, gram, c, step.matmul(gram, gram)), x))

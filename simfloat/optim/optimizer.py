@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
+from operator import is_
 from types import SimpleNamespace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +18,18 @@ from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.optimizer_options import Option, number_from_zero
 from simfloat.optim.step import COMPENSATION, STEP, Step
-from simfloat.simulation.simulation import current
+from simfloat.simulation.simulation import Simulation, current
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
+
+
+class _Read(NamedTuple):
+    """What was read of a parameter group: the names and objects that it held, and the options that they are."""
+
+    names: tuple[str, ...]
+    values: tuple[Any, ...]
+    options: SimpleNamespace
 
 
 class Optimizer:
@@ -57,6 +66,7 @@ class Optimizer:
         self.defaults: dict[str, Any] = {"lr": lr, **options}
         self.param_groups: list[dict[str, Any]] = []
         self.state: list[dict[str, NDArray]] = []
+        self._read: dict[int, _Read] = {}  # by the number of the group
         for group in groups_in(params):
             self.add_param_group(group)
 
@@ -90,15 +100,15 @@ class Optimizer:
         Raises ValueError, before anything is updated, for an option that cannot be used, and for a gradient or a state
         that has not the parameter's shape.
         """
-        current()  # refuses a step outside of any block, even if there is nothing to do
+        simulation = current()  # refuses a step outside of any block, even if there is nothing to do
         if closure is not None and not callable(closure):
             kind = type(closure).__name__
             raise ValueError(f"step takes a function that computes the loss and calls its backward, got a {kind}.")
         loss = None if closure is None else closure()
-        self._update_all()
+        self._update_all(simulation if closure is None else current())
         return loss
 
-    def _update_all(self) -> None:
+    def _update_all(self, simulation: Simulation) -> None:
         """Update every parameter that has a gradient, once all that is read is known to fit."""
         params = self.params
         if len(params) != len(self.state):
@@ -106,14 +116,28 @@ class Optimizer:
                 f"The groups hold {len(params)} parameters, the optimizer was given {len(self.state)}: add others by "
                 "add_param_group."
             )
-        read = [(self.read(group), group["params"]) for group in self.param_groups]
+        read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
         options = [chosen for chosen, its_params in read for _ in its_params]
-        work = list(zip(params, self.state, options, strict=True))
-        for number, (parameter, kept, _) in enumerate(work):
-            self._check_shapes(number, parameter, kept)
-        for parameter, kept, chosen in work:
-            if parameter.grad is not None:
-                self._update(Step(parameter, kept), parameter.grad, chosen)
+        work = []
+        for number, (parameter, kept, chosen) in enumerate(zip(params, self.state, options, strict=True)):
+            gradient = parameter.grad
+            if gradient is not None:
+                self._check_shapes(number, parameter, gradient, kept)
+                work.append((parameter, kept, gradient, chosen))
+        for parameter, kept, gradient, chosen in work:
+            self._update(Step(parameter, kept, simulation), gradient, chosen)
+
+    def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
+        """What `read` gives of the group of this number; it is kept as long as the group holds the same objects."""
+        names, values = tuple(group), tuple(group.values())
+        known = self._read.get(number)
+        if known is not None and known.names == names and all(map(is_, known.values, values)):
+            return known.options
+        options = self.read(group)
+        self._read.pop(number, None)
+        if not any(isinstance(group[name], list) for name in self.options):  # which may be written to
+            self._read[number] = _Read(names, values, options)
+        return options
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""
@@ -165,15 +189,13 @@ class Optimizer:
                 raise ValueError(f"{type(self).__name__}.update must give an array of {gradient.shape}, got {got}.")
             step.finish(u)
 
-    def _check_shapes(self, number: int, parameter: Parameter, kept: dict[str, NDArray]) -> None:
+    def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, kept: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""
-        gradient = parameter.grad
-        if gradient is None:
-            return
         self.check_parameter(number, parameter)
-        shapes = self.shapes(parameter.shape) if kept else {}
+        own = parameter.numbers.shape
+        shapes = self.shapes(own) if kept else {}
         for what, array in (("gradient", gradient), *kept.items()):
-            shape = shapes.get(what, parameter.shape)
+            shape = shapes.get(what, own)
             if array.shape != shape:
                 optimizer_state.check_shape(f"the {what} of {name_of(number, parameter)}", array, shape, parameter)
 

@@ -1,16 +1,20 @@
-"""The arithmetic of an optimizer's step."""
+"""The arithmetic of an optimizer's step: every operation on arrays that an `update` may consist of, each rounded."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic import Observer
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.formats import Format
-from simfloat.optim.moment import Average, add_observed
-from simfloat.simulation.simulation import current
+from simfloat.kernels.events import UNCHANGED, events_for, wants_more
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.simulation import Simulation, current
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
 COMPENSATION = "compensation"
@@ -25,16 +29,17 @@ Operand = NDArray | float
 class Step:
     """The update of one parameter under the policy in force: its arithmetic and its state.
 
-    Results are rounded to `weights`, moments to `optimizer_state`; numbers are exact operands. An observer hears of the
-    last addition at the parameter's own path, of a moment at its name below, as operation ``moment``, and of everything
-    else at ``update`` below.
+    Results are rounded to `weights`, moments to `optimizer_state`; numbers are exact operands. An observer receives the
+    events of the last addition at the parameter's own path, those of a moment at its name below, as operation
+    ``moment``, and those of everything else at ``update`` below.
     """
 
-    __slots__ = ("_place", "_weight", "parameter", "state")
+    __slots__ = ("_place", "_simulation", "_weight", "parameter", "state")
 
-    def __init__(self, parameter: Parameter, state: dict[str, NDArray]) -> None:
+    def __init__(self, parameter: Parameter, state: dict[str, NDArray], simulation: Simulation | None = None) -> None:
         self.parameter, self.state = parameter, state
-        self._place = begin_update(parameter)
+        self._simulation = current() if simulation is None else simulation
+        self._place = begin_update(parameter, self._simulation)
         self._weight = parameter.used_at(self._place).numbers
 
     @property
@@ -45,7 +50,7 @@ class Step:
     @property
     def format(self) -> Format:
         """What results are rounded to."""
-        return self._place.recipe.weights
+        return self._place.weights
 
     def add(self, a: Operand, b: Operand) -> NDArray:
         """a + b, rounded to `weights`."""
@@ -70,6 +75,14 @@ class Step:
     def rsqrt(self, x: NDArray) -> NDArray:
         """1 / sqrt(x), rounded to `weights`."""
         return self._apply("rsqrt", x)
+
+    def sign(self, x: NDArray) -> NDArray:
+        """-1, 0 or 1, exactly; NaN for NaN."""
+        return np.sign(x)
+
+    def at_least(self, least: float, x: NDArray) -> NDArray[np.float64]:
+        """The larger of a number and x, exactly."""
+        return as_array(np.maximum(x.astype(np.float64), least))
 
     def mix(self, keep: float, a: NDArray, take: float, b: NDArray) -> NDArray:
         """keep * a + take * b: two products and a sum, each rounded to `weights`."""
@@ -125,11 +138,12 @@ class Step:
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
         if arithmetic.target.observer is None:
-            self.state[name] = arithmetic.add(a, b)
+            after = arithmetic.add(a, b)
         else:
-            average = Average(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
-            self.state[name] = add_observed(arithmetic, a, b, average)
-        return self.state[name]
+            average = WeightedSum(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
+            after = _add_observed(arithmetic, a, b, average)
+        self.state[name] = after
+        return after
 
     def largest(self, name: str, x: NDArray) -> NDArray:
         """The largest that x has been in any step, element by element; it is kept under `name`."""
@@ -138,17 +152,58 @@ class Step:
 
     def finish(self, u: NDArray) -> None:
         """Add the update u to the parameter, in the way that the policy's `update` says."""
-        w, last = self._weight, self._place.to_parameter
-        if self._place.recipe.update == "kahan":
+        w, place = self._weight, self._place
+        if place.is_compensated:
             # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
             lost = self.state.get(COMPENSATION)
             u = u if lost is None else self.subtract(u, lost)
-            s = last.apply("update", w, u)
+            s = place.to_parameter.apply("update", w, u)
             self.state[COMPENSATION] = self.subtract(self.subtract(s, w), u)
         else:
-            s = last.apply("update", w, u)
-        self.parameter.store(s, self._place.recipe.weights, current().streams)
+            s = place.to_parameter.apply("update", w, u)
+        self.parameter.store(s, place.weights, self._simulation.streams)
 
     def _apply(self, operation: str, *operands: Operand) -> NDArray:
         arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]
         return self._place.to_update.apply(operation, *arrays)
+
+
+class WeightedSum(NamedTuple):
+    """The exact sum that a moment stands for: keep * before + take * x."""
+
+    before: NDArray
+    keep: float
+    x: NDArray
+    take: float
+
+    def stalled(self, after: NDArray) -> int:
+        """How many elements stay as they were, though keep * before + take * x is something else."""
+        same = after == self.before
+        before, x = self.before[same].astype(np.float64), self.x[same].astype(np.float64)
+        with np.errstate(all="ignore"):
+            changes = self.take * x != (1.0 - self.keep) * before
+        return int(np.count_nonzero(changes & np.isfinite(before)))
+
+
+def _add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, exact: WeightedSum) -> NDArray:
+    """a + b, as the operation ``moment`` of an observer, which receives as `unchanged` how many elements stalled.
+
+    An element stalls where the decay was rounded away, the new addend, or where one made up for the other.
+    """
+    events = _Events(arithmetic.target.observer)
+    after = arithmetic.heard_by(events).add(a, b)
+    events.counts[UNCHANGED] = exact.stalled(after)
+    if arithmetic.target.observer is not None:
+        arithmetic.target.observer.observe(events.counts, arithmetic.target.operation)
+    return after
+
+
+class _Events(Observer):
+    """Adds up the events of an addition before another observer receives them."""
+
+    def __init__(self, observer: Observer | None) -> None:
+        self.counts, self.more = events_for(observer), wants_more(observer)
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Add the events of one call."""
+        self.counts += events

@@ -127,6 +127,16 @@ class Place:
         return self._backward[key]
 
     @cached_property
+    def weights(self) -> Format:
+        """The format of the parameter whose update this is."""
+        return self.recipe.weights
+
+    @cached_property
+    def is_compensated(self) -> bool:
+        """Whether an update keeps what its sums have lost, as Kahan's."""
+        return self.recipe.update == "kahan"
+
+    @cached_property
     def to_update(self) -> Arithmetic:
         """The arithmetic of an optimizer before the last addition."""
         return self._arithmetic("weights", self.recipe, "update", below=".update")

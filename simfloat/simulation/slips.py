@@ -73,7 +73,7 @@ class Repeats:
     def update(self, other: Streams | None) -> None:
         """Note that a parameter is updated, which was last updated with these streams; warn if draws of it repeat."""
         self._beginning = None
-        if other is not None:
+        if other is not None and (other is not self._streams or self._others):
             self.go_on(other)
             self.warn_of_draws()
 
