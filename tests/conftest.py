@@ -1,6 +1,11 @@
 """What every test may use."""
 
 import importlib.util
+import os
+
+# Threads of the libraries below NumPy and PyTorch wait for work in loops: beside other processes of tests that takes
+# several times as long as what they do. Read when these are imported, here and in processes that tests start.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest

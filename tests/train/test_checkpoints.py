@@ -3,11 +3,10 @@
 import errno
 import os
 import random
-import subprocess
-import sys
 import time
 from functools import wraps
 from itertools import count
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -395,18 +394,23 @@ def test_what_a_killed_process_left_unfinished_is_cleared_away(tmp_path):
 
 def test_a_killed_training_loses_nothing_but_the_steps_since_its_last_checkpoint(tmp_path):
     steps, chance, kills = 150, random.Random(1), 0
-    command = [sys.executable, "-m", "tests.train.toy", str(tmp_path), str(steps)]
+    processes = get_context("forkserver")  # which imports once for all of them
+    processes.set_forkserver_preload(["tests.train.toy"])
     while True:
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as process:
-            process.stdout.readline()
-            if kills < 4:
-                time.sleep(chance.uniform(0, 0.12))
-                process.kill()
-                kills += 1
-            code = process.wait(timeout=60)
-            print(code, len(list(tmp_path.iterdir())), names(tmp_path))
-        if code == 0:
+        here, there = processes.Pipe(duplex=False)
+        process = processes.Process(target=toy.train_and_tell, args=(there, tmp_path, steps))
+        process.start()
+        there.close()
+        assert here.recv() == "begun"
+        if kills < 4:
+            time.sleep(chance.uniform(0, 0.12))
+            process.kill()
+            kills += 1
+        process.join(timeout=60)
+        print(process.exitcode, len(list(tmp_path.iterdir())), names(tmp_path))
+        if process.exitcode == 0:
             break
+        assert process.exitcode is not None, "it hangs"
     states = state_file.read(newest(tmp_path))
     recorder, restored = sf.Recorder(), sf.Recorder()
     want, history = toy.fit("bf16-stochastic", steps, observer=recorder)

@@ -1,6 +1,4 @@
-"""A small training: a model, batches, and fit under any policy; a process that runs it, to be killed."""
-
-import sys
+"""A small training: a model, batches, and fit under any policy; what a process runs that is to be killed."""
 
 import numpy as np
 
@@ -38,8 +36,8 @@ def fit(policy, steps, start=3, model=None, schedule=None, observer=None, seed=3
     return states, history
 
 
-if __name__ == "__main__":
-    folder, steps = sys.argv[1], int(sys.argv[2])
+def train_and_tell(connection, folder, steps):
+    """Say that all is loaded, and train as far as one comes."""
     fit("bf16-stochastic", 1)
-    print("begun", flush=True)
+    connection.send("begun")
     fit("bf16-stochastic", steps, observer=sf.Recorder(), checkpoint=folder, resume=folder, every=1)
