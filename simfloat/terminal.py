@@ -1,4 +1,5 @@
-"""Command lines: reading their arguments, and output that may be ASCII, closed, full, or cut off by its reader."""
+"""Command lines and terminals: arguments, output that may be ASCII, closed, full, or cut off by its reader, and a line
+that shows how far a long call has come."""
 
 from __future__ import annotations
 
@@ -7,7 +8,9 @@ import errno
 import os
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import Any, NoReturn
 
 #: What begins like an option and is a number: argparse knows -1 and -1.5, but neither -1e-5 nor -inf nor -1/3.
@@ -76,3 +79,32 @@ def reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return typed
+
+
+#: The column where a line begins, and nothing from there on.
+ERASED = "\r\033[K"
+
+
+@contextmanager
+def status(text: Callable[[], str], seconds: float = 2.0) -> Iterator[None]:
+    """Show a text in a line on standard error every so many seconds, and erase it in the end; nothing where that is no
+    terminal."""
+    ended = Event()
+
+    def show() -> None:
+        erased = ""
+        with suppress(OSError, ValueError):  # nobody looks any more
+            while not ended.wait(seconds):
+                erased = ERASED
+                print(erased + text(), end="", file=sys.stderr, flush=True)
+            print(erased, end="", file=sys.stderr, flush=True)
+
+    thread = Thread(target=show, daemon=True)
+    if sys.stderr is not None and sys.stderr.isatty():
+        thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        if thread.ident is not None:
+            thread.join()

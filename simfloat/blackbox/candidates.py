@@ -26,8 +26,7 @@ from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate._tensor_core import INSTRUCTIONS
 from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-from simfloat.blackbox.additions import MODES
-from simfloat.blackbox.evidence import Evidence
+from simfloat.blackbox.additions import MODES, Evidence
 from simfloat.blackbox.probe import ProductRange
 from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_same_order, readings_of
 from simfloat.blackbox.tree import Tree

@@ -7,10 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.blackbox.breaking import breaking_operands
 from simfloat.blackbox.candidates import Candidate
-from simfloat.blackbox.operands import random_operands
 from simfloat.blackbox.probe import BlackBox, ProductRange, Sums
+from simfloat.blackbox.trial_operands import breaking_operands, random_operands
 
 #: Operands that are built to break a candidate are drawn from so many seeds.
 SEEDS = 2

@@ -12,15 +12,15 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate import Accumulator, dot
 from simfloat.accumulate.matrix_instructions import UnitInputs, as_formats
+from simfloat.blackbox.additions import evidence_of
 from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample
-from simfloat.blackbox.evidence import evidence_of
 from simfloat.blackbox.order import NothingLost, find_order
 from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, ProductRange, span_of
-from simfloat.blackbox.status import status
 from simfloat.blackbox.tree import Tree
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format, Rounding
+from simfloat.terminal import status
 
 #: The most products of a sum that is to be revealed.
 MOST_TERMS = 2048

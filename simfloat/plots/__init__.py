@@ -1,14 +1,11 @@
 """Arrays or a recorder in, matplotlib figures out: a column wide, readable in grey and by colour-blind readers."""
 
 from simfloat.plots.costs import draw_attribution
-from simfloat.plots.curves import Curve, draw_curves, moving_mean
-from simfloat.plots.error_bounds import deterministic_bound, probabilistic_bound
-from simfloat.plots.errors import draw_errors
-from simfloat.plots.events import draw_events
+from simfloat.plots.curves import Curve, draw_curves, draw_loss_scale, moving_mean
+from simfloat.plots.errors import deterministic_bound, draw_errors, probabilistic_bound
 from simfloat.plots.exponents import draw_exponents, exponents
 from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, fit_figure, new_figure, save_figure
-from simfloat.plots.heat_map import draw_heat_map
-from simfloat.plots.loss_scale import draw_loss_scale
+from simfloat.plots.heat_map import draw_events, draw_heat_map
 from simfloat.plots.lost_updates import draw_lost_updates, lost_updates, unchanged_share
 from simfloat.plots.number_line import draw_number_line
 from simfloat.plots.points import draw_points

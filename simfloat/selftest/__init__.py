@@ -12,8 +12,7 @@ from simfloat.selftest import (
     scaled_sums,
     sum_checks,
 )
-from simfloat.selftest.batch import Batch, Check
-from simfloat.selftest.runner import run
+from simfloat.selftest.checking import Batch, Check, run
 
 #: Every check by the name under which it is reported, in the order in which they run.
 CHECKS: dict[str, Check] = {

@@ -1,4 +1,4 @@
-"""The loop of a training."""
+"""`fit`: a training from its parts, from the start or from a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from simfloat.arithmetic.machines import machine_named
 from simfloat.checks import check_count
 from simfloat.nn import Module
 from simfloat.nn.module_names import names_of
-from simfloat.optim import LossScale, LRScheduler, Optimizer
+from simfloat.optim import LossScale, Optimizer
 from simfloat.simulation.simulation import current
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.differences import as_names
-from simfloat.train.early_stop import EarlyStop
 from simfloat.train.feed import Feed
-from simfloat.train.history import COLUMNS, History
+from simfloat.train.history import History
 from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.resuming import resume as resume_from
 from simfloat.train.training import Training, TrainingPlan
@@ -110,29 +109,8 @@ def fit(
         20
     """
     simulation = current()
-    counts = {"every": every, "evaluate_every": evaluate_every, "accumulation": accumulation}
-    for name, count in (counts if steps is None else {**counts, "steps": steps}).items():
-        check_count(name, count)
-    _check_parts(batches, schedule, metrics, evaluate=evaluate, stop=stop, switching=switching)
-    step = TrainingStep(
-        model,
-        loss_fn,
-        optimizer,
-        scaler=scaler,
-        clip=clip,
-        accumulation=accumulation,
-        metrics=metrics or {},
-        machine=None if device is None else machine_named(device),
-    )
-    if device is not None:
-        model.to(device)
-        optimizer.follow()
-    _check_together(optimizer, schedule, stop, evaluate, step.metrics)
-    names = names_of(model)
-    simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
-    allowed = as_names(allow)
+    total = _total(batches, accumulation, steps)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
-    bar = ProgressBar(progress, _total(batches, accumulation, steps))
     plan = TrainingPlan(
         steps=steps,
         accumulation=accumulation,
@@ -144,38 +122,32 @@ def fit(
         evaluate_every=evaluate_every,
         stop=stop,
     )
+    machine = None if device is None else machine_named(device)
+    step = TrainingStep(
+        model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics, machine=machine
+    )
+    plan.check_for(step)
+    if device is not None:
+        model.to(device)
+        optimizer.follow()
+    names = names_of(model)
+    simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
+    allowed, bar = as_names(allow), ProgressBar(progress, total)
     training = Training(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
+    if checkpoints and source and checkpoints.is_same(source):
+        source = checkpoints
     with checkpoints.locked() if checkpoints else nullcontext():
-        resume_from(
-            training, checkpoints if checkpoints and source and checkpoints.is_same(source) else source, allowed
-        )
+        resume_from(training, source, allowed)
         training.go(bar)
     return training.history
 
 
-def _check_parts(batches: Any, schedule: Any, metrics: Any, **functions: Any) -> None:
-    """Raise ValueError for what does not have the verbs that it is used by."""
+def _total(batches: Any, accumulation: Any, steps: Any) -> int | None:
+    """How many steps there will be, if that is known; ValueError for batches or counts that are none."""
     if not isinstance(batches, Iterable):
         raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
-    for verb in ("step", "state_dict", "load_state_dict"):
-        if schedule is not None and not hasattr(schedule, verb):
-            raise ValueError(f"schedule needs the method {verb}, which {type(schedule).__name__} lacks.")
-    if metrics is not None and not isinstance(metrics, Mapping):
-        raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
-    for name, function in {**functions, **(metrics or {})}.items():
-        if not callable(function) and (function is not None or name in (metrics or {})):
-            raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
-
-
-def _check_together(optimizer: Optimizer, schedule: Any, stop: Any, evaluate: Any, metrics: Mapping[str, Any]) -> None:
-    """Raise ValueError for a schedule or a stop that would do nothing in this training."""
-    if isinstance(schedule, LRScheduler) and schedule.optimizer is not optimizer:
-        raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
-    if isinstance(stop, EarlyStop) and evaluate is None:
-        stop.check_monitor((*COLUMNS, *metrics))
-
-
-def _total(batches: Any, accumulation: int, steps: int | None) -> int | None:
-    """How many steps there will be, if that is known."""
+    check_count("accumulation", accumulation)
+    if steps is not None:
+        check_count("steps", steps)
     by_batches = -(-len(batches) // accumulation) if isinstance(batches, Sized) else None
     return min(by_batches, steps) if by_batches is not None and steps is not None else by_batches or steps

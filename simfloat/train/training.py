@@ -1,4 +1,4 @@
-"""A training under way: steps, and between them evaluations, checkpoints and the question whether to stop."""
+"""A training in progress: its steps, and between them evaluation, checkpoints and the decision whether to stop."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfloat.arithmetic import Observer
-from simfloat.checks import warn
+from simfloat.checks import check_count, warn
 from simfloat.nn import Module
+from simfloat.optim import LRScheduler
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
+from simfloat.train.early_stop import EarlyStop
 from simfloat.train.evaluation import evaluated
 from simfloat.train.feed import Batch, Feed
-from simfloat.train.history import History
+from simfloat.train.history import COLUMNS, History
 from simfloat.train.interrupts import Interrupts
 from simfloat.train.manifest import CHANGES, manifest_of
 from simfloat.train.progress_bar import ProgressBar
@@ -33,7 +35,7 @@ WINDOW = 20
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingPlan:
-    """What happens between steps, and when; see `fit`."""
+    """What happens between steps, and when; see `fit`. ValueError for what is no count, function or schedule."""
 
     steps: int | None
     accumulation: int
@@ -44,6 +46,24 @@ class TrainingPlan:
     evaluate: Callable[[Module], Any] | None
     evaluate_every: int
     stop: Callable[[History], bool] | None
+
+    def __post_init__(self) -> None:
+        for name in ("every", "evaluate_every"):
+            check_count(name, getattr(self, name))
+        for verb in ("step", "state_dict", "load_state_dict"):
+            if self.schedule is not None and not hasattr(self.schedule, verb):
+                raise ValueError(f"schedule needs the method {verb}, which {type(self.schedule).__name__} lacks.")
+        for name in ("evaluate", "stop", "switching"):
+            function = getattr(self, name)
+            if function is not None and not callable(function):
+                raise ValueError(f"{name} must be a function, got a {type(function).__name__}.")
+
+    def check_for(self, step: TrainingStep) -> None:
+        """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
+        if isinstance(self.schedule, LRScheduler) and self.schedule.optimizer is not step.optimizer:
+            raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
+        if isinstance(self.stop, EarlyStop) and self.evaluate is None:
+            self.stop.check_monitor((*COLUMNS, *step.metrics))
 
 
 class Training:

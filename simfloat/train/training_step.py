@@ -37,13 +37,14 @@ class TrainingStep:
         scaler: LossScale | None,
         clip: float | None,
         accumulation: int,
-        metrics: Mapping[str, Metric],
+        metrics: Mapping[str, Metric] | None = None,
         machine: Machine | None = None,
     ) -> None:
         _check_kinds(model, loss_fn, optimizer, scaler)
         _check_parameters(model, optimizer)
         if clip is not None:
             number_from_zero("clip", clip)
+        metrics = _checked_metrics(metrics)
         if taken := [name for name in metrics if name in COLUMNS]:
             raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
@@ -100,6 +101,17 @@ def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
         raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
     if scaler is not None and not isinstance(scaler, LossScale):
         raise ValueError(f"scaler must be a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
+
+
+def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:
+    if metrics is None:
+        return {}
+    if not isinstance(metrics, Mapping):
+        raise ValueError(f"metrics are functions by name, {{'accuracy': function}}, got a {type(metrics).__name__}.")
+    for name, metric in metrics.items():
+        if not callable(metric):
+            raise ValueError(f"{name} must be a function, got a {type(metric).__name__}.")
+    return metrics
 
 
 def _check_parameters(model: Module, optimizer: Optimizer) -> None:

@@ -10,8 +10,8 @@ import pytest
 
 import simfloat as sf
 from simfloat.blackbox.check import equal
-from simfloat.blackbox.operands import random_operands
 from simfloat.blackbox.probe import BlackBox, ProductRange
+from simfloat.blackbox.trial_operands import random_operands
 from simfloat.formats.definition import round_value
 
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from simfloat.blackbox.status import ERASED, status
+from simfloat.terminal import ERASED, status
 
 
 class Terminal(io.StringIO):
