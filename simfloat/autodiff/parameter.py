@@ -20,7 +20,7 @@ from simfloat.autodiff.variable import Variable
 from simfloat.checks import check_flags
 from simfloat.formats import Format, nearest_even
 from simfloat.simulation.place import Place
-from simfloat.simulation.simulation import current
+from simfloat.simulation.simulation import Simulation, current
 from simfloat.simulation.streams import Streams
 
 

@@ -1,4 +1,4 @@
-"""Sums made by others: in which order a function adds, and which accumulator of ours gives its bits."""
+"""Black boxes: in which order an unknown function adds, and which accumulator of ours gives its bits."""
 
 from simfloat.blackbox.revealed import reveal
 

@@ -1,4 +1,4 @@
-"""Holding accumulators against all that a function was asked for."""
+"""Comparison of candidates with all results of a function, and the search for sums that tell them apart."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from simfloat.blackbox.trial_operands import breaking_operands, random_operands
 #: Operands that are built to break a candidate are drawn from so many seeds.
 SEEDS = 2
 
-#: Of random sums one of so many is asked for again.
+#: One in so many random sums is computed twice by the function.
 AGAIN = 3
 
 

@@ -25,7 +25,7 @@ class NothingLost(Exception):
 
 
 class Probe(NamedTuple):
-    """What M and one are, and how many ones take part at a time."""
+    """The values of M and of a one, and how many ones there are at a time."""
 
     large: float
     one: float

@@ -1,4 +1,4 @@
-"""Asking a function for sums of chosen products."""
+"""Probes of a function: sums of chosen products, remembered and counted."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Trees read as orders that accumulators of ours add in."""
+"""Orders of our accumulators that fit a tree of additions: sequential, pairwise, in chunks, in runs."""
 
 from __future__ import annotations
 

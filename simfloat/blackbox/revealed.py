@@ -1,4 +1,4 @@
-"""Which accumulator of ours gives the bits of a function that sums products."""
+"""`reveal`: which accumulator of ours gives the bits of a function that sums products."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Modules made of modules."""
+"""Modules that contain modules: Sequential, ModuleList and MLP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Layers of convolutions."""
+"""Convolutional layers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of vectors, looked up by number."""
+"""Embeddings: tables of vectors, looked up by index."""
 
 from __future__ import annotations
 

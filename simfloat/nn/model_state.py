@@ -1,4 +1,4 @@
-"""A model's numbers as arrays by path: where they are held, and what a state must be to be loaded."""
+"""The state_dict of a model: the arrays that it holds, and what a state must be to be loaded."""
 
 from __future__ import annotations
 

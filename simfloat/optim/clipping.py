@@ -36,8 +36,8 @@ def clip_grad_norm_(
         k = Q(max_norm / Q(norm + 1e-6));  g = q(k g) where k is below 1 or NaN, else g stays as it is
 
     For norm_type 1 squares and root are left out; for other p they are the powers p and 1/p; for inf the norm is the
-    largest |g|, exactly. Inside a `simulate` block, whose observer hears of it at ``clip``, and at ``clip`` below each
-    parameter. See torch.nn.utils.clip_grad_norm_.
+    largest |g|, exactly. Inside a `simulate` block, whose observer receives the events at ``clip``, and at ``clip``
+    below each parameter. See torch.nn.utils.clip_grad_norm_.
 
     Raises ValueError for what is no parameter, a negative max_norm, a norm_type that is not above zero, and, with
     `error_if_nonfinite`, for a norm that is not finite; then gradients stay as they are.

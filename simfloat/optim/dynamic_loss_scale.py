@@ -1,4 +1,4 @@
-"""The scale that grows until gradients overflow, and then backs off."""
+"""The dynamic loss scale: it grows until gradients overflow, and then backs off."""
 
 from __future__ import annotations
 

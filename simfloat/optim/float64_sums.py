@@ -1,6 +1,4 @@
-"""Sums of measurements in float64, in one stated order: NumPy's, CuPy's and Python's own orders differ between versions
-and machines.
-"""
+"""Float64 sums of measurements in one fixed order: that of NumPy, CuPy and Python differs by version and machine."""
 
 from __future__ import annotations
 

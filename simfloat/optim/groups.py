@@ -1,4 +1,4 @@
-"""Parameter groups: reading what users hand to an optimizer."""
+"""Parameter groups, read from what users pass to an optimizer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scales that are found layer by layer, on the way back."""
+"""Adaptive loss scaling: the factor of each layer is found during the backward pass."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scale that follows the distribution of the largest gradient."""
+"""The log-normal loss scale, which follows the distribution of the largest gradient."""
 
 from __future__ import annotations
 

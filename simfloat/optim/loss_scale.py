@@ -1,4 +1,4 @@
-"""Loss scaling: what all scalers share, and the scale that never changes."""
+"""Loss scaling: the base class of all scalers, and the static scale."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What optimizers share: parameter groups, options, state, and the loop of a step."""
+"""The base class of optimizers: parameter groups, options, state, and the loop of a step."""
 
 from __future__ import annotations
 

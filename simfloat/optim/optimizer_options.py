@@ -1,4 +1,4 @@
-"""What an optimizer's options may be: readers of a value under its name, and the options as attributes."""
+"""Options of optimizers: functions that check and convert a value, and attributes that read it from the groups."""
 
 from __future__ import annotations
 

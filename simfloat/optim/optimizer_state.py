@@ -1,4 +1,4 @@
-"""The state of an optimizer as plain data, laid out as PyTorch's, and back."""
+"""The state_dict of an optimizer, in PyTorch's layout: how it is made and read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules of the learning rate: what they share."""
+"""The base class of learning-rate schedules."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class LRScheduler:
     Raises ValueError for what is no optimizer, and for a group without `initial_lr` where one is needed.
     """
 
-    #: What the schedule is told beside the optimizer, by name; attributes, and part of the state.
+    #: The arguments of the schedule beside the optimizer, by name; they are attributes, and part of the state.
     options: ClassVar[Mapping[str, Reader[Any]]] = {}
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1, **options: Any) -> None:

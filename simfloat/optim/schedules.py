@@ -1,4 +1,4 @@
-"""The schedules of PyTorch that training most often uses."""
+"""Learning-rate schedules by PyTorch's formulas: StepLR, LinearLR, CosineAnnealingLR and LambdaLR."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Schedules one after another."""
+"""A learning-rate schedule of several schedules, one after another."""
 
 from __future__ import annotations
 

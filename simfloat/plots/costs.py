@@ -1,4 +1,4 @@
-"""What an attribution found, as bars."""
+"""The costs that an attribution found, as horizontal bars."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Style(NamedTuple):
-    """How a line is told from others: by colour, by dashes, and by its marker."""
+    """How lines differ: in colour, dashes and marker."""
 
     color: str
     dashes: Any
@@ -137,7 +137,7 @@ def smoothed(curve: Curve, log: bool) -> NDArray:
 def moving_mean(values: NDArray, points: int) -> NDArray:
     """The mean of each value and its neighbours, `points` in all, as many on either side; fewer near the ends.
 
-    A value that is NaN leaves NaN where it takes part, and nowhere else.
+    A NaN makes those means NaN that contain it, and no others.
     """
     place = np.arange(len(values))
     reach = np.minimum(points // 2, np.minimum(place, len(values) - 1 - place))

@@ -10,7 +10,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.plots.curves import Curve, check_curves, draw_band, logarithmic, plain, styled, tell_apart
-from simfloat.plots.error_bounds import deterministic_bound, probabilistic_bound
 from simfloat.plots.figure import label_axes
 
 if TYPE_CHECKING:

@@ -66,7 +66,7 @@ def exponents(
 
     path, phase and operation select results as in `Recorder.counts`. By default they are gradients (phase
     ``"backward"``); where none were counted, results of the forward pass, and where there are none of these either,
-    those of updates. The rest is told by `draw_exponents`. What a format would lose is seen where results were rounded
+    those of updates. All else is as in `draw_exponents`. What a format would lose is seen where results were rounded
     to a wider one: record under ``"fp32"``.
 
     After Figures 2b and 3 of Micikevicius et al. 2018 (arXiv:1710.03740).

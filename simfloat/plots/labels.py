@@ -1,4 +1,4 @@
-"""Names beside points, where they cover as little as possible."""
+"""Labels beside points, placed where they overlap least."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows of points: a row for each policy, say, and a marker for each problem."""
+"""Means and ranges of groups of values, in rows: a row for each policy, for example."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The range of a format over an axis of exponents: shaded, and as a line above."""
+"""The range of a format over an axis of exponents: shading, and lines above the axes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What accuracy costs: points with their names, and the front of those that nothing beats."""
+"""Accuracy against cost: labelled points and their Pareto front."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of a GPU: every family of loops there, beside the CPU's on the same numbers."""
+"""Checks of a GPU: every family of kernels there, compared with the CPU's on the same numbers."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _steep(format: sf.Format, rng: np.random.Generator) -> tuple[NDArray[np.floa
 
 
 def events(quick: bool) -> Iterator[Batch]:
-    """What observers hear of roundings."""
+    """The events of roundings that observers receive."""
     for format in (sf.FP16, sf.E4M3, sf.p3109(8, 3)):
         x, heard = numbers(quick, np.float32, 6), []
         for move in (GPU.take, np.asarray):

@@ -1,4 +1,4 @@
-"""Checks of operations: the exact result, rounded once."""
+"""Checks of elementwise operations: the exact result, rounded once."""
 
 from __future__ import annotations
 

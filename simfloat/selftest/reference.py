@@ -1,4 +1,4 @@
-"""Operations and sums by exact fractions: slow, obvious, and what every kernel is held to."""
+"""Operations and sums by exact fractions: slow and obvious; every kernel is compared with them."""
 
 from __future__ import annotations
 

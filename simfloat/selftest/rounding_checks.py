@@ -1,4 +1,4 @@
-"""Checks of codes and of rounding."""
+"""Checks of encoding, decoding and rounding."""
 
 from __future__ import annotations
 

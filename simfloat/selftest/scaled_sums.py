@@ -1,4 +1,4 @@
-"""Scaled casts and the sums of their elements, number by number, as their definitions word them; and their check."""
+"""Scaled casts and the sums of their elements by their definitions, number by number; and their check."""
 
 from __future__ import annotations
 

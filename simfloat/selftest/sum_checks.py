@@ -80,7 +80,7 @@ def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Bat
 
 
 def fused(quick: bool) -> Iterator[Batch]:
-    """Aligned and cut sums of 37 terms: the units of four architectures, and units that nobody built."""
+    """Aligned and cut sums of 37 terms: the units of four architectures, and hypothetical units."""
     rng = np.random.default_rng(10)
     units = [sf.tensor_core(*unit).unit for unit in (("volta", "FP16"), ("ampere", "FP16", "FP16"), ("ada", "E4M3"))]
     units += [sf.tensor_core("hopper", "FP16").unit, sf.fused(5, 13), sf.fused(3, 8, sf.FP16, zero_exponent=2)]

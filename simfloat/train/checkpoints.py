@@ -1,4 +1,4 @@
-"""Checkpoints of a training in a folder: the two newest are kept, and the newest one that is whole is used."""
+"""Checkpoints of a training in a folder: the two newest are kept, and the newest undamaged one is used."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two manifests side by side: in what the trainings differ, and which differences are allowed."""
+"""Comparison of two manifests: which names differ, and which differences are allowed."""
 
 from __future__ import annotations
 

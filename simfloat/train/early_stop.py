@@ -1,4 +1,4 @@
-"""When a training has got as far as it will."""
+"""Early stopping: ends a training once a monitored value has stopped improving."""
 
 from __future__ import annotations
 

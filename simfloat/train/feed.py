@@ -1,4 +1,4 @@
-"""The batches of a training: checked, and known by the digests of the first ones."""
+"""The batches of a training: checked to be pairs, with digests of the first ones for the manifest."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Feed:
 
 
 def digest(part: Any) -> str:
-    """A digest of the arrays and numbers in tuples, lists and dicts; of other things only their kind takes part."""
+    """A digest of the arrays and numbers in tuples, lists and dicts; of other things, only their type counts."""
     content = sha256()
     for piece in _pieces(part):
         content.update(piece)

@@ -87,8 +87,8 @@ def fit(
       bits are the same on both.
     * progress: whether a bar is shown, by default on terminals; it needs rich.
 
-    The observer of the simulation, such as a Recorder, hears of each step, with its row of the history, by `step`. It
-    is part of checkpoints if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
+    The observer of the simulation, such as a Recorder, receives each step's row of the history by its `step`. It is
+    part of checkpoints if it has `state_dict` and `load_state_dict`, or `state` and `load_state`.
 
     An error in `batches`, `evaluate` or `stop`, and Ctrl-C, which waits for the step to end, lose no step: a checkpoint
     is written first. An error within a step loses those since the last checkpoint.

@@ -1,4 +1,4 @@
-"""What a training did, step by step."""
+"""The history of a training: loss, learning rate, scale and norms of every step, and what was evaluated."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One training a folder: a lock of the operating system, which ends with the process however that ends."""
+"""A lock on a checkpoint folder: one training at a time writes to it. It ends with the process, however that ends."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _locked_file(folder: Path) -> int:
 
 
 def _release(path: Path, descriptor: int) -> None:
-    """Remove the file while it is locked, so that nobody locks it in between; where open files stay, afterwards."""
+    """Remove the file while it is locked, so that no other process takes it; on Windows, once it is closed."""
     if sys.platform != "win32":
         path.unlink(missing_ok=True)
     os.close(descriptor)

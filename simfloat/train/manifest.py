@@ -1,4 +1,4 @@
-"""What a training is: its policy, seed, model, options and data by name, as checkpoints keep it."""
+"""The manifest of a training: policy, seed, model, options and data by name, as checkpoints store it."""
 
 from __future__ import annotations
 

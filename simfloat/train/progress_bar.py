@@ -1,4 +1,4 @@
-"""What a training shows while it runs."""
+"""The progress bar of a training, drawn by the package rich."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Going on from a checkpoint: whether it is of this training, and what is taken from it where the two differ."""
+"""Resuming from a checkpoint: whether it is of this training, and which of its states are restored."""
 
 from __future__ import annotations
 

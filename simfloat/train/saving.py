@@ -1,4 +1,4 @@
-"""Saving and restoring what takes part in a training: models, optimizers, schedules, simulations, recorders."""
+"""`save` and `load`: the states of models, optimizers, schedules, simulations and recorders in one file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""States as text and arrays: trees of dicts, lists, tuples, numbers, text and arrays, and their way to JSON and back.
+"""Serialization of states: trees of dicts, lists, tuples, numbers, text and arrays, to JSON and back.
 
 A number, text, True, False and None stand for themselves; of everything else there is an object with one key that says
 what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list.

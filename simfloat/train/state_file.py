@@ -1,4 +1,4 @@
-"""A file of states: written whole or not at all, and known to be what was written.
+"""A file of states, written whole or not at all, with a checksum.
 
 It holds a line that says what it is, a line of JSON, the arrays in NumPy's own format one after another, and the
 SHA-256 digest of all this. Nothing in it is ever executed.

@@ -67,7 +67,7 @@ class TrainingPlan:
 
 
 class Training:
-    """A training: what takes part in it by name, its history, and how many batches it has taken."""
+    """A training: its parts by name, its history, and how many batches it has taken."""
 
     def __init__(self, step: TrainingStep, simulation: Simulation, plan: TrainingPlan, feed: Feed) -> None:
         self.step, self.simulation, self.plan, self.feed = step, simulation, plan, feed

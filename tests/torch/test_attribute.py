@@ -6,29 +6,10 @@ import torch
 from torch import nn
 
 import simfloat as sf
+from tests.torch.perceptrons import Ours, Theirs
 
 RNG = np.random.default_rng(4)
 X, Y = RNG.normal(size=(4, 7)), RNG.normal(size=(4, 3))
-
-
-class Theirs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = nn.Linear(7, 6), nn.Linear(6, 3)
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
-
-
-class Ours(sf.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.first, self.second = sf.nn.Linear(7, 6), sf.nn.Linear(6, 3)
-        self.load_state_dict({key: value.numpy().copy() for key, value in model.state_dict().items()})
-
-    def forward(self, x):
-        return self.second(self.first(x).relu())
 
 
 def loss(z, y):
@@ -37,7 +18,7 @@ def loss(z, y):
 
 @pytest.mark.parametrize("policy", ["fp8-hybrid", "bf16-stochastic", "fp8-hopper"])
 def test_a_perceptron_has_the_table_of_our_own(policy):
-    model = Theirs()
+    model = Theirs(7, 6, 3)
     theirs = sf.attribute(model, loss, (torch.from_numpy(X), torch.from_numpy(Y)), policy)
     ours = sf.attribute(Ours(model), loss, (X, Y), policy)
     assert theirs.total == ours.total
@@ -74,16 +55,16 @@ def test_composites_dropout_and_tied_weights_are_measured_and_the_model_stays_as
 def test_a_loss_without_a_gradient_and_what_is_no_model_are_refused():
     batch = torch.from_numpy(X), torch.from_numpy(Y)
     with pytest.raises(ValueError, match="one number with a gradient"):
-        sf.attribute(Theirs(), lambda z, y: z, batch, "fp32")
+        sf.attribute(Theirs(7, 6, 3), lambda z, y: z, batch, "fp32")
     with pytest.raises(ValueError, match=r"simfloat\.nn\.Module, got a int; .* torch\.nn\.Module"):
         sf.attribute(3, loss, batch, "fp32")
     with pytest.raises(ValueError, match="Unknown policy"):
-        sf.attribute(Theirs(), loss, batch, "fp23")
+        sf.attribute(Theirs(7, 6, 3), loss, batch, "fp23")
 
 
 def test_numpy_data_for_a_model_of_torch_is_refused_with_what_to_pass():
     for batch in ((X, torch.from_numpy(Y)), (torch.from_numpy(X), {"target": [Y]})):
         with pytest.raises(ValueError, match=r"holds tensors, got a NumPy array of shape \(4, .*torch.as_tensor"):
-            sf.attribute(Theirs(), loss, batch, "fp32")
+            sf.attribute(Theirs(7, 6, 3), loss, batch, "fp32")
     with pytest.raises(ValueError, match=r"Theirs cannot be called with what was given \(list\): .* as tensors"):
-        sf.attribute(Theirs(), loss, ([1.0], torch.from_numpy(Y)), "fp32")
+        sf.attribute(Theirs(7, 6, 3), loss, ([1.0], torch.from_numpy(Y)), "fp32")

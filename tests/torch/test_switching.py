@@ -2,32 +2,12 @@
 
 import pytest
 import torch
-from torch import nn
 
 import simfloat as sf
+from tests.torch.perceptrons import Ours, Theirs
 
 X = torch.linspace(-1, 1, 12).reshape(4, 3)
 WIDE, NARROW = "fp32", "bf16-standard"
-
-
-class Theirs(nn.Module):
-    def __init__(self):
-        super().__init__()
-        torch.manual_seed(0)
-        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
-
-    def forward(self, x):
-        return self.second(self.first(x).tanh())
-
-
-class Ours(sf.nn.Module):
-    def __init__(self, model):
-        super().__init__()
-        self.first, self.second = sf.nn.Linear(3, 4), sf.nn.Linear(4, 2)
-        self.load_state_dict({key: value.numpy().copy() for key, value in model.state_dict().items()})
-
-    def forward(self, x):
-        return self.second(self.first(x).tanh())
 
 
 def step(model, optimizer, x):
@@ -42,7 +22,7 @@ def bits_of(model):
 
 
 def test_steps_under_changing_policies_have_the_bits_of_our_own():
-    model = Theirs()
+    model = Theirs(3, 4, 2, "tanh")
     own = Ours(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     own_optimizer = sf.optim.SGD(list(own.parameters()), lr=0.1, momentum=0.9)
@@ -57,7 +37,7 @@ def test_steps_under_changing_policies_have_the_bits_of_our_own():
 
 
 def test_a_rule_switches_and_its_state_is_the_runs():
-    model, recorder = Theirs(), sf.Recorder()
+    model, recorder = Theirs(3, 4, 2, "tanh"), sf.Recorder()
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
     run = sf.torch.simulate(model, NARROW, observer=recorder)
     rule = sf.Switching(NARROW, WIDE, "unchanged", above=0.001, phase="update")
@@ -66,13 +46,13 @@ def test_a_rule_switches_and_its_state_is_the_runs():
             step(model, optimizer, X)
             run.follow(rule, number)
     assert run.policy == sf.policies[WIDE] and [switch.step for switch in run.switches] == [0]
-    other = sf.torch.simulate(Theirs(), NARROW)
+    other = sf.torch.simulate(Theirs(3, 4, 2, "tanh"), NARROW)
     other.load_state(run.state)
     assert other.policy == run.policy and other.state == run.state
 
 
 def test_a_policy_is_switched_between_steps_and_to_one_that_parameters_hold():
-    model = Theirs()
+    model = Theirs(3, 4, 2, "tanh")
     with sf.torch.simulate(model, WIDE) as run:
         with pytest.raises(ValueError, match="float64|double"):
             run.policy = "fp64"
@@ -96,7 +76,7 @@ def test_a_policy_is_switched_between_steps_and_to_one_that_parameters_hold():
 @pytest.mark.parametrize("first, second", [(NARROW, WIDE), (WIDE, NARROW)])
 def test_a_backward_pass_follows_the_policy_of_its_forward_pass(first, second):
     def gradients(switches):
-        model = Theirs()
+        model = Theirs(3, 4, 2, "tanh")
         with sf.torch.simulate(model, first) as run:
             loss = model(X).square().sum()
             if switches:
@@ -109,7 +89,7 @@ def test_a_backward_pass_follows_the_policy_of_its_forward_pass(first, second):
 
 def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
     def trained(pauses):
-        model = Theirs()
+        model = Theirs(3, 4, 2, "tanh")
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
         run = sf.torch.simulate(model, "bf16-stochastic", seed=5, observer=(recorder := sf.Recorder()))
         with run:
@@ -119,7 +99,7 @@ def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
                     enabled = torch.backends.mkldnn.enabled
                     with run.paused(), run.paused():
                         assert torch.backends.mkldnn.enabled is not enabled
-                        stored = Theirs()
+                        stored = Theirs(3, 4, 2, "tanh")
                         stored.load_state_dict(model.state_dict())
                         inside = model(X)
                     assert torch.backends.mkldnn.enabled is enabled
@@ -133,7 +113,7 @@ def test_a_paused_run_is_pytorchs_own_and_changes_nothing():
 
 
 def test_what_crosses_the_border_of_a_pause_is_refused_or_rounded_again():
-    model = Theirs()
+    model = Theirs(3, 4, 2, "tanh")
     run = sf.torch.simulate(model, NARROW)
     with run.paused():  # outside of the block it is PyTorch's anyway
         plain = model(X)

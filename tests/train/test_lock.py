@@ -10,8 +10,8 @@ import pytest
 
 from simfloat.train import lock
 from tests.train import toy
-from tests.train.test_checkpoints import names
 from tests.train.test_saving import assert_same
+from tests.train.toy import names
 
 ROOT = Path(__file__).parents[2]
 

@@ -1,4 +1,5 @@
-"""A small training: a model, batches, and fit under any policy; what a process runs that is to be killed."""
+"""A small training: a model, batches, and fit under any policy; what a process runs that is to be killed;
+and its checkpoints."""
 
 import numpy as np
 
@@ -41,3 +42,11 @@ def train_and_tell(connection, folder, steps):
     fit("bf16-stochastic", 1)
     connection.send("begun")
     fit("bf16-stochastic", steps, observer=sf.Recorder(), checkpoint=folder, resume=folder, every=1)
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def newest(folder):
+    return folder / names(folder)[-1]
