@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
+from simfloat.simulation.arithmetic import Arithmetic
 
 #: (arithmetic, gradient of the result, result, *operands) -> gradient of one operand
 Slope = Callable[..., NDArray]
@@ -43,6 +44,9 @@ class Rounded(Protocol):
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms."""
+
+    def at(self, operation: str) -> Arithmetic:
+        """The arithmetic of the step of this name, for what is none of the operations here."""
 
     def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`. Views need no such word."""

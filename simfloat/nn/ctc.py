@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import beside, on_cpu
-from simfloat.autodiff import Tensor, stack, where
+from simfloat.autodiff import Tensor, where
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, compose, tensor_of
 from simfloat.checks import check_flags, is_integer
+from simfloat.formulas import ctc_formulas
+from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_indices
 from simfloat.nn.losses import check_reduction
-
-
-class Alignment(NamedTuple):
-    """What of a problem is known beforehand: N sequences of targets with a blank before, between and after them."""
-
-    labels: NDArray[np.integer]  # (N, 2 S + 1): blank, first target, blank, second target, ..., blank
-    skips: NDArray[np.bool_]  # (N, 2 S + 1): a target that may follow another one without the blank between
-    inputs: NDArray[np.integer]  # (N,): how many steps each sequence has
-    targets: NDArray[np.integer]  # (N,): how many targets
 
 
 def ctc_loss(
@@ -44,7 +38,8 @@ def ctc_loss(
 
     The logarithms of the probabilities of all beginnings follow from each other step by step, as in section 4.1 of the
     paper: `logsumexp` of the one, two or three places before, + log_probs, each operation rounded. Their format needs
-    an infinity, for what is impossible.
+    an infinity, for what is impossible. The gradient is PyTorch's, which is right where log_probs is a log_softmax: the
+    probabilities of the classes less the share of all ways there.
 
     Raises ValueError for shapes that do not fit, and for classes and lengths out of range.
 
@@ -65,65 +60,38 @@ def ctc_loss(
     shape = (x.shape[0], 1 if is_single else x.shape[1], x.shape[-1])
     known = _alignment(shape, targets, input_lengths, target_lengths, int(blank))
 
+    def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
+        return ctc_formulas.ctc_loss_slope(u, g, *made, x, known, zero_infinity=True)
+
     def body(x: Tensor) -> Tensor:
-        losses = -_log_likelihood(x.reshape(shape), known)
+        formula = partial(ctc_formulas.ctc_loss, known=known)
+        losses = tensor_of(by_formula("ctc_loss", formula, (slope,), x.reshape(shape)))
         if zero_infinity:
             losses = where(losses == np.inf, 0.0, losses)
         if reduction == "mean":
-            return (losses / beside(np.maximum(known.targets, 1).astype(np.float32), x.numbers)).mean()
+            return (losses / beside(np.maximum(known.last // 2, 1).astype(np.float32), x.numbers)).mean()
         return losses.sum() if reduction == "sum" else losses.reshape(() if is_single else shape[1:2])
 
     return compose("ctc_loss", body, x)
 
 
-def _log_likelihood(x: Tensor, known: Alignment) -> Tensor:
-    """The logarithm of the probability of each sequence's targets: (T, N, C) -> (N,)."""
-    count, places = known.labels.shape
-    steps = x[:, np.arange(count)[:, np.newaxis], known.labels].unbind()
-    alpha = where(np.arange(places) < 2, steps[0], -np.inf)
-    for t, emitted in enumerate(steps[1:], 1):
-        moved = alpha.pad((2, 0), -np.inf)
-        skipped = where(known.skips, moved[:, :-2], -np.inf)
-        reached = stack([alpha, moved[:, 1:-1], skipped]).logsumexp(0) + emitted
-        alpha = reached if t < known.inputs.min() else where((t < known.inputs)[:, np.newaxis], reached, alpha)
-    # The last of the targets, or the blank behind it.
-    last, rows = 2 * known.targets, np.arange(count)
-    before = where(known.targets > 0, alpha[rows, np.maximum(last - 1, 0)], -np.inf)
-    result = stack([before, alpha[rows, last]]).logsumexp(0)
-    if known.inputs.all():
-        return result
-    # Without steps there is one way to spread no targets, and none to spread others.
-    result = where((known.inputs == 0) & (known.targets == 0), 0.0, result)
-    return where((known.inputs == 0) & (known.targets > 0), -np.inf, result)
-
-
 def _alignment(
     shape: tuple[int, int, int], targets: ArrayLike, input_lengths: ArrayLike, target_lengths: ArrayLike, blank: int
-) -> Alignment:
+) -> ctc_formulas.Alignment:
     steps, count, classes = shape
     inputs = _lengths(input_lengths, "Input lengths", count, steps)
     named = on_cpu(as_indices(targets, classes, "Targets"))
     most = named.shape[-1] if named.ndim else 0
     lengths = _lengths(target_lengths, "Target lengths", count, most)
-    width = int(lengths.max(initial=0))
-    padded = np.full((count, width), blank)
-    taken = np.arange(width) < lengths[:, np.newaxis]
-    if named.ndim == 2 and len(named) == count:
-        padded[taken] = named[:, :width][taken]
-    elif named.ndim == 1 and lengths.sum() == named.size:
-        padded[taken] = named
-    else:
+    if not (named.ndim == 2 and len(named) == count or named.ndim == 1 and lengths.sum() == named.size):
         raise ValueError(
-            f"Targets are (N, S) = ({count}, at least {width}), or {lengths.sum()} one after the other as the target "
-            f"lengths say; got shape {named.shape}."
+            f"Targets are (N, S) = ({count}, at least {lengths.max(initial=0)}), or {lengths.sum()} one after the "
+            f"other as the target lengths say; got shape {named.shape}."
         )
-    if (padded[taken] == blank).any():
+    rows = ctc_formulas.padded(named, lengths, blank)
+    if (rows[np.arange(rows.shape[1]) < lengths[:, np.newaxis]] == blank).any():
         raise ValueError(f"Targets are classes other than the blank, {blank}.")
-    labels = np.full((count, 2 * width + 1), blank)
-    labels[:, 1::2] = padded
-    skips = np.zeros(labels.shape, bool)
-    skips[:, 3::2] = padded[:, 1:] != padded[:, :-1]
-    return Alignment(labels, skips, inputs, lengths)
+    return ctc_formulas.Alignment.of(rows, inputs, lengths, blank)
 
 
 def _lengths(given: ArrayLike, what: str, count: int, most: int) -> NDArray[np.integer]:

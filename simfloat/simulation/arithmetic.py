@@ -99,6 +99,10 @@ class Arithmetic(NamedTuple):
         """The sums over `axes` divided by the number of terms: two roundings."""
         return self.divide(self.sum(x, axes), np.array(float(math.prod(x.shape[axis] for axis in axes))))
 
+    def at(self, operation: str) -> Arithmetic:
+        """The arithmetic of a formula's step: all steps have this one."""
+        return self
+
     def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`: all steps have one format here."""
         return x

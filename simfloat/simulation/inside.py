@@ -148,6 +148,10 @@ class Inside:
         arithmetic = self._sums("mean", x)
         return self._made(arithmetic.mean(x, axes), arithmetic)
 
+    def at(self, operation: str) -> Arithmetic:
+        """The arithmetic of the step of this name, for what is none of the operations here."""
+        return self._arithmetic(operation, ())
+
     def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
         """`x` itself, a new array of numbers that were those of `sources`."""
         if self.formats is not None and any(self.formats.of(source) is not None for source in sources):

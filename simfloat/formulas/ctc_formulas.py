@@ -1,0 +1,131 @@
+"""Connectionist temporal classification: Graves et al., ICML 2006."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import beside
+from simfloat.formulas.exponentials import logsumexp
+from simfloat.formulas.rounded import Rounded, negative, where
+from simfloat.formulas.slopes import ZERO
+from simfloat.simulation.rows import added_rows
+
+IMPOSSIBLE = np.array(-np.inf)
+
+
+class Alignment(NamedTuple):
+    """What of a problem is known beforehand: N sequences of targets with a blank before, between and after them."""
+
+    labels: NDArray[np.integer]  # (N, 2 S + 1): blank, first target, blank, second target, ..., blank
+    skips: NDArray[np.bool_]  # (N, 2 S + 1): a target that may follow another one without the blank between
+    inputs: NDArray[np.integer]  # (N,): how many steps each sequence has
+    last: NDArray[np.integer]  # (N,): where the blank behind its last target stands
+
+    @classmethod
+    def of(cls, targets: NDArray, inputs: NDArray, lengths: NDArray, blank: int) -> Alignment:
+        """That of targets (N, S), which are blanks behind a sequence's length."""
+        labels = np.full((len(targets), 2 * targets.shape[1] + 1), blank)
+        labels[:, 1::2] = targets
+        skips = np.zeros(labels.shape, bool)
+        skips[:, 3::2] = targets[:, 1:] != targets[:, :-1]
+        return cls(labels, skips, inputs, 2 * lengths)
+
+    def beside(self, x: NDArray) -> Alignment:
+        """The same where the array is."""
+        return Alignment(*(beside(each, x) for each in self))
+
+
+def padded(targets: NDArray[np.integer], lengths: NDArray[np.integer], blank: int) -> NDArray[np.integer]:
+    """Targets (N, S), or all of them one after the other, as rows of the longest one's length, filled up by blanks."""
+    width = int(lengths.max(initial=0))
+    taken = np.arange(width) < lengths[:, np.newaxis]
+    rows = np.full(taken.shape, blank)
+    rows[taken] = targets[:, :width][taken] if targets.ndim == 2 else targets
+    return rows
+
+
+def ctc_loss(u: Rounded, x: NDArray, known: Alignment) -> tuple[NDArray, NDArray]:
+    """-log of the probability of each sequence's targets, and the logarithms of those of all beginnings (N, T, places).
+
+    x (T, N, C) are logarithms of probabilities. Section 4.1 of the paper, step by step: `logsumexp` of the one, two or
+    three places before, + x. The last of the targets and the blank behind it are added up.
+    """
+    known = known.beside(x)
+    steps = _emitted(u, x, known)
+    running = known.inputs[:, np.newaxis]
+    alphas = [where(u, np.arange(known.labels.shape[1], like=known.labels) < 2, steps[0], IMPOSSIBLE)]
+    for t, emitted in enumerate(steps[1:], 1):
+        before = alphas[-1]
+        skipped = where(u, known.skips, _shifted(u, before, 2), IMPOSSIBLE)
+        reached = u.add(_either(u, before, _shifted(u, before, 1), skipped), emitted)
+        alphas.append(where(u, running > t, reached, before))
+    last = known.last[:, np.newaxis]
+    final = u.moved(np.take_along_axis(alphas[-1], last, 1)[:, 0], alphas[-1])
+    ahead = u.moved(np.take_along_axis(alphas[-1], np.maximum(last - 1, 0), 1)[:, 0], alphas[-1])
+    total = _either(u, where(u, known.last > 0, ahead, IMPOSSIBLE), final)
+    # Without steps there is one way to spread no targets, and none to spread others.
+    nothing = np.where(known.last > 0, IMPOSSIBLE[()], ZERO[()]).astype(total.dtype)
+    total = where(u, known.inputs > 0, total, nothing)
+    return negative(u, total), u.moved(np.stack(alphas, 1), alphas[-1])
+
+
+def ctc_loss_slope(
+    u: Rounded, g: NDArray, losses: NDArray, alphas: NDArray, x: NDArray, known: Alignment, zero_infinity: bool
+) -> NDArray:
+    """g * (exp(x) - p), where p adds exp(a + b - x + loss) over the places of a class: the share of all ways there.
+
+    a and b are the logarithms of the probabilities of all beginnings and ends. As in PyTorch that is the gradient if x
+    is a log_softmax; nothing is passed on after the last step, nor, with zero_infinity, where a loss is infinite.
+    """
+    known = known.beside(x)
+    steps, places = _emitted(u, x, known), np.arange(known.labels.shape[1], like=known.labels)
+    may_skip = np.zeros_like(known.skips)
+    may_skip[:, :-2] = known.skips[:, 2:]
+    last, running = known.last[:, np.newaxis], known.inputs[:, np.newaxis]
+    is_end = (places == last) | (places == last - 1)
+    after, found = np.full_like(alphas[:, 0], -np.inf), []
+    for t in reversed(range(len(steps))):
+        skipped = where(u, may_skip, _shifted(u, after, -2), IMPOSSIBLE)
+        ways = u.add(_either(u, after, _shifted(u, after, -1), skipped), steps[t])
+        first = where(u, is_end, steps[t], IMPOSSIBLE)
+        after = where(u, running == t + 1, first, where(u, running > t, ways, IMPOSSIBLE))
+        both = u.add(alphas[:, t], after)
+        share = u.apply("exp", u.add(u.subtract(both, steps[t]), losses[:, np.newaxis]))
+        share = where(u, (both == -np.inf) & np.isfinite(losses)[:, np.newaxis], ZERO.astype(share.dtype), share)
+        slope = u.subtract(u.apply("exp", x[t]), _by_class(u, share, known.labels, x.shape[2]))
+        found.append(where(u, running > t, slope, ZERO))
+    slopes = u.multiply(g[:, np.newaxis], np.stack(found[::-1]))
+    return where(u, np.isinf(losses)[:, np.newaxis], np.zeros_like(slopes), slopes) if zero_infinity else slopes
+
+
+def _emitted(u: Rounded, x: NDArray, known: Alignment) -> list[NDArray]:
+    """For every step the logarithms of the labels' probabilities, (N, places)."""
+    labels = np.broadcast_to(known.labels, (len(x), *known.labels.shape))
+    return list(u.moved(np.take_along_axis(x, labels, 2), x))
+
+
+def _shifted(u: Rounded, x: NDArray, count: int) -> NDArray:
+    """Rows moved by so many places, to the right for a positive number, -inf where nothing comes from."""
+    moved = np.full_like(x, -np.inf)
+    if count > 0:
+        moved[:, count:] = x[:, :-count]
+    else:
+        moved[:, :count] = x[:, -count:]
+    return u.moved(moved, x)
+
+
+def _either(u: Rounded, *ways: NDArray) -> NDArray:
+    """The logarithm of the sum of probabilities that are given by logarithms."""
+    return u.composite("logsumexp", logsumexp, u.moved(np.stack(ways), *ways), axes=(0,))
+
+
+def _by_class(u: Rounded, share: NDArray, labels: NDArray[np.integer], classes: int) -> NDArray:
+    """The sums of shares (N, places) over the places of each class, (N, classes)."""
+    count = len(labels)
+    places = labels + np.arange(count, like=labels)[:, np.newaxis] * classes
+    return added_rows(u.at("index"), share.reshape(-1, 1), places.reshape(-1), (count * classes, 1)).reshape(
+        -1, classes
+    )
