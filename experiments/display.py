@@ -34,7 +34,7 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
     """A bar that counts jobs, on standard error and only if that is a terminal; gives what moves it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    # A bar that takes standard output over would send it to standard error, even where it goes to a file.
+    # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
     redirected = sys.stdout is not None and sys.stdout.isatty()
     console = Console(stderr=True)
     with Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal) as bar:

@@ -14,7 +14,6 @@ from experiments.options import FIRST_SEED, named_policy
 from experiments.problem import Problem
 from experiments.training import SIZES, Problems, check_policy
 from experiments.variants import static
-from simfloat.optim.loss_scale import as_scale
 from simfloat.policy.roles import ROLES
 from simfloat.policy.serialization import text_of, value_of
 from simfloat.studies import Job, Result
@@ -88,7 +87,7 @@ def count(text: str, least: int = 0) -> int:
 
 def _scale(text: str) -> float:
     try:
-        return as_scale("loss_scale", float(text))
+        return sf.optim.StaticLossScale(float(text)).get_scale()
     except ValueError:
         raise ValueError("expected a positive number that float32 has, such as 1024.") from None
 

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from experiments.datasets.downloads import Download, fetch
-from experiments.datasets.installed import installed_file
-from experiments.datasets.parts import check_part
+from experiments.datasets.installed import check_part, installed_file
 
 #: Images as bytes, and the classes they show.
 Labelled = tuple[NDArray[np.uint8], NDArray[np.int64]]

@@ -1,10 +1,13 @@
-"""Files inside of installed packages."""
+"""Files inside of installed packages, and the parts in which data come."""
 
 from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
+
+#: What those who made data have divided them into.
+PARTS = ("train", "test")
 
 
 class Origin(NamedTuple):
@@ -36,3 +39,10 @@ def installed_file(package: str, *parts: str) -> Path:
     if not path.exists():
         raise ValueError(f"This release of {package} has no file {path}: pip install --upgrade 'simfloat[{extra}]'")
     return path
+
+
+def check_part(part: str) -> str:
+    """The name of the part; ValueError if it is none."""
+    if part not in PARTS:
+        raise ValueError(f"The data have the parts {' and '.join(PARTS)}; {part!r} was asked for.")
+    return part

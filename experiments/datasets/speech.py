@@ -8,8 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from experiments.datasets.installed import installed_file
-from experiments.datasets.parts import check_part
+from experiments.datasets.installed import check_part, installed_file
 
 #: The longest utterance has so many frames.
 LONGEST = 29

@@ -7,7 +7,7 @@ import numpy as np
 import simfloat as sf
 from experiments.fp8_hybrid.policies import VARIANTS
 from experiments.fp8_hybrid.problems import PROBLEMS
-from experiments.gradient_errors import gradient, random_batch, relative_error, train_half
+from experiments.gradients import gradient, random_batch, relative_error, train_half
 from simfloat.studies import Result
 
 #: Samples of the gradient that is looked at.

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import simfloat as sf
 from experiments.variants import Variant, static
-from simfloat.arithmetic._cast import Cast
 
 #: A loss scale that brings the largest gradients near E4M3's 448: those of the logits are below 1/32.
 LOSS_SCALE = 2.0**12
 
-Operand = sf.Format | Cast
 
-
-def operands(forward: Operand, backward: Operand, weights: Operand | None = None) -> sf.Policy:
+def operands(forward: Any, backward: Any, weights: Any = None) -> sf.Policy:
     """Products of such operands: activations (and weights, unless they have their own), and gradients."""
     return sf.Policy(
         compute=forward, compute_gradients=backward, compute_weights=weights, weights=sf.FP32, activations=sf.BF16
     )
 
 
-def scaled(format: sf.Format) -> Cast:
+def scaled(format: sf.Format) -> Any:
     """Operands in this format, each tensor scaled by its largest number."""
     return sf.scaled(format, sf.per_tensor())
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import simfloat as sf
 from experiments.layer_switching.policies import GROWTH_INTERVAL, VARIANTS, Switched
@@ -10,7 +11,6 @@ from experiments.layer_switching.problems import PROBLEMS
 from experiments.options import Options
 from experiments.training import TINY_RECORDS, run_training, training_jobs
 from experiments.variants import Variant, given
-from simfloat.simulation.switching import Switch
 from simfloat.studies import Job, Result
 
 FP32 = Variant("fp32", sf.policies["fp32"], "fp32")
@@ -66,7 +66,7 @@ def train_switched(variant: Switched, job: Job) -> Result:
     return {"start": start, "iteration": curves.pop("step"), **curves, "trace": trace}
 
 
-def in_narrow(variant: Switched, switches: Sequence[Switch], steps: int) -> list[bool]:
+def in_narrow(variant: Switched, switches: Sequence[Any], steps: int) -> list[bool]:
     """Whether each step was made under the variant's narrow policy; switches tell after which step they came."""
     found = [variant.first == variant.narrow] * steps
     for switch in switches:

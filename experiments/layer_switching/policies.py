@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
 import simfloat as sf
 from experiments.layer_switching.problems import LAYER
-from simfloat.arithmetic._cast import Cast
-from simfloat.simulation.switching import Switching, SwitchingRule
 
 #: Clean steps after which the loss scale grows: PyTorch's 2000 would be five runs.
 GROWTH_INTERVAL = 25
@@ -26,7 +25,7 @@ HOLD = 25
 WIDE = sf.Policy(name="fp16", compute=sf.FP16, weights=sf.FP32)
 
 
-def in_fp8(forward: sf.Format | Cast, backward: sf.Format | Cast) -> sf.Policy:
+def in_fp8(forward: Any, backward: Any) -> sf.Policy:
     """The same with the operands of the layer's products in FP8; its results stay in FP16."""
     return WIDE.override(LAYER, compute=forward, compute_gradients=backward, activations=sf.FP16)
 
@@ -50,15 +49,15 @@ class Switched(NamedTuple):
         """The policy of the first step."""
         return WIDE if self.rule == "once" else self.narrow
 
-    def switching(self, model: sf.nn.Module, steps: int) -> SwitchingRule | None:
+    def switching(self, model: sf.nn.Module, steps: int) -> Callable[..., sf.Policy] | None:
         """The rule for a model in a run of so many steps."""
         if self.rule == "once":
             return lambda step, observer: self.narrow if step >= ONCE * steps else WIDE
         if self.rule == "variance":
             measure, above = lambda: variance(model), VARIANCE
-            return Switching(self.narrow, WIDE, measure, above=above, window=self.window, hold=HOLD)
+            return sf.Switching(self.narrow, WIDE, measure, above=above, window=self.window, hold=HOLD)
         if self.rule == "overflow":
-            return Switching(self.narrow, WIDE, "overflow", above=0.0, path=f"{LAYER}*", hold=HOLD)
+            return sf.Switching(self.narrow, WIDE, "overflow", above=0.0, path=f"{LAYER}*", hold=HOLD)
         return None
 
 

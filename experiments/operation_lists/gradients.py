@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import simfloat as sf
-from experiments.gradient_errors import Batch, gradient, random_batch, relative_error, train_half
+from experiments.gradients import Batch, gradient, random_batch, relative_error, train_half
 from experiments.operation_lists.policies import EVERYTHING, MEASURED, MIXED
 from experiments.operation_lists.problems import PROBLEMS
 from experiments.options import FIRST_SEED

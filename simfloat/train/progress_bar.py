@@ -51,4 +51,7 @@ def _bar() -> Any:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     fields = [TextColumn(f"{{task.fields[{name}]}}") for name in ("loss", "scale", "rate")]
-    return Progress(BarColumn(), MofNCompleteColumn(), *fields, TimeElapsedColumn(), console=Console(stderr=True))
+    columns = (BarColumn(), MofNCompleteColumn(), *fields, TimeElapsedColumn())
+    # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
+    redirected = sys.stdout is not None and sys.stdout.isatty()
+    return Progress(*columns, console=Console(stderr=True), redirect_stdout=redirected)

@@ -81,10 +81,10 @@ def fields(rows):
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tmp_path):
-    done = command("run", name, "--tiny", "--out", tmp_path, text=True)
-    assert done.returncode == 0, done.stderr
+    done = invoke("run", name, "--tiny", "--out", tmp_path)
+    assert done.exit_code == 0, done.output
     for word in ("claim", "measured", "verdict", EXPERIMENTS[name].question):
-        assert word in done.stdout
+        assert word in done.output
     summary = strict((tmp_path / "summary.json").read_text())
     assert summary["experiment"] == name and summary["config"] == {"tiny": True, "seeds": 2, "policy": None}
     assert summary["seed"] == [FIRST_SEED, FIRST_SEED + 1]
@@ -102,6 +102,16 @@ def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tm
     assert {path.name for path in tmp_path.iterdir()} == written
 
 
+def test_a_run_in_processes_leaves_what_a_run_in_this_one_does(tmp_path):
+    arguments = ("run", "update-cancellation", "--tiny", "--out")
+    done = command(*arguments, tmp_path / "there", text=True)
+    assert done.returncode == 0, done.stderr
+    assert "measured" in done.stdout and "measured" not in done.stderr
+    assert invoke(*arguments, tmp_path / "here").exit_code == 0
+    for name in os.listdir(tmp_path / "here"):
+        assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
 @pytest.mark.parametrize("name", ["narrow", "fp32", "[/red]x $a$ _ü"])
 def test_a_policy_is_compared_with_fp32_whatever_its_name(name, tmp_path):
     policy = tmp_path / "narrow.toml"
@@ -109,8 +119,7 @@ def test_a_policy_is_compared_with_fp32_whatever_its_name(name, tmp_path):
     policy.write_text(text if name != "narrow" else text.split("\n", 1)[1], encoding="utf-8-sig")
     out = tmp_path / "out"
     arguments = ("run", "update-cancellation", "--tiny", "--seeds", "1", "--policy", policy, "--out", out)
-    done = command(*arguments, env={**os.environ, "PYTHONIOENCODING": "utf-8"}, encoding="utf-8")
-    assert done.returncode == 0, done.stderr
+    assert invoke(*arguments).exit_code == 0
     label = "fp32 (given)" if name == "fp32" else name
     summary = json.loads((out / "summary.json").read_text(encoding="utf-8"))
     assert f"digits: {label} comes close to fp32" in [finding["claim"] for finding in summary["findings"]]

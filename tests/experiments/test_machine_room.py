@@ -14,7 +14,7 @@ import simfloat as sf
 from simfloat.kernels import notice
 from simfloat.studies import JobError, code_digest, machine_room, one_by_one
 from simfloat.studies.machine_room import SchedulerError, answer, answer_of, on_scheduler
-from tests.experiments.test_command_line import ROOT, command
+from tests.experiments.test_command_line import ROOT, invoke
 from tests.experiments.toy import double, run
 
 
@@ -90,8 +90,8 @@ def test_a_job_whose_worker_dies_is_begun_anew(room, tmp_path):
 def test_a_sweep_leaves_the_same_bytes_from_a_machine_room_and_from_here(room, tmp_path):
     arguments = ("sweep", "update-cancellation", "problem=synthetic", "policy=fp32,bf16-stochastic", "--tiny", "--out")
     for folder, extra in (("there", ("--scheduler", room)), ("here", ("--workers", 1))):
-        done = command(*arguments, tmp_path / folder, *extra, text=True)
-        assert done.returncode == 0, done.stderr
+        done = invoke(*arguments, tmp_path / folder, *extra, executor=None)
+        assert done.exit_code == 0, done.output
     for name in ("sweep.csv", "sweep.parquet", "sweep.json"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
 

@@ -259,6 +259,13 @@ def test_a_bar_shows_loss_and_scale(capsys):
     assert capsys.readouterr().err == ""
 
 
+def test_what_is_printed_while_a_bar_runs_goes_to_standard_output(capsys, monkeypatch):
+    pytest.importorskip("rich", reason="draws the bar")
+    monkeypatch.setenv("FORCE_COLOR", "1")  # standard error is a terminal
+    fitted(progress=True, evaluate=lambda model: print("in between") or {"one": 1.0}, evaluate_every=1)
+    assert "in between" in capsys.readouterr().out
+
+
 def test_an_observer_hears_of_every_step_with_its_row_of_the_history():
     recorder = sf.Recorder()
     _, history = toy.fit("fp16-master", 6, observer=recorder, metrics={"rows": lambda output, y: len(y)})

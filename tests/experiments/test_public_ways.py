@@ -1,0 +1,61 @@
+"""Experiments stand on what users have: public names of simfloat, and few others, each with its reason."""
+
+import ast
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+#: Names that no room offers, and why experiments or benchmarks need them.
+EXCEPTIONS = {
+    "simfloat.terminal.guarded": "the command line ends as simfloat's own does",
+    "simfloat.train.training_step.TrainingStep": "runs are looked at between steps, and keep what each step tells",
+    "simfloat.telemetry.entries.Key": "which gradients of a recorder belong together is the experiment's own question",
+    "simfloat.telemetry.entries.exponents": "the same",
+    "simfloat.telemetry.entries.zeros": "the same",
+    "simfloat.telemetry.range_fit.Histogram": "claims on the range of a format are tested on histograms",
+    "simfloat.telemetry.range_fit.kept": "the same",
+    "simfloat.telemetry.range_fit.span": "the same",
+    "simfloat.policy.amp.AUTOCAST_NARROW": "an experiment asks what PyTorch's lists are good for",
+    "simfloat.policy.amp.AUTOCAST_WIDE": "the same",
+    "simfloat.policy.roles.ROLES": "a sweep has an axis for each role",
+    "simfloat.policy.serialization.text_of": "the same, whose values are written as in policy files",
+    "simfloat.policy.serialization.value_of": "the same",
+    "simfloat.optim.step.COMPENSATION": "the memory of an optimizer's state is counted by what it holds",
+    "simfloat.optim.step.STEP": "the same",
+    "simfloat.plots.figure.label_axes": "axes without curves of ours look like the others",
+    "simfloat.arithmetic.catalog.FUNCTIONS": "a benchmark of every function",
+    "simfloat.arithmetic.machines.what_cuda_lacks": "benchmarks of a GPU say what is missing",
+    "simfloat.blackbox.revealed.MOST_TERMS": "a benchmark of a GPU takes as many terms as are looked at",
+    "simfloat.selftest.batch.equal_bits": "recorded bits are compared as the self-test does",
+    "simfloat.accumulate._tensor_core.NvidiaArchitecture": "the units of an architecture are listed",
+}
+
+
+def asked_for(folder):
+    """The names of simfloat that a folder's files import, and where."""
+    for path in (ROOT / folder).rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "simfloat":
+                yield from ((f"{node.module}.{alias.name}", path.relative_to(ROOT)) for alias in node.names)
+
+
+def is_public(name):
+    """Whether it is in the `__all__` of simfloat or a room of it, or in a module of a room that has one."""
+    module, _, last = name.rpartition(".")
+    if module.startswith("simfloat.studies"):
+        return not last.startswith("_")
+    return last in getattr(import_module(module), "__all__", ()) or name == "simfloat.kernels"
+
+
+@pytest.mark.parametrize("folder", ["experiments", "benchmarks"])
+def test_only_public_names_are_imported_and_those_that_are_named_here(folder):
+    wrong = {f"{path}: {name}" for name, path in asked_for(folder) if name not in EXCEPTIONS and not is_public(name)}
+    assert not wrong, "use the public way, or say here why there is none"
+
+
+def test_every_exception_is_needed():
+    used = {name for folder in ("experiments", "benchmarks") for name, _ in asked_for(folder)}
+    assert EXCEPTIONS.keys() <= used
