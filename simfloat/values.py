@@ -16,21 +16,23 @@ def store_as_pythons(value: Any) -> None:
         object.__setattr__(value, name, given.item() if isinstance(given, np.integer | np.bool) else given)
 
 
+def stored_hash(value: Any) -> int:
+    """The hash of a frozen dataclass, of its class and the fields that are compared; computed once."""
+    try:
+        return value._hash
+    except AttributeError:
+        content = tuple(getattr(value, field.name) for field in fields(value) if field.compare)
+        object.__setattr__(value, "_hash", hash((type(value), content)))
+        return value._hash
+
+
 def hashed_once(cls: type[T]) -> type[T]:
     """Let a frozen dataclass compute its hash once, and compare itself to itself at once.
 
     It pickles as its fields: hashes of text differ by process.
     """
-    compute: Any = cls.__hash__
     equals: Any = cls.__eq__
     names = [field.name for field in fields(cls)]  # type: ignore[arg-type]
-
-    def __hash__(self: Any) -> int:
-        try:
-            return self._hash
-        except AttributeError:
-            object.__setattr__(self, "_hash", compute(self))
-            return self._hash
 
     def __eq__(self: Any, other: object) -> bool:
         return self is other or equals(self, other)
@@ -38,7 +40,7 @@ def hashed_once(cls: type[T]) -> type[T]:
     def __getstate__(self: Any) -> dict[str, Any]:
         return {name: getattr(self, name) for name in names}
 
-    cls.__hash__ = __hash__  # type: ignore[method-assign]
+    cls.__hash__ = stored_hash  # type: ignore[method-assign, assignment]
     cls.__eq__ = __eq__  # type: ignore[method-assign]
     cls.__getstate__ = __getstate__  # type: ignore[method-assign]
     return cls

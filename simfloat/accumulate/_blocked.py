@@ -120,9 +120,9 @@ class Blocked(Accumulator):
         """The engines of both accumulators."""
         within, outside = _format(self.inner), _format(self.outer)
         depth, runs = min(self.size, problem.depth), -(-problem.depth // self.size)
-        inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales))
-        results = OperandBounds(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
         machine = problem.machine
+        inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, machine=machine))
+        results = OperandBounds(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
         outer = self.outer.engine(Problem(results, UNITY, runs, outside, start=problem.start, machine=machine))
         if is_direct(inner) and is_direct(outer) and machine is CPU:
             return StackedRunsEngine(self.size, inner, outer, within)

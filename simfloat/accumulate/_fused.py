@@ -11,11 +11,12 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.bounds import Bounds, numbers_of
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.matrix_instructions import cut_to_tf32, powers
+from simfloat.accumulate.matrix_units import cut_to_tf32
 from simfloat.accumulate.operand_bounds import Problem
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
 from simfloat.formats import FP16, FP32, Format, as_format, nearest_even
@@ -23,6 +24,9 @@ from simfloat.formats.format_names import FormatLike
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)
+
+#: Products of a tile from which on a look at its operands is worth what it spares: the care for infinities and NaN.
+MANY = 1 << 16
 
 #: Products lie inside these powers of two, and so do the powers that zeros take part with.
 RANGE = 800
@@ -84,10 +88,15 @@ class Fused(Accumulator):
         """What is known of sums of so many such products: cutting does not make them larger."""
         return products.summed(terms).numbers_of(self.output)
 
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The loop, where it takes all products of numbers of the formats."""
+        products = numbers_of(a).times(numbers_of(b))
+        return FusedEngine(self, (a.emin, b.emin)) if _are_taken(products) else None
+
     def engine(self, problem: Problem) -> Engine:
         """The loop, which needs products that float64 holds."""
         products = problem.products
-        if products.precision > 53 or products.low < -RANGE or products.high > RANGE:
+        if not _are_taken(products):
             raise ValueError(
                 f"A fused sum needs exact products of at most 53 bits within 2^-{RANGE} to 2^{RANGE}; these have up to "
                 f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
@@ -111,6 +120,11 @@ class Fused(Accumulator):
         return kernels.grid.numbers(self.output, nearest_even)
 
 
+def _are_taken(products: Bounds) -> bool:
+    """Whether a fused sum is computed exactly from such products."""
+    return products.precision <= 53 and products.low >= -RANGE and products.high <= RANGE
+
+
 def _check_integer(name: str, value: object, least: int, most: int) -> None:
     if not is_integer(value, least, most):
         raise ValueError(f"{name} must be an integer from {least} to {most}, got {value!r}.")
@@ -121,21 +135,33 @@ class FusedEngine(NamedTuple):
 
     fused: Fused
     least: tuple[int, int]  # emin of the user's left and right operand
-    finite: bool
+    finite: bool | None = None  # whether the operands are known to be; None: their powers tell when they are summed
     block: int = 1  # products a scale
     cuts: bool = False  # a TF32 unit cuts float32 operands
     carrier: FloatType = np.float64
     cost: float = 0.3
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        machine = machine_of(out)
         if self.cuts:
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         left, right = reversed(self.least) if region.swapped else self.least
-        a_powers, b_powers = powers(a, left), powers(b, right)
+        a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
         if region.scales is not None:
             # Powers of two: a scaled product's exponent is the sum of all four.
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        loop = machine_of(out).loops.fused_loops.loops[self.fused.conversion]
-        loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, self.finite)
+        finite = self.finite
+        if finite is None:
+            many = a.size * b.shape[1] >= MANY
+            finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
+        loop = machine.loops.fused_loops.loops[self.fused.conversion]
+        loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite)
+
+
+def powers(x: NDArray, emin: int, machine: Machine) -> NDArray[np.float64]:
+    """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
+    out = empty(x.shape, np.float64, machine)
+    machine.loops.fused_loops.powers_of(x, 2.0**emin, out)
+    return out

@@ -9,11 +9,12 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate._fused import powers
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.matrix_instructions import (
+from simfloat.accumulate.matrix_units import (
     FormatPair,
     Instruction,
     UnitInputs,
@@ -24,7 +25,6 @@ from simfloat.accumulate.matrix_instructions import (
     find,
     padded,
     pair_text,
-    powers,
     taken_by,
 )
 from simfloat.accumulate.operand_bounds import Problem
@@ -175,7 +175,6 @@ class _Floored(NamedTuple):
             a, b = cut_to_tf32(a), cut_to_tf32(b)
         a, b = padded(a, b, self.terms)
         left, right = reversed(self.least) if region.swapped else self.least
-        a_powers, b_powers = powers(a, left), powers(b, right)
-        machine_of(out).loops.matrix_core_loops.floored_sums(
-            a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite
-        )
+        machine = machine_of(out)
+        a_powers, b_powers = powers(a, left, machine), powers(b, right, machine)
+        machine.loops.matrix_core_loops.floored_sums(a, b, a_powers, b_powers, out, self.terms, self.parts, self.finite)

@@ -8,10 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Region, TileScales
-from simfloat.accumulate.one_tile import in_carrier
-from simfloat.accumulate.options import Inputs, options_of
-from simfloat.accumulate.product import as_vectors
+from simfloat.accumulate.product import Inputs, as_vectors, options_of
 from simfloat.accumulate.scales import Scales
+from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import machine_of

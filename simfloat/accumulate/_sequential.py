@@ -94,21 +94,23 @@ class SequentialSum(Accumulator):
     def _formats(self) -> tuple[Format, ...]:
         return (self.format,) if self.products is None else (self.format, self.products)
 
-    @property
-    def reads_numbers(self) -> bool:
-        """Not where the hardware's own steps are wanted."""
-        return self._native is None
-
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
         _, sums = terms_and_sums(products, terms, self.format, self.rounding, self.products)
         return sums.numbers_of(self.format)
 
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The loop of the hardware's own steps, if these are wanted, for operands that its type holds."""
+        native = self._native
+        if native is None or native.carrier is np.float64 or (a.fits_float32 and b.fits_float32):
+            return native
+        return None
+
     def engine(self, problem: Problem) -> Engine:
         """The fastest loop that is exact for such operands."""
         native = self._native
         if native is not None:
-            if native.carrier is np.float64 or problem.are_float32 or (problem.a.in_float32 and problem.b.in_float32):
+            if native.carrier is np.float64 or (problem.a.in_float32 and problem.b.in_float32):
                 return native
         own = own_kind(problem, self.rounding, *self._formats)
         if own is not None:

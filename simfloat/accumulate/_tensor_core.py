@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._fused import E8M13, Fused, FusedEngine
+from simfloat.accumulate._fused import E8M13, Fused, FusedEngine, powers
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.blocked_engines import RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
-from simfloat.accumulate.matrix_instructions import (
+from simfloat.accumulate.matrix_units import (
     FormatPair,
     Instruction,
     UnitInputs,
@@ -25,7 +25,6 @@ from simfloat.accumulate.matrix_instructions import (
     find,
     padded,
     pair_text,
-    powers,
     taken_by,
 )
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
@@ -190,11 +189,6 @@ class TensorCore(Accumulator):
         return self.output
 
     @property
-    def reads_numbers(self) -> bool:
-        """It is enough to know their formats."""
-        return False
-
-    @property
     def chunk(self) -> int:
         """The products of an instruction's chunk."""
         return self.row.terms
@@ -241,6 +235,13 @@ class TensorCore(Accumulator):
         """What is known of sums of so many such products."""
         return products.summed(terms).numbers_of(self.output)
 
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The unit's loop, for operands in its own formats."""
+        left, right = zip(self._formats, self._taken, strict=True)
+        if self.row is GROUPED or self.row is TWO_STEPS or a not in left or b not in right:
+            return None
+        return SequentialSum(FP64).engine_for_all(a, b) if self.row is DOUBLE else self._engine
+
     def engine(self, problem: Problem) -> Engine:
         """The unit's loop. Raises ValueError for operands outside its formats."""
         row = self.row
@@ -252,7 +253,7 @@ class TensorCore(Accumulator):
         finite = problem.a.look_finite() and problem.b.look_finite()
         if problem.scales:
             finite = finite and problem.scales[0].finite and problem.scales[1].finite
-        engine = self._engines[finite]
+        engine = self._engine._replace(finite=finite)
         return _two_steps(engine, self.output, problem) if row is TWO_STEPS else engine
 
     @cached_property
@@ -260,11 +261,9 @@ class TensorCore(Accumulator):
         return taken_by(self._formats)
 
     @cached_property
-    def _engines(self) -> tuple[FusedEngine, FusedEngine]:
-        """For operands among which there may be infinities and NaN, and for finite ones."""
+    def _engine(self) -> FusedEngine:
         a, b = self._formats
-        least, block, cuts = (a.emin, b.emin), self.scales[0] if self.scales else 1, TF32 in (a, b)
-        return FusedEngine(self.unit, least, False, block, cuts), FusedEngine(self.unit, least, True, block, cuts)
+        return FusedEngine(self.unit, (a.emin, b.emin), block=self.scales[0] if self.scales else 1, cuts=TF32 in (a, b))
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs" and self.inputs is not None:
@@ -294,10 +293,9 @@ class _Groups(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         left, right = map(np.abs, region.scales or ())
-        emin = self.scale_format.emin
-        machine_of(out).loops.fused_loops.fused_groups(
-            a, b, left, right, powers(left, emin), powers(right, emin), out, self.unit.unit, self.unit.grid, self.block
-        )
+        machine = machine_of(out)
+        s, t = (powers(x, self.scale_format.emin, machine) for x in (left, right))
+        machine.loops.fused_loops.fused_groups(a, b, left, right, s, t, out, self.unit.unit, self.unit.grid, self.block)
 
 
 def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:

@@ -12,6 +12,7 @@ from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.bit_stream import SHORT
 from simfloat.formats import Format, Rounding
+from simfloat.values import stored_hash
 
 
 def whole_steps(roundings: tuple[Rounding, ...], steps: int) -> int:
@@ -74,11 +75,6 @@ class Accumulator(ABC):
         """Whether its sums can start from an addend."""
         return self.chunk is not None
 
-    @property
-    def reads_numbers(self) -> bool:
-        """Whether its engine is chosen by what is known of the operands' numbers, beside their type."""
-        return True
-
     def for_inputs(self, a: Format | None, b: Format | None) -> Accumulator:
         """The accumulator for operands of these formats: itself, unless it is chosen by them."""
         return self
@@ -86,6 +82,10 @@ class Accumulator(ABC):
     @abstractmethod
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products."""
+
+    def engine_for_all(self, a: Format, b: Format) -> Engine | None:
+        """The engine for any operands of these formats; None where it takes more to choose one, as bounds on them."""
+        return None
 
     @abstractmethod
     def engine(self, problem: Problem) -> Engine:
@@ -108,14 +108,8 @@ class Accumulator(ABC):
         ]
         return f"{self.maker}({', '.join(positional + named)})"
 
-    def __hash__(self) -> int:
-        # Engines are remembered by accumulator, and a small sum takes no longer than to hash all its options.
-        try:
-            return self._hash  # type: ignore[attr-defined]
-        except AttributeError:
-            values = tuple(getattr(self, field.name) for field in fields(self))
-            object.__setattr__(self, "_hash", hash((self.maker, values)))
-            return hash(self)
+    # Engines are remembered by accumulator, and a small sum takes no longer than to hash all its options.
+    __hash__ = stored_hash
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in fields(self)}

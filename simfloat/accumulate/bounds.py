@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import NamedTuple
 
 from numpy.typing import NDArray
@@ -125,6 +126,13 @@ def limited_sums(added: Bounds, sums: Bounds, format: Format, rounding: Rounding
         # From the largest number on, sums go on; they are multiples of its last bit.
         return added._replace(low=min(added.low, limited.low)), limited._replace(high=limited.high + 1)
     return added, sums
+
+
+@lru_cache(maxsize=256)
+def numbers_of(format: Format) -> Bounds:
+    """The bounds of all numbers of a format, infinities and NaN among them."""
+    smallest = format.emin - format.mantissa_bits
+    return Bounds(format.precision, smallest, smallest, format.emax + 1, False)
 
 
 #: The bounds of ones, and of arrays without a finite nonzero number.

@@ -1,4 +1,4 @@
-"""What all sums of products do: round the operands, sum them with an engine, round the sums."""
+"""What all sums of products do: round the operands, choose an engine that sums them, round the sums."""
 
 from __future__ import annotations
 
@@ -10,32 +10,36 @@ from numpy.typing import NDArray
 from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
-from simfloat.accumulate.operand import take
-from simfloat.accumulate.operand_bounds import OperandBounds, Problem, operand_bounds
-from simfloat.accumulate.options import Options
+from simfloat.accumulate.engine import Engine
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem, Taken, first_stranger
+from simfloat.accumulate.product_plan import Options
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
-from simfloat.accumulate.start import start_for
 from simfloat.arithmetic._round import round_vector
-from simfloat.arithmetic.bit_stream import Draw, take_draw
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, take_draw
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.nan_causes import OfSum
+from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import check_precision
+
+#: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
+STAGES, DEPTHS = (255, 254), (-1, -2)
 
 
 class Work(NamedTuple):
     """Operands that are ready to be summed."""
 
+    machine: Machine
     engine: Engine
     a: NDArray
     b: NDArray
     draw: Draw | None
     scales: Scales | None  # those that the engine takes
-    start: NDArray | None  # what the sums start from, in the shape of the result
-    quiet: bool  # there is no signalling NaN among the operands for certain
+    initial: NDArray | None  # what the sums start from, in the shape of the result
+    quiet: bool  # operands that are converted have no signalling NaN for certain
     divisor: float  # by which the engine's sums are too large
     is_final: bool  # the sums are the results as they are
 
@@ -53,18 +57,47 @@ def prepare(
 
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
-    machine = machine_of(a, b)
+    plan, target, _, _, settled = options
+    machine = plan.machine
     if machine is not CPU:  # a single number goes to where the other operand is
         a, b = machine.arrays.asarray(a), machine.arrays.asarray(b)
-    target = options.target
-    x, y, draw, accumulator, scales, divisor = _take_both(a, b, options, scales, initial)
-    own = None
-    if scales or accumulator.scales:
-        divisor *= scales.divisor if scales else 1.0
-        x, y, own = with_scales(x, y, scales, accumulator)
+    if plan.has_scales:
+        _check_scaled(options, scales, initial)
+    draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
+    if scales is not None or initial is not None or plan.is_scaled:
+        return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
+    engine = None
+    if plan.operands is None:
+        engine = plan.engines[a.dtype == FLOAT32 and b.dtype == FLOAT32]
+    if engine is not None:
+        return Work(machine, engine, a, b, draw, None, None, False, 1.0, _are_results(engine, options, draw))
+    if plan.operands is not None and draw is None and target.observer is None:
+        x, y = plan.operands[0].take(a, settled[0]), plan.operands[1].take(b, settled[1])
+    else:
+        x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
+    engine = plan.engines[x.is_float32 and y.is_float32] or plan.engine_by_bounds(x, y, depth)
+    assert x.array is not None and y.array is not None
+    are_final = _are_results(engine, options, draw)
+    return Work(machine, engine, x.array, y.array, draw, None, None, _are_quiet(engine, x, y), 1.0, are_final)
+
+
+def _prepare_further(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    draw: Draw | None,
+    scales: Scales | None,
+    initial: NDArray | None,
+) -> Work:
+    """The same for operands with scales, and for sums with an initial value."""
+    plan, target = options.plan, options.target
+    machine, accumulator = plan.machine, plan.accumulator
+    x, y, own, divisor = _take_scaled(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    start = None if initial is None else machine.arrays.asarray(start_for(accumulator, initial, shape))
+    start = None if initial is None else machine.arrays.asarray(_initial(accumulator, initial, shape))
     factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
     addend = None if start is None else bounds_of(start)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
@@ -72,46 +105,66 @@ def prepare(
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    is_final = draw is None and target.observer is None and divisor == 1.0 and machine is CPU and is_direct(engine)
-    is_final &= engine.carrier is target.dtype and keeps_sums(accumulator.result, target.format, target.rounding)
-    return Work(engine, x.array, y.array, draw, own, start, x.are_quiet and y.are_quiet, divisor, is_final)
+    are_final = divisor == 1.0 and _are_results(engine, options, draw)
+    return Work(machine, engine, x.array, y.array, draw, own, start, _are_quiet(engine, x, y), divisor, are_final)
 
 
-class _Both(NamedTuple):
-    """Both operands in their formats."""
-
-    x: OperandBounds
-    y: OperandBounds
-    draw: Draw | None
-    accumulator: Accumulator  # for operands of these formats
-    scales: Scales | None  # of their blocks
-    divisor: float  # by which their products are too large
+def _are_results(engine: Engine, options: Options, draw: Draw | None) -> bool:
+    """Whether the engine's sums are the results as they are."""
+    plan, target, *_ = options
+    is_direct = plan.keeps_sums and plan.machine is CPU and getattr(engine, "is_direct", False)
+    return is_direct and engine.carrier is target.dtype and draw is None and target.observer is None
 
 
-def _take_both(a: NDArray, b: NDArray, options: Options, scales: Scales | None, initial: NDArray | None) -> _Both:
-    """Take the call's draw, and the operands to their formats."""
-    inputs, accumulator, target, *_ = options
-    if not inputs:
-        draw = take_draw(target.stream, target.rounding, *accumulator.roundings)
-        return _Both(operand_bounds(a), operand_bounds(b), draw, accumulator.for_inputs(None, None), scales, 1.0)
-    has_scales = options.has_scales
-    if has_scales:
-        _check_scaled(options, scales, initial)
-    one, other = inputs
-    draw = take_draw(target.stream, target.rounding, *accumulator.roundings, one.rounding, other.rounding)
-    accumulator = accumulator.for_inputs(one.format, other.format)
-    looks = accumulator.reads_numbers
-    left, right = take(a, options, 0, draw, looks), take(b, options, 1, draw, looks)
-    if has_scales:
-        scales = scales_of_blocks(left, right, accumulator)
-    return _Both(left.known, right.known, draw, accumulator, scales, left.divisor * right.divisor)
+def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
+    """Whether there is no signalling NaN for certain among operands that are converted."""
+    is_converted = not x.is_float32 == y.is_float32 == (engine.carrier is np.float32)
+    return is_converted and x.are_quiet and y.are_quiet
+
+
+def _take(x: NDArray, options: Options, side: int, draw: Draw | None) -> OperandBounds:
+    """The left (0) or right (1) operand, rounded if there is a cast for it."""
+    plans, name = options.plan.operands, options.cast_operations[side]
+    if plans is None:
+        return OperandBounds(None, None, x.dtype == FLOAT32, x)
+    plan = plans[side]
+    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    return plan.take(x, options.settled[side], drawn, options.target.observer if name else None, name)
+
+
+def _take_scaled(
+    a: NDArray, b: NDArray, options: Options, draw: Draw | None, scales: Scales | None
+) -> tuple[OperandBounds, OperandBounds, Scales | None, float]:
+    """Both operands rounded, the scales of their blocks, and by which products of theirs are too large."""
+    plan, divisor = options.plan, 1.0
+    if plan.has_scales:
+        left, right = _scaled(a, options, 0, draw), _scaled(b, options, 1, draw)
+        x, y, divisor = left.bounds, right.bounds, left.divisor * right.divisor
+        scales = scales_of_blocks(left, right, plan.accumulator)
+    else:
+        x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
+    if scales or plan.accumulator.scales:
+        divisor *= scales.divisor if scales else 1.0
+        x, y, scales = with_scales(x, y, scales, plan.accumulator)
+    return x, y, scales, divisor
+
+
+def _scaled(x: NDArray, options: Options, side: int, draw: Draw | None) -> Taken:
+    """An operand, scaled if its cast says so, and rounded."""
+    assert options.plan.operands is not None
+    plan, name = options.plan.operands[side], options.cast_operations[side]
+    if plan.cast.scale is None:
+        return Taken(_take(x, options, side, draw))
+    drawn = draw._replace(stage=STAGES[side]) if draw and plan.cast.rounding.is_stochastic else None
+    observer = options.target.observer if name else None
+    return plan.take_scaled(x, DEPTHS[side], drawn, observer, name, options.histories[side])
 
 
 def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | None) -> None:
     """Refuse what casts that scale cannot be combined with."""
     if scales is not None:
         raise ValueError("Operands bring scales of their own, and inputs= would scale them again: pass one of both.")
-    if not options.divides_sums:
+    if not options.plan.divides_sums:
         return
     check_precision(options.target.format, options.target.rounding)
     if initial is not None:
@@ -121,15 +174,44 @@ def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | No
         )
 
 
+def _initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """The initial value of sums, C in D = A B + C, in the shape of the result; ValueError for what cannot be one."""
+    if not accumulator.takes_initial:
+        raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")
+    if accumulator.result is not None:
+        place = first_stranger(initial, accumulator.result)
+        if place is not None:
+            raise ValueError(
+                f"initial= must hold numbers of {accumulator.result}, the format of the running sum of {accumulator}; "
+                f"initial{list(place) if place else ''} = {float(initial[place])!r} is none. Round it first."
+            )
+    try:
+        return np.broadcast_to(initial, shape)
+    except ValueError:
+        raise ValueError(
+            f"initial= must broadcast to the result without enlarging it: it has shape {initial.shape}, the result "
+            f"{shape}."
+        ) from None
+
+
 def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) -> NDArray[np.floating]:
-    """The sums rounded once to the output format, in an array of `shape`."""
+    """Sums in C order, rounded once to the output format, in an array of `shape`; it may be that of the sums."""
     if work.is_final:
-        return sums.reshape(shape)
-    target, result = options.target, options.accumulator.result
+        return sums if sums.shape == shape else sums.reshape(shape)
+    plan, target, *_ = options
+    result = plan.result
     if target.observer is not None:
         target = target._replace(observer=OfSum(target.observer, (work.a, work.b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
     if work.divisor != 1.0:
-        return compute_drawn("divide", [sums, np.array([work.divisor])], target, work.draw).reshape(shape)
-    return round_vector(sums, None, shape, target, work.draw)
+        return compute_drawn("divide", [sums.reshape(-1), np.array([work.divisor])], target, work.draw).reshape(shape)
+    single = sums.dtype == FLOAT32
+    rounding = plan.plans[single]
+    if sums.size < FEW and single is (target.dtype is np.float32) and work.draw is None and target.observer is None:
+        if rounding.has_nan:
+            # Few sums are rounded where they are: a new array would take longer than the arithmetic.
+            vector = sums.reshape(-1)
+            rounding.loop(vector, NO_WORDS, vector, rounding.numbers)
+            return sums if sums.shape == shape else sums.reshape(shape)
+    return round_vector(sums.reshape(-1), rounding, shape, target, work.draw)

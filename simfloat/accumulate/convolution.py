@@ -1,4 +1,4 @@
-"""Convolutions: products of kernels and the parts of images that they meet."""
+"""Convolutions: products of kernels and patches of images."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
-from simfloat.accumulate.one_tile import NARROW, begin_from
-from simfloat.accumulate.options import Inputs, Options, options_of
-from simfloat.accumulate.unfolded import convolve_unfolded, sums_of_images, unfolded_images
+from simfloat.accumulate.im2col import convolve_by_im2col, im2col, sums_of_images
+from simfloat.accumulate.product import Inputs, options_of
+from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.tiles import NARROW, begin_from
 from simfloat.arithmetic.bit_stream import Draw, Stream
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.observer import Observer
@@ -76,8 +77,8 @@ def convolve(
     x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
     """The convolution; geometry and options are not checked."""
-    if options.has_blocks:
-        return convolve_unfolded(x, w, geometry, options, initial)
+    if options.plan.has_blocks:
+        return convolve_by_im2col(x, w, geometry, options, initial)
     shape = (len(x), len(w), *geometry.result)
     work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
     return finish(_sums(geometry, work), shape, options, work)
@@ -85,9 +86,9 @@ def convolve(
 
 def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, x, w, draw, _, start, *_ = work
+    machine, engine, x, w, draw, _, start, *_ = work
     if is_on_gpu(x):
-        patches, kernels = unfolded_images(x, w, geometry)
+        patches, kernels = im2col(x, w, geometry)
         return sums_of_images(work._replace(a=patches, b=kernels), geometry)
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
@@ -100,13 +101,13 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
     if start is not None:
         begin_from(start.reshape(sums.shape), sums)
-    task = _Task(geometry, engine, windows, weights, sums, draw, swap)
+    task = _ConvolutionTask(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))
     return sums.reshape(-1)
 
 
-class _Tile(NamedTuple):
+class _ImageRows(NamedTuple):
     """What is computed at a time: of an image's result the rows from `first` to before `last`."""
 
     image: int
@@ -114,7 +115,7 @@ class _Tile(NamedTuple):
     last: int
 
 
-class _Task(NamedTuple):
+class _ConvolutionTask(NamedTuple):
     """What the tiles have in common."""
 
     geometry: Geometry
@@ -125,11 +126,11 @@ class _Task(NamedTuple):
     draw: Draw | None
     swap: bool
 
-    def compute_all(self, tiles: list[_Tile]) -> None:
+    def compute_all(self, tiles: list[_ImageRows]) -> None:
         for tile in tiles:
             self._compute(tile)
 
-    def _compute(self, tile: _Tile) -> None:
+    def _compute(self, tile: _ImageRows) -> None:
         _, groups, channels, pixels = self.sums.shape
         start, stop = tile.first * self.geometry.result[1], tile.last * self.geometry.result[1]
         depth = self.weights.shape[1 if self.swap else 2]
@@ -153,7 +154,7 @@ class _Task(NamedTuple):
             self.engine.run(a, b, sums, region)
             out[:] = sums
 
-    def _patches(self, tile: _Tile) -> NDArray:
+    def _patches(self, tile: _ImageRows) -> NDArray:
         """(channels, kernel row, kernel column, rows, columns) of what the kernels meet, side by side in memory."""
         windows = self.windows[tile.image, :, :, :, tile.first : tile.last]
         if windows.flags.carray:
@@ -163,19 +164,18 @@ class _Task(NamedTuple):
         return patches
 
 
-def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_Tile]:
+def _tiles(images: int, depth: int, geometry: Geometry, threads: int, swap: bool) -> list[_ImageRows]:
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
     rows = geometry.result[0]
     most = max(LEAST_PIXELS, GATHERED // max(depth * geometry.groups, 1))
     pieces = max(-(-geometry.pixels // most), -(-threads // max(images, 1)))
     pieces = min(pieces, rows if swap else max(geometry.pixels // NARROW, 1))
     height = -(-rows // pieces)
-    return [
-        _Tile(image, first, min(first + height, rows)) for image in range(images) for first in range(0, rows, height)
-    ]
+    starts = range(0, rows, height)
+    return [_ImageRows(image, first, min(first + height, rows)) for image in range(images) for first in starts]
 
 
-def _shares(tiles: list[_Tile], threads: int) -> list[list[_Tile]]:
+def _shares(tiles: list[_ImageRows], threads: int) -> list[list[_ImageRows]]:
     """The tiles that each thread takes."""
     length = max(-(-len(tiles) // max(threads, 1)), 1)
     return [tiles[start : start + length] for start in range(0, len(tiles), length)]

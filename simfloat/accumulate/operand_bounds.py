@@ -1,17 +1,24 @@
-"""Bounds on operands, by which an engine is chosen."""
+"""Operands of sums: how they are rounded, and bounds on them, by which an engine is chosen."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.bounds import ONES, Bounds, bounds_of
 from simfloat.accumulate.carrier import CARRIERS
-from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic._cast import Cast, Way
+from simfloat.arithmetic._round import round_array, round_vector
+from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.block_scaling import Block, BlockScales
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
-from simfloat.arithmetic.operands import FLOAT32
+from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import FLOAT32, flat
+from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
@@ -67,7 +74,8 @@ class OperandBounds:
     @property
     def in_float32(self) -> bool:
         """Whether all numbers are float32 numbers."""
-        return self.is_float32 or CARRIERS[0].holds(self.bounds)
+        in_format = self.format is not None and self.format.fits_float32
+        return self.is_float32 or in_format or CARRIERS[0].holds(self.bounds)
 
     @property
     def own_format(self) -> Format:
@@ -81,6 +89,79 @@ def operand_bounds(
     """The bounds of an operand whose numbers are those of an array, in this format if one is given."""
     dtype = array.dtype
     return OperandBounds(bounds, format, dtype is FLOAT32 or dtype == FLOAT32, array, None, is_made)
+
+
+class OperandPlan(NamedTuple):
+    """How an operand is rounded by a cast; pairs are for float64 and for float32 arrays."""
+
+    cast: Cast
+    ways: tuple[Way, Way]  # where rounded numbers go, without an observer, and by which loop
+    keeps: tuple[bool, bool]  # whether the cast leaves all numbers of such an array as they are
+    looks: bool  # whether an engine is chosen by the numbers, so that their bounds are found before they are rounded
+
+    @property
+    def format(self) -> Format:
+        """The format of the rounded numbers."""
+        return self.cast.format
+
+    def take(
+        self,
+        x: NDArray,
+        is_settled: bool,
+        draw: Draw | None = None,
+        observer: Observer | None = None,
+        operation: str | None = None,
+    ) -> OperandBounds:
+        """The operand rounded, without a scale; the observer receives the events of the operation.
+
+        `is_settled` if the cast is known to leave the numbers as they are.
+        """
+        single, cast = x.dtype == FLOAT32, self.cast
+        if observer is None and (is_settled or self.keeps[single]):
+            return OperandBounds(None, cast.format, single, x)
+        bounds = None
+        if self.looks:
+            # Operands are often in the format already, and then need not be rounded again.
+            found = bounds_of(x)
+            unchanged, bounds = after_cast(found, cast)
+            if unchanged and observer is None:
+                return OperandBounds(found, cast.format, single, x)
+        target, plan = self.ways[single]
+        if observer is not None:
+            target = target._replace(observer=observer, operation=operation or "")
+        rounded = round_vector(flat(x), plan, x.shape, target, draw)
+        return OperandBounds(bounds, cast.format, target.dtype is np.float32, rounded, None, True)
+
+    def take_scaled(
+        self,
+        x: NDArray,
+        axis: int,
+        draw: Draw | None,
+        observer: Observer | None,
+        operation: str | None,
+        history: AmaxHistory | None,
+    ) -> Taken:
+        """The operand scaled as a whole or in blocks along an axis, and then rounded."""
+        cast, format = self.cast, self.cast.format
+        if isinstance(cast.scale, Block):
+            elements, blocks = cast.apply_in_blocks(x, axis, draw, observer, operation or "")
+            return Taken(operand_bounds(elements, format, is_made=True), blocks.whole, blocks)
+        rounded, scale = cast.apply(x, draw, observer, operation or "", history)
+        return Taken(operand_bounds(rounded, format, is_made=True), scale or 1.0)
+
+
+class Taken(NamedTuple):
+    """An operand that was scaled and rounded."""
+
+    bounds: OperandBounds
+    divisor: float = 1.0  # by which its numbers are too large: the scale of all
+    blocks: BlockScales | None = None
+
+
+@lru_cache(maxsize=4096)
+def after_cast(bounds: Bounds, cast: Cast) -> tuple[bool, Bounds]:
+    """Whether a cast changes nothing for certain, and the bounds of what it gives."""
+    return bounds.unchanged_by(cast.format), bounds.rounded(cast.format, cast.rounding)
 
 
 #: The factors of sums without factors.
@@ -114,11 +195,6 @@ class Problem:
         self.scales, self.start, self.divisor = scales, start, divisor
         self._products: Bounds | None = None
         self._machine = machine
-
-    @property
-    def are_float32(self) -> bool:
-        """Whether both operands are float32: then every number of theirs is one."""
-        return self.a.is_float32 and self.b.is_float32
 
     @property
     def machine(self) -> Machine:

@@ -1,25 +1,36 @@
-"""Products of matrices, dot products and sums."""
+"""Products of matrices, dot products and sums, and their options as users give them."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import fields, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import finish, prepare
-from simfloat.accumulate.options import Inputs, OneInput, Options, options_of
+from simfloat.accumulate.product_plan import Casts, Options, product_plan
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
 from simfloat.accumulate.tiles import sums_of_matrices
+from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
+from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.operands import are_float32, as_operand
+from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.checks import is_integer
+from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
-from simfloat.formats.rounding import RoundingLike
+from simfloat.formats.rounding import Rounding, RoundingLike, as_rounding
+
+#: As users give the formats of operands, or how they are taken to them.
+OneInput = Cast | FormatLike
+Inputs = OneInput | tuple[OneInput, OneInput] | None
 
 
 def matmul(
@@ -70,8 +81,10 @@ def matmul(
         >>> e.shape
         (64, 64)
     """
-    x, y, blocks = _taken_apart(a, b, scales)
-    x, y = as_operand(x, "a"), as_operand(y, "b")
+    given: tuple[Any, Any, Any] = a, b, scales
+    if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
+        given = unpacked(*given)
+    x, y, blocks = as_operand(given[0], "a"), as_operand(given[1], "b"), given[2]
     if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
         raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
@@ -107,7 +120,7 @@ def dot(
         >>> sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP16), sf.dot([2048.0, 1.0], [1.0, 1.0], accumulate=sf.FP32)
         (array(2048.), array(2049.))
     """
-    x, y, blocks = _taken_apart(a, b, None)
+    x, y, blocks = unpacked(a, b) if isinstance(a, BlockScaled) or isinstance(b, BlockScaled) else (a, b, None)
     x, y = as_vectors(x, y)
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "dot")
     row, column = x[np.newaxis], y[:, np.newaxis]
@@ -157,20 +170,85 @@ def sum(
     else:
         raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
     options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
-    # Ones are no operand of the user's: their cast is nobody's event, and they are not scaled.
+    # The ones are ours: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))
-    if options.inputs:
-        options = options._replace(inputs=(options.inputs[0], options.inputs[1].unscaled))
+    plan = options.plan
+    if plan.has_scales:
+        assert plan.casts is not None
+        casts = plan.casts[0], plan.casts[1].unscaled
+        options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.machine))
     ones = np.ones_like(x, order="C", shape=(rows.shape[1], 1))
     start = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(rows, ones, options, None, start, shape)
 
 
-def _taken_apart(a: Any, b: Any, scales: Any) -> tuple[Any, Any, Any]:
-    """The operands' elements, and the scales of their blocks."""
-    if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
-        return unpacked(a, b, scales)
-    return a, b, scales
+def options_of(
+    operands: list[NDArray],
+    inputs: Inputs,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None,
+    rounding: RoundingLike | None,
+    stream: Stream | None,
+    observer: Observer | None,
+    operation: str,
+) -> Options:
+    """The options as users give them, checked."""
+    given: tuple[Any, ...] = (inputs, accumulate, output, are_float32(operands), machine_of(*operands), operation)
+    try:
+        options = _default_options(*given)
+    except TypeError:  # what is not hashable is none of these, and is refused
+        options = _default_options.__wrapped__(*given)
+    if rounding is None and stream is None and observer is None:
+        return options
+    plan, format = options.plan, options.target.format
+    rounding = None if rounding is None else as_rounding(rounding)
+    target = as_target(operands, format, rounding or nearest_even, stream, observer, operation)
+    if rounding is not None:
+        if format == plan.accumulator.result and not plan.divides_sums:
+            _refuse_rounding(plan.accumulator, rounding)
+        plan = product_plan(plan.accumulator, plan.casts, format, rounding, plan.machine)
+    return options._replace(plan=plan, target=target)
+
+
+@lru_cache(maxsize=1024)
+def _default_options(
+    inputs: Inputs,
+    accumulate: Accumulator | FormatLike,
+    output: FormatLike | None,
+    single: bool,
+    machine: Machine,
+    operation: str,
+) -> Options:
+    """The options of a call that gives no others; `single` if all operands are float32. Kept: calls repeat."""
+    casts = None if inputs is None else _as_casts(inputs)
+    formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
+    accumulator = as_accumulator(accumulate).for_inputs(*formats)
+    format = as_format(output) if output is not None else accumulator.result
+    if format is None:
+        raise ValueError("An exact sum has no format of its own: pass output=, the format it is rounded to.")
+    target = Target(format, nearest_even, carrier_of(format) if single else np.float64, operation=operation)
+    return Options(product_plan(accumulator, casts, format, nearest_even, machine), target)
+
+
+def _as_casts(inputs: OneInput | tuple[OneInput, OneInput]) -> Casts:
+    """The casts of both operands."""
+    if isinstance(inputs, tuple):
+        if len(inputs) != 2:
+            raise ValueError(f"inputs is a format, or a pair of formats for a and b; got {len(inputs)} of them.")
+        return as_cast(inputs[0]), as_cast(inputs[1])
+    cast = as_cast(inputs)
+    return cast, cast
+
+
+def _refuse_rounding(accumulator: Accumulator, rounding: Rounding) -> None:
+    """A mode for results that are not rounded: the steps' own was meant."""
+    meant = "pass output=, the format that they are to be rounded to"
+    if "rounding" in (field.name for field in fields(accumulator)):
+        meant = f"for the mode of the steps pass accumulate={replace(accumulator, rounding=rounding)}"  # type: ignore[call-arg]
+    raise ValueError(
+        f"rounding={rounding} is the mode in which results are rounded to output, and sums in {accumulator.result} "
+        f"that stay in it are not rounded again; {meant}."
+    )
 
 
 def multiply_matrices(
@@ -182,19 +260,13 @@ def multiply_matrices(
     shape: tuple[int, ...] | None = None,
 ) -> NDArray[np.floating]:
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
-    if options.short is not None and scales is None and initial is None:
-        product = options.short.product(a, b, options.target, options.settled, shape)
-        if product is not None:
-            return product
-    matrices = _result_shape(a, b)
+    matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
     shape = matrices if shape is None else shape
     work = prepare(a, b, shape, a.shape[-1], options, scales, initial)
     return finish(sums_of_matrices(matrices, work), shape, options, work)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:
-    if a.ndim == b.ndim == 2:
-        return (a.shape[0], b.shape[1])
     try:
         batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:

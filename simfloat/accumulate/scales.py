@@ -9,8 +9,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.operand import Taken
-from simfloat.accumulate.operand_bounds import OperandBounds, first_stranger
+from simfloat.accumulate.operand_bounds import OperandBounds, Taken, first_stranger
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
 from simfloat.formats import E4M3, E8M0, Format
@@ -128,7 +127,7 @@ def scales_of_blocks(left: Taken, right: Taken, accumulator: Accumulator) -> Sca
 
 def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
     """An operand's scales, as what divides sums or as what multiplies them."""
-    blocks, array = taken.blocks, taken.known.array
+    blocks, array = taken.blocks, taken.bounds.array
     if blocks is None:
         assert array is not None
         shape = list(array.shape)

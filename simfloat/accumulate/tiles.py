@@ -1,4 +1,4 @@
-"""Products of matrices cut into tiles, which threads sum with an engine."""
+"""Products of matrices: small ones in one call of an engine, others cut into tiles, which threads sum."""
 
 from __future__ import annotations
 
@@ -11,35 +11,38 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.accumulate.native_steps import InImages
-from simfloat.accumulate.one_tile import (
-    NARROW,
-    TURNED,
-    UPRIGHT,
-    begin_from,
-    in_carrier,
-    sums_of_one_tile,
-    zeros_for,
-)
+from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.bit_stream import Draw
-from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all
+from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
 #: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
 STACKED = 1 << 16
 
+#: Columns below which the inner loop, which runs over columns, is too short to be quick.
+NARROW = 64
+
+#: Elements up to which memory for sums is used again for the next ones.
+REUSED = 1 << 20
+
+#: From so many reads on it is worth copying an array to where a line of the cache begins.
+OFTEN = 32
+
+#: The regions of products whose steps do not draw, and of those whose transposed one is summed.
+UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
+
 
 def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
-    """The unrounded sums of matrices of `shape` as one vector in C order, that of transposed matrices if `turned`."""
-    engine, a, b, draw, scales, start, quiet, _, is_final = work
+    """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
+    machine, engine, a, b, draw, scales, start, quiet, _, is_final = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
-    machine = machine_of(a)
     if machine is CPU and len(shape) == 2 and not turned and start is None and scales is None:
         if shape[0] * shape[1] * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
-            return sums_of_one_tile(engine, a, b, draw, quiet, is_final).reshape(-1)
+            return sums_of_one_tile(engine, a, b, draw, quiet, is_final)
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
@@ -56,11 +59,58 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
     pair = scales and ((scales.b, scales.a) if swap else (scales.a, scales.b))
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
-    _Task(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
+    _MatrixTask(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
 
 
-class _Task(NamedTuple):
+def sums_of_one_tile(engine: Engine, a: NDArray, b: NDArray, draw: Draw | None, quiet: bool, lasting: bool) -> NDArray:
+    """The sums (m, n) of matrices a (m, k) and b (k, n) on the CPU; `lasting` if they are nobody's scratch."""
+    m, n, carrier = a.shape[0], b.shape[1], engine.carrier
+    swap = n < min(m, NARROW)
+    if draw is None:
+        region = TURNED if swap else UPRIGHT
+    else:
+        region = Region(0, 1, n, draw, True) if swap else Region(0, n, 1, draw)
+    if swap:
+        a, b, m, n = b.T, a.T, n, m
+    sums = np.zeros((m, n), carrier) if m * n < FEW else zeros_for((m, n), carrier, lasting)
+    engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
+    return np.ascontiguousarray(sums.T) if swap else sums
+
+
+def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine: Machine = CPU) -> NDArray:
+    """What sums start from. Where they live until they are rounded only, many share memory that is at hand."""
+    size = math.prod(shape)
+    if lasting or machine is not CPU or not FEW <= size <= REUSED:
+        return zeros(shape, carrier, machine)
+    sums = scratch("sums", size, carrier).reshape(shape)
+    sums.fill(0)
+    return sums
+
+
+def begin_from(start: NDArray, sums: NDArray) -> None:
+    """Let sums start from an addend; a signalling NaN in it is no warning."""
+    with np.errstate(invalid="ignore"):
+        sums[:] = start
+
+
+def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:
+    """The numbers in the carrier's type and in C order; `quiet` if there is no signalling NaN among them for certain.
+
+    If rows are read often, from a line of the cache on.
+    """
+    if type(x) is not np.ndarray and is_on_gpu(x):
+        return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
+    if x.dtype == carrier:
+        lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
+        return x if lies_well else copy(x, carrier)
+    if quiet:
+        return copy(x, carrier)
+    with np.errstate(invalid="ignore"):
+        return copy(x, carrier)
+
+
+class _MatrixTask(NamedTuple):
     """What the tiles of products have in common. Matrices are as the engine takes them; one factor may serve all."""
 
     engine: Engine

@@ -102,7 +102,7 @@ class Cast:
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
-    def _ways_on(self, machine: Machine) -> tuple[Way, Way]:
+    def ways_on(self, machine: Machine) -> tuple[Way, Way]:
         """Targets of float64 and of float32 operands without an observer, each with its plan."""
         ways = self._ways.get(machine)
         if ways is None:
@@ -133,7 +133,7 @@ class Cast:
         if self.scale is not None and isinstance(self.scale, Whole):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
             return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw), factor
-        target, plan = self._ways_on(machine_of(x))[x.dtype == FLOAT32]
+        target, plan = self.ways_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
         return round_vector(flat(x), plan, x.shape, target, draw), None

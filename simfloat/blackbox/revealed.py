@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate import Accumulator, dot
-from simfloat.accumulate.matrix_instructions import UnitInputs, as_formats
+from simfloat.accumulate.matrix_units import UnitInputs, as_formats
 from simfloat.blackbox.additions import evidence_of
 from simfloat.blackbox.candidates import Candidate, candidates
 from simfloat.blackbox.check import Exclusion, exclusion, sample

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate import Accumulator
+from simfloat.accumulate.conv2d_weight_gradient import conv2d_weight_gradient
 from simfloat.accumulate.convolution import convolve
-from simfloat.accumulate.correlation import correlate
 from simfloat.accumulate.geometry import Geometry
-from simfloat.accumulate.options import Histories, Options
+from simfloat.accumulate.im2col import kernel_shape, weight_gradient_factors
 from simfloat.accumulate.product import multiply_matrices
-from simfloat.accumulate.short import short_for
-from simfloat.accumulate.unfolded import kernels_of, unfolded
+from simfloat.accumulate.product_plan import Histories, Options, product_plan
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format, Rounding
@@ -119,32 +119,34 @@ class Arithmetic(NamedTuple):
 
     def conv2d(self, x: NDArray, w: NDArray, geometry: Geometry, x_input: Input, w_input: Input) -> NDArray:
         """The convolution of images (N, C, H, W) with kernels (O, C / groups, h, w), each rounded as its input says."""
-        options = self._options(self.accumulate, (x_input, w_input))
-        return self._summed(lambda: convolve(x, w, geometry, options))
+        return self._summed(convolve, (x, w, geometry), self.accumulate, (x_input, w_input))
 
     def correlate(self, g: NDArray, x: NDArray, geometry: Geometry, g_input: Input, x_input: Input) -> NDArray:
         """The gradient of a convolution's kernels from that of its results, each operand rounded as its input says."""
         if self.rotation is not None:
-            gradients, patches = unfolded(g, x, geometry)
-            return self.matmul(gradients, patches, g_input, x_input).reshape(kernels_of(g, x, geometry))
-        options = self._options(self.accumulate, (g_input, x_input))
-        return self._summed(lambda: correlate(g, x, geometry, options))
+            gradients, patches = weight_gradient_factors(g, x, geometry)
+            return self.matmul(gradients, patches, g_input, x_input).reshape(kernel_shape(g, x, geometry))
+        return self._summed(conv2d_weight_gradient, (g, x, geometry), self.accumulate, (g_input, x_input))
 
     def _multiply(self, a: NDArray, b: NDArray, by: Accumulator, inputs: tuple[Input, Input] | None = None) -> NDArray:
-        options = self._options(by, inputs)
-        return self._summed(lambda: multiply_matrices(a, b, options))
+        return self._summed(multiply_matrices, (a, b), by, inputs)
 
-    def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None) -> Options:
-        target = self.target
-        if inputs is None:
-            return Options(None, by, target, short=short_for(by, None, target))
-        x, y = inputs
-        casts, operations, settled = (x.cast, y.cast), (x.operation, y.operation), (x.is_settled, y.is_settled)
-        return Options(casts, by, target, operations, self.histories, settled, short_for(by, casts, target))
-
-    def _summed(self, sums: Callable[[], NDArray]) -> NDArray:
+    def _summed(
+        self,
+        sums: Callable[..., NDArray],
+        operands: tuple[Any, ...],
+        by: Accumulator,
+        inputs: tuple[Input, Input] | None,
+    ) -> NDArray:
+        """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
+        target, casts = self.target, inputs and (inputs[0].cast, inputs[1].cast)
         try:
-            return sums()
+            plan = product_plan(by, casts, target.format, target.rounding, machine_of(*operands[:2]))
+            if inputs is None:
+                return sums(*operands, Options(plan, target))
+            (_, name, is_settled), (_, other, other_settled) = inputs
+            options = Options(plan, target, (name, other), self.histories, (is_settled, other_settled))
+            return sums(*operands, options)
         except ValueError as error:
             raise self._located(error) from None
 

@@ -1,4 +1,4 @@
-"""What the gradient of a convolution's kernels is: products of results' gradients and what each place has met."""
+"""The gradient of a convolution's kernels: products of the gradients of results and the pixels that they came from."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
-from simfloat.accumulate.one_tile import NARROW
-from simfloat.accumulate.options import Options
-from simfloat.accumulate.tiles import sums_of_matrices
-from simfloat.accumulate.unfolded import correlate_unfolded, unfolded
+from simfloat.accumulate.im2col import weight_gradient_by_im2col, weight_gradient_factors
+from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.tiles import NARROW, sums_of_matrices
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.threads import busy_threads, run_all, scratch
@@ -23,14 +22,14 @@ from simfloat.arithmetic.threads import busy_threads, run_all, scratch
 GATHERED = 1 << 22
 
 
-def correlate(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+def conv2d_weight_gradient(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
     """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W) of a convolution of this geometry.
 
     Each result is one sum over (image, row, column) of g times what the kernel's place met there, zeros in the padding
     included: the product of g (O, N * rows * columns) and the transposed im2col of x.
     """
-    if options.has_blocks:
-        return correlate_unfolded(g, x, geometry, options)
+    if options.plan.has_blocks:
+        return weight_gradient_by_im2col(g, x, geometry, options)
     channels = x.shape[1] // geometry.groups
     shape = (g.shape[1], channels, *geometry.window)
     work = prepare(g, x, shape, len(x) * geometry.pixels, options)
@@ -41,7 +40,7 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
     engine, g, x = work.engine, work.a, work.b
     if is_on_gpu(x):
-        left, right = unfolded(g, x, geometry)
+        left, right = weight_gradient_factors(g, x, geometry)
         return sums_of_matrices((*left.shape[:2], right.shape[-1]), work._replace(a=left, b=right))
     groups, places = geometry.groups, math.prod(geometry.window)
     outputs, channels = g.shape[1] // groups, x.shape[1] // groups
@@ -57,13 +56,13 @@ def _sums(geometry: Geometry, work: Work) -> NDArray:
         images = np.ascontiguousarray(images.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     windows = geometry.windows(images)
     sums = np.zeros((groups, outputs, channels * places), engine.carrier)
-    task = _Task(engine, windows, gradients, sums, work.draw, swap)
+    task = _WeightGradientTask(engine, windows, gradients, sums, work.draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
-    run_all(task.compute, _tiles(groups, channels, places, depth, threads))
+    run_all(task.compute, _ranges(groups, channels, places, depth, threads))
     return sums.reshape(-1)
 
 
-class _Tile(NamedTuple):
+class _ChannelRange(NamedTuple):
     """What is computed at a time: of a group the channels from `first` to before `last`."""
 
     group: int
@@ -71,7 +70,7 @@ class _Tile(NamedTuple):
     last: int
 
 
-class _Task(NamedTuple):
+class _WeightGradientTask(NamedTuple):
     """What the tiles have in common."""
 
     engine: Engine
@@ -81,7 +80,7 @@ class _Task(NamedTuple):
     draw: Draw | None
     swap: bool
 
-    def compute(self, tile: _Tile) -> None:
+    def compute(self, tile: _ChannelRange) -> None:
         groups, outputs, columns = self.sums.shape
         channels = self.windows.shape[1] // groups
         places = columns // channels
@@ -112,14 +111,14 @@ class _Task(NamedTuple):
         return patches.reshape(math.prod(moved.shape[:3]), math.prod(moved.shape[3:]))
 
 
-def _tiles(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_Tile]:
+def _ranges(groups: int, channels: int, places: int, depth: int, threads: int) -> list[_ChannelRange]:
     """All tiles: at least one for every thread, unless they got too narrow for the inner loop."""
     most = max(GATHERED // max(depth * places, 1), 1)
     pieces = max(-(-channels // most), -(-threads // groups))
     pieces = min(pieces, max(channels * places // NARROW, 1), channels)
     width = -(-channels // pieces)
     return [
-        _Tile(group, first, min(first + width, channels))
+        _ChannelRange(group, first, min(first + width, channels))
         for group in range(groups)
         for first in range(0, channels, width)
     ]

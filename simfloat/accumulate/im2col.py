@@ -1,6 +1,7 @@
-"""Convolutions of operands that are scaled in blocks: these run along k of the im2col, so it is written out whole.
+"""Convolutions as products of matrices: the patches of images, im2col, are written out whole.
 
-A pixel then has as many elements as there are kernels' places that meet it, each with the scale of its own block.
+So it is for operands that are scaled in blocks, which run along k of the im2col: a pixel has as many elements as there
+are kernels' places that meet it, each with the scale of its own block. And so it is on a GPU.
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import Work, finish, prepare
 from simfloat.accumulate.geometry import Geometry
-from simfloat.accumulate.options import Options
 from simfloat.accumulate.product import multiply_matrices
+from simfloat.accumulate.product_plan import Options
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.arrays import copy
 
 
-def convolve_unfolded(
+def convolve_by_im2col(
     x: NDArray, w: NDArray, geometry: Geometry, options: Options, initial: NDArray | None = None
 ) -> NDArray[np.floating]:
     """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
-    patches, kernels = unfolded_images(x, w, geometry)
+    patches, kernels = im2col(x, w, geometry)
     shape = (len(x), len(w), *geometry.result)
     work = prepare(patches, kernels, shape, math.prod(w.shape[1:]), options, initial=initial)
     return finish(sums_of_images(work, geometry), shape, options, work)
 
 
-def unfolded_images(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
+def im2col(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
     """The factors of a convolution: (images, groups, pixels, k) and (groups, k, channels)."""
     groups, depth = geometry.groups, math.prod(w.shape[1:])
     patches = _written_out(_windows(x, geometry)).reshape(len(x), groups, depth, geometry.pixels).swapaxes(-1, -2)
@@ -41,12 +42,12 @@ def sums_of_images(work: Work, geometry: Geometry) -> NDArray:
     return sums_of_matrices(shape, work, turned=True)
 
 
-def correlate_unfolded(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
+def weight_gradient_by_im2col(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:
     """(O, C / groups, h, w) from g (N, O, rows, columns) and images x (N, C, H, W)."""
-    return multiply_matrices(*unfolded(g, x, geometry), options).reshape(kernels_of(g, x, geometry))
+    return multiply_matrices(*weight_gradient_factors(g, x, geometry), options).reshape(kernel_shape(g, x, geometry))
 
 
-def unfolded(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
+def weight_gradient_factors(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
     """The factors of the gradient of kernels: (groups, outputs, k) and (groups, k, places), k over (image, pixel)."""
     groups, outputs, channels = geometry.groups, g.shape[1] // geometry.groups, x.shape[1] // geometry.groups
     depth, places = len(x) * geometry.pixels, channels * math.prod(geometry.window)
@@ -55,7 +56,7 @@ def unfolded(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[NDArray, NDArr
     return gradients.reshape(groups, outputs, depth), patches.swapaxes(0, 1)
 
 
-def kernels_of(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[int, ...]:
+def kernel_shape(g: NDArray, x: NDArray, geometry: Geometry) -> tuple[int, ...]:
     """The shape (O, C / groups, h, w) of the kernels."""
     return g.shape[1], x.shape[1] // geometry.groups, *geometry.window
 

@@ -1,4 +1,4 @@
-"""Small products take a short way, for which what calls have in common is remembered; no result tells which way."""
+"""Small products: what calls have in common is found once, and no result tells what was found before."""
 
 import threading
 
@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate import options, short
+from simfloat.accumulate import operand_bounds, product, product_plan
 from tests.bits import assert_bits
 
 ACCUMULATORS = [
@@ -21,51 +21,55 @@ ACCUMULATORS = [
 STRANGE = np.array([-0.0, 1.0, np.inf, 65504.0, 3e38, 1.0000001, -(2.0**-149)], np.float32)
 
 
-def both_ways(monkeypatch, *arguments, **keywords):
-    """The results of the short way and of the long one."""
-    near = sf.matmul(*arguments, **keywords)
-    with monkeypatch.context() as patch:
-        patch.setattr(short, "MOST", -1)
-        return near, sf.matmul(*arguments, **keywords)
+def alone_and_in_a_stack(a, b, **keywords):
+    """The product of two matrices, and the same as one of a stack."""
+    return sf.matmul(a, b, **keywords), sf.matmul(np.stack([a, a]), np.stack([b, b]), **keywords)[1]
 
 
-def has_short_way(accumulate, **keywords):
+def plan_of(accumulate, **keywords):
     x = np.ones((2, 2), np.float32)
     given = {"inputs": None, "output": None, "rounding": None, "stream": None, "observer": None, **keywords}
-    return options.options_of([x, x], accumulate=accumulate, **given, operation="matmul").short is not None
+    return product.options_of([x, x], accumulate=accumulate, **given, operation="matmul").plan
 
 
-def test_what_draws_scales_or_is_watched_goes_the_long_way():
-    assert all(map(has_short_way, (sf.FP32, sf.pairwise(sf.FP16), sf.kahan(sf.FP16), sf.blocked(2, sf.FP16, sf.FP32))))
-    assert has_short_way(sf.FP16, inputs=sf.E5M2, output=sf.FP32, rounding=sf.toward_zero)
-    assert not has_short_way(sf.FP16, observer=Ear())
-    assert not has_short_way(sf.FP16, output=sf.BF16, rounding=sf.stochastic(), stream=sf.BitStream(0))
-    assert not has_short_way(sf.sequential(sf.FP16, sf.stochastic()), stream=sf.BitStream(0))
-    assert not has_short_way(sf.FP16, inputs=sf.cast(sf.E4M3, scale=sf.per_tensor()))
-    assert not has_short_way(sf.tensor_core("hopper", sf.FP16))
-    assert not has_short_way(sf.E3M2), "a NaN among its sums is refused"
+def test_calls_that_differ_in_nothing_but_numbers_share_a_plan():
+    for keywords in ({}, {"inputs": sf.E5M2}, {"inputs": (sf.E4M3, sf.cast(sf.E4M3, scale=sf.per_tensor()))}):
+        for accumulate in (sf.FP16, sf.tensor_core("hopper", sf.E4M3), sf.sequential(sf.FP16, sf.stochastic())):
+            assert plan_of(accumulate, **keywords) is plan_of(accumulate, **keywords)
+    assert plan_of(sf.FP16) is plan_of("fp16", observer=Ear()), "an observer changes no plan"
+    assert plan_of(sf.FP16) is not plan_of(sf.FP16, output=sf.FP32)
+    assert plan_of(sf.FP16, output=sf.FP32) is not plan_of(sf.FP16, output=sf.FP32, rounding=sf.toward_zero)
+
+
+def test_an_engine_that_follows_from_formats_is_in_the_plan():
+    double, single = plan_of(sf.FP32).engines
+    assert double is None and single is not None, "float64 operands may be no FP32 numbers"
+    assert None not in plan_of(sf.FP32, inputs=sf.FP16).engines
+    assert None not in plan_of(sf.tensor_core("hopper"), inputs=sf.E4M3).engines
+    assert plan_of(sf.tensor_core("hopper", sf.FP16)).engines == (None, None), "the operands may be no FP16 numbers"
+    assert plan_of(sf.FP16, inputs=sf.E4M3).engines == (None, None), "steps are chosen by bounds on the numbers"
 
 
 @pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
 @pytest.mark.parametrize("inputs", [None, sf.E5M2, (sf.cast(sf.BF16, sf.toward_zero), sf.FP32)], ids=str)
 @pytest.mark.parametrize("shape", [(3, 5, 4), (9, 6, 2), (1, 7, 1), (2, 0, 3), (0, 2, 3)], ids=str)
-def test_both_ways_give_the_same_bits(monkeypatch, accumulate, inputs, shape):
+def test_a_stack_of_products_gives_the_same_bits(accumulate, inputs, shape):
     m, k, n = shape
     rng = np.random.default_rng(3)
     for dtype in (np.float32, np.float64):
         a, b = (sf.round(rng.standard_normal(shape).astype(dtype), sf.FP16) for shape in ((m, k), (k, n)))
         for output in (None, sf.FP32, sf.E4M3):
-            assert_bits(*both_ways(monkeypatch, a, b, inputs=inputs, accumulate=accumulate, output=output))
+            assert_bits(*alone_and_in_a_stack(a, b, inputs=inputs, accumulate=accumulate, output=output))
 
 
 @pytest.mark.parametrize(
     "accumulate", [sf.FP32, sf.FP16, sf.pairwise(sf.BF16), sf.blocked(2, sf.FP16, sf.FP32)], ids=str
 )
-def test_strange_numbers_pass_both_ways_alike(monkeypatch, accumulate):
+def test_strange_numbers_pass_alone_and_in_a_stack_alike(accumulate):
     rng = np.random.default_rng(7)
     a, b = rng.choice(STRANGE, (2, 40, 40)).astype(np.float32)
     b[3, 3] = np.array([0x7FC12345], np.uint32).view(np.float32)[0]
-    near, far = both_ways(monkeypatch, a, b, inputs=sf.FP16, accumulate=accumulate)
+    near, far = alone_and_in_a_stack(a, b, inputs=sf.FP16, accumulate=accumulate)
     assert near.dtype == far.dtype and np.array_equal(near.view(f"u{near.itemsize}"), far.view(f"u{far.itemsize}"))
 
 
@@ -158,5 +162,5 @@ def test_threads_may_multiply_at_once():
 
 
 def test_what_is_remembered_is_bounded():
-    for remembered in (options._settled, short._short_for, short._engine_for):
-        assert remembered.cache_info().maxsize is not None
+    kept = product._default_options, product_plan.product_plan, product_plan._engine_for, operand_bounds.after_cast
+    assert all(function.cache_info().maxsize is not None for function in kept)

@@ -10,8 +10,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_stranger
-from simfloat.arithmetic.arrays import empty
-from simfloat.arithmetic.machines import machine_of
 from simfloat.formats import FP32, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
@@ -134,10 +132,3 @@ def cut_to_tf32(x: NDArray) -> NDArray[np.float64]:
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         image = x.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     return np.where(np.isnan(x), np.nan, image.view(np.float32)).astype(np.float64)
-
-
-def powers(x: NDArray, emin: int) -> NDArray[np.float64]:
-    """The power of two at or below every magnitude, at least 2^emin; 0 for zeros."""
-    out = empty(x.shape, np.float64, machine_of(x))
-    machine_of(x).loops.fused_loops.powers_of(x, 2.0**emin, out)
-    return out

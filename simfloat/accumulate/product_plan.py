@@ -1,0 +1,131 @@
+"""How a product is computed: what follows from formats and options alone is found once, and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.engine import Engine, keeps_sums
+from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem
+from simfloat.arithmetic._cast import Cast
+from simfloat.arithmetic.block_scaling import Block
+from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.operands import FLOAT32, FLOAT64
+from simfloat.arithmetic.plan import Plan, plan_for
+from simfloat.arithmetic.scaling import AmaxHistory
+from simfloat.arithmetic.target import Target
+from simfloat.formats import FP32, FP64, Format, Rounding
+
+#: Of the left and the right operand: how they are rounded.
+Casts = tuple[Cast, Cast]
+
+#: Their formats; None for operands that are taken as they are.
+Formats = tuple[Format | None, Format | None]
+
+#: The operations as which observers receive the casts of both operands; None: these are not reported.
+CastOperations = tuple[str | None, str | None]
+
+#: What the scales of delayed scalings of both operands follow from.
+Histories = tuple[AmaxHistory | None, AmaxHistory | None]
+
+
+@dataclass(frozen=True, eq=False)
+class ProductPlan:
+    """All that products of a kind have in common: those on one machine, with the same casts, accumulator and output."""
+
+    machine: Machine
+    casts: Casts | None
+    accumulator: Accumulator  # for operands in the formats of the casts
+    format: Format  # of results
+    rounding: Rounding  # of sums to results
+    operands: tuple[OperandPlan, OperandPlan] | None  # how they are rounded
+    drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
+    engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
+    plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
+    result: Format | None  # that sums come in
+    keeps_sums: bool  # whether these are results as they are, if the engine is direct
+    has_scales: bool  # whether a cast scales its operand
+    is_scaled: bool  # whether operands have scales, of a cast or as the accumulator takes them
+    has_blocks: bool  # whether one scales blocks of it
+    divides_sums: bool  # whether one scales it as a whole, so that sums are divided in the end
+
+    def engine_by_bounds(self, a: OperandBounds, b: OperandBounds, depth: int) -> Engine:
+        """The engine for sums of so many products, that start from zero and whose operands have no scales.
+
+        Raises ValueError for operands that the accumulator does not take.
+        """
+        if self.result is None or self.accumulator.is_matrix_unit:
+            return self.accumulator.engine(Problem(a, b, depth, self.format, self.rounding))
+        return _engine_for(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
+
+
+@lru_cache(maxsize=4096)
+def _engine_for(plan: ProductPlan, a: Bounds, b: Bounds, single: tuple[bool, bool], depth: int) -> Engine:
+    """The engine for operands with such bounds; `single` tells which are float32."""
+    left, right = (one.format for one in plan.operands) if plan.operands else (None, None)
+    x, y = OperandBounds(a, left, single[0]), OperandBounds(b, right, single[1])
+    return plan.accumulator.engine(Problem(x, y, depth, plan.format, plan.rounding, machine=plan.machine))
+
+
+@lru_cache(maxsize=1024)
+def product_plan(
+    accumulator: Accumulator, casts: Casts | None, format: Format, rounding: Rounding, machine: Machine
+) -> ProductPlan:
+    """The plan of products in this format and mode; ValueError where the accumulator does not take such operands."""
+    formats: Formats = (None, None) if casts is None else (casts[0].format, casts[1].format)
+    accumulator = accumulator.for_inputs(*formats)
+    scales = [cast.scale for cast in casts or () if cast.scale is not None]
+    modes = (rounding, *accumulator.roundings, *(cast.rounding for cast in casts or ()))
+    engines = [_engine_for_all(accumulator, formats, own) for own in (FP64, FP32)]
+    operands = None
+    if casts is not None:
+        looks = engines[0] is None and not accumulator.is_matrix_unit
+        operands = _operand_plan(casts[0], looks, machine), _operand_plan(casts[1], looks, machine)
+    return ProductPlan(
+        machine,
+        casts,
+        accumulator,
+        format,
+        rounding,
+        operands,
+        drawing=modes if any(mode.is_stochastic for mode in modes) else (),
+        engines=(engines[0], engines[1]),
+        plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
+        result=accumulator.result,
+        keeps_sums=keeps_sums(accumulator.result, format, rounding),
+        has_scales=bool(scales),
+        is_scaled=bool(scales) or accumulator.scales is not None,
+        has_blocks=any(isinstance(scale, Block) for scale in scales),
+        divides_sums=any(scale.is_whole for scale in scales),
+    )
+
+
+def _engine_for_all(accumulator: Accumulator, formats: Formats, own: Format) -> Engine | None:
+    """The engine for any operands in these formats, or in arrays of the format `own`, if there is one."""
+    engine = accumulator.engine_for_all(formats[0] or own, formats[1] or own) if not accumulator.scales else None
+    # Operands as they are that have to be converted are looked at, for a signalling NaN: then bounds are at hand.
+    return engine if formats[0] or (engine and (engine.carrier is np.float32) == (own == FP32)) else None
+
+
+def _operand_plan(cast: Cast, looks: bool, machine: Machine) -> OperandPlan:
+    return OperandPlan(cast, cast.ways_on(machine), (cast.takes_all(FLOAT64), cast.takes_all(FLOAT32)), looks)
+
+
+class Options(NamedTuple):
+    """What a product is asked for: its plan, and what belongs to one call; pairs are of the left and right operand."""
+
+    plan: ProductPlan
+    target: Target
+    cast_operations: CastOperations = ("cast_input", "cast_input")
+    histories: Histories = (None, None)
+    settled: tuple[bool, bool] = (False, False)  # whether a cast is known to leave its operand as it is
+
+    @property
+    def accumulator(self) -> Accumulator:
+        """The accumulator for operands in the formats of the casts."""
+        return self.plan.accumulator
