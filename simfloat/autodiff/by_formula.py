@@ -37,8 +37,9 @@ def by_formula(
     result = inside.rounded(found[0] if isinstance(found, tuple) else found, tuple(arrays))
     if started.place.recipe.fused:
         found = (result, *found[1:]) if isinstance(found, tuple) else result
-    # What no slope reads is not kept for it.
-    made = found if reads in ("result", "both") else None  # what no slope reads is not kept for it
+    made = found
+    if reads not in ("result", "both"):  # what no slope reads is not kept for it
+        made = (None, *found[1:]) if isinstance(found, tuple) else None
     read = arrays if reads in ("operands", "both") else [None] * len(arrays)
     derivatives = [
         _derivative(simulation, started, number, lambda u, g, slope=slope: slope(u, g, made, *read))

@@ -10,6 +10,7 @@ from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.autodiff.record import Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import as_variable
 from simfloat.formats import FP32, nearest_even
+from simfloat.formulas import norms
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.widest import widest
 
@@ -53,5 +54,4 @@ def moving_average(name: str, old: Operand, new: Operand, factor: float) -> NDAr
     """
     started = begin(name, as_variable(old), as_variable(new))
     (before, now), arithmetic = started.operands, started.forward
-    kept = arithmetic.multiply(np.array(1.0 - factor), before.numbers)
-    return arithmetic.add(kept, arithmetic.multiply(np.array(float(factor)), now.numbers))
+    return norms.moving_average(arithmetic, before.numbers, now.numbers, factor)

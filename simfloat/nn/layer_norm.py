@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import check_flags
+from simfloat.formulas import norms
+from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
+
+#: What a formula of normalization gives: the result, the mean and the factor.
+Made = tuple[NDArray, NDArray, NDArray]
 
 
 class LayerNorm(Module):
@@ -19,7 +27,8 @@ class LayerNorm(Module):
 
     normalized_shape is the size of the last axis, or the sizes of several. weight, of ones, and bias, of zeros, have
     that shape; they are absent without `elementwise_affine`, the latter without `bias`. Every step is rounded, in the
-    order mean, subtraction, square, mean, + eps, rsqrt, products, + bias, unless the policy fuses `layer_norm`.
+    order mean, subtraction, product, mean, + eps, rsqrt, products, + bias, unless the policy fuses `layer_norm`.
+    Gradients are by PyTorch's formulas: that of x is (p - mean(p) - y * mean(p * y)) * factor with p = g * weight.
 
     Raises ValueError for sizes that are no positive integers, and for an eps that is no number from 0.
 
@@ -53,21 +62,30 @@ class LayerNorm(Module):
         count = len(self.normalized_shape)
         if x.shape[-count:] != self.normalized_shape:
             raise ValueError(f"A LayerNorm of {self.normalized_shape} takes (..., *that shape), got {x.shape}.")
-        axes = tuple(range(x.ndim - count, x.ndim))
         parameters = [p for p in (self.weight, self.bias) if p is not None]
-        return compose("layer_norm", lambda x, *affine: _normalized(x, axes, self.eps, *affine), x, *parameters)
+        formula, *slopes = self._formulas(norms.inner_axes(x.ndim, count), norms.outer_axes(x.ndim, count))
+        return tensor_of(
+            by_formula("layer_norm", formula, tuple(slopes[: 1 + len(parameters)]), x, *parameters, reads="operands")
+        )
+
+    def _formulas(self, together: norms.Axes, shared: norms.Axes) -> list[Callable[..., Any]]:
+        """The layer, and the gradients of x, weight and bias."""
+
+        def result(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
+            return norms.norm(u, x, weight, bias, together, self.eps)
+
+        def to_x(u: Rounded, g: NDArray, made: Made, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+            return norms.norm_to_x(u, g, x, *made[1:], weight, together)
+
+        def to_weight(u: Rounded, g: NDArray, made: Made, x: NDArray, *_: Any) -> NDArray:
+            return norms.norm_to_weight(u, g, x, *made[1:], shared)
+
+        def to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
+            return norms.norm_to_bias(u, g, shared)
+
+        return [result, to_x, to_weight, to_bias]
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
         affine = ", elementwise_affine=False" if self.weight is None else ", bias=False" if self.bias is None else ""
         return f"{self.normalized_shape}, eps={self.eps}{affine}"
-
-
-def _normalized(
-    x: Tensor, axes: tuple[int, ...], eps: float, weight: Tensor | None = None, bias: Tensor | None = None
-) -> Tensor:
-    deviation = x - x.mean(axes, keepdims=True)
-    variance = deviation.square().mean(axes, keepdims=True)
-    result = deviation * (variance + eps).rsqrt()
-    result = result if weight is None else result * weight
-    return result if bias is None else result + bias

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.factors import moving_average
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor, compose
+from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import check_flags
+from simfloat.formulas import norms
+from simfloat.formulas.rounded import Rounded
 from simfloat.nn.layer_arguments import as_number, check_sizes
 from simfloat.nn.module import Module
 
@@ -54,42 +58,59 @@ class _BatchNorm(Module):
                 f"shape {x.shape}."
             )
         parameters = [] if self.weight is None or self.bias is None else [self.weight, self.bias]
-        statistics: list[Tensor] = []
-        result = compose("batch_norm", lambda *operands: self._normalized(statistics, *operands), x, *parameters)
+        mean, var, count = self.running_mean, self.running_var, math.prod(x.shape) // self.num_features
+        is_of_batch = self.training or mean is None or var is None
+        if is_of_batch and count == 1:
+            raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
+        statistics: list[NDArray] = []
+        if is_of_batch and count:
+            result = self._by_batch(statistics, x, parameters)
+        else:
+            # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
+            ones = np.ones_like(x.numbers, np.float32, order="C", shape=self.num_features)
+            result = self._by_running(ones if mean is None else mean, ones if var is None else var, x, parameters)
         if self.training:
             self._track(statistics)
         return result
 
-    def _normalized(self, statistics: list[Tensor], x: Tensor, *parameters: Tensor) -> Tensor:
-        """The result; the batch's mean and unbiased variance are appended to `statistics`, unless it is empty."""
-        # Channels last: what belongs to them is broadcast over leading axes, whose sums are the quickest.
-        rows = x.transpose(0, *range(2, x.ndim), 1)
-        if self.training or self.running_mean is None or self.running_var is None:
-            centred, var = self._centred(statistics, rows)
-        else:
-            centred, var = rows - Tensor(self.running_mean), Tensor(self.running_var)
-        result = centred * (var + self.eps).rsqrt()
-        if parameters:
-            weight, bias = parameters
-            result = result * weight + bias
-        return result.transpose(0, x.ndim - 1, *range(1, x.ndim - 1))
+    def _by_batch(self, statistics: list[NDArray], x: Tensor, parameters: list[Parameter]) -> Tensor:
+        """The result; the batch's mean and unbiased variance are appended to `statistics`."""
 
-    def _centred(self, statistics: list[Tensor], rows: Tensor) -> tuple[Tensor, Tensor]:
-        """What rows differ by from the mean of each channel, and the variance of each."""
-        axes = tuple(range(rows.ndim - 1))
-        count = math.prod(rows.shape[:-1])
-        if not count:
-            # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
-            return rows, Tensor(np.ones_like(rows.numbers, np.float32, order="C", shape=self.num_features))
-        if count == 1:
-            raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
-        mean = rows.mean(axes)
-        centred = rows - mean
-        total = centred.square().sum(axes)
-        statistics += [mean.detach(), total.detach() / (count - 1)]
-        return centred, total / count
+        def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
+            result, mean, factor, unbiased = norms.batch_norm(u, x, weight, bias, self.eps)
+            statistics.extend((mean, unbiased))
+            return result, mean, factor
 
-    def _track(self, statistics: list[Tensor]) -> None:
+        def to_x(u: Rounded, g: NDArray, made: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+            _, mean, factor = made
+            return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
+
+        def to_weight(u: Rounded, g: NDArray, made: Any, x: NDArray, *_: Any) -> NDArray:
+            return norms.batch_norm_to_weight(u, g, x, *made[1:])
+
+        slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
+        return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, reads="operands"))
+
+    def _by_running(self, mean: NDArray, var: NDArray, x: Tensor, parameters: list[Parameter]) -> Tensor:
+        """The result by these statistics instead of the batch's."""
+        eps = self.eps
+
+        def formula(u: Rounded, x: NDArray, *affine: NDArray) -> NDArray:
+            mean, var = affine[-2:]
+            weight, bias = affine[:2] if len(affine) == 4 else (None, None)
+            return norms.running_norm(u, x, weight, bias, mean, var, eps)
+
+        def to_x(u: Rounded, g: NDArray, made: None, x: NDArray, *affine: NDArray) -> NDArray:
+            return norms.running_norm_to_x(u, g, affine[0] if len(affine) == 4 else None, affine[-1], eps)
+
+        def to_weight(u: Rounded, g: NDArray, made: None, x: NDArray, *affine: NDArray) -> NDArray:
+            mean, var = affine[-2:]
+            return norms.batch_norm_to_weight(u, g, x, mean, norms.inverse_root(u, var, eps))
+
+        slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
+        return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, mean, var, reads="operands"))
+
+    def _track(self, statistics: list[NDArray]) -> None:
         """Move the running statistics, if there are any, towards those of the batch, if it has any."""
         if self.running_mean is None or self.running_var is None or self.num_batches_tracked is None:
             return
@@ -109,6 +130,10 @@ class _BatchNorm(Module):
         )
 
 
+def _to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
+    return norms.batch_norm_to_bias(u, g)
+
+
 class BatchNorm2d(_BatchNorm):
     """Batch normalization of images (N, C, H, W).
 
@@ -116,7 +141,8 @@ class BatchNorm2d(_BatchNorm):
 
     In training they are those of the batch, var that of all its numbers: sums through the policy's `reduce`, over
     (example, place), each divided by their number. Every step is rounded, unless the policy fuses ``batch_norm``: in a
-    format of a small range, where sums of many numbers overflow, it should.
+    format of a small range, where sums of many numbers overflow, it should. Gradients are by PyTorch's formulas, as in
+    LayerNorm.
 
     `running_mean` and `running_var` then become (1 - momentum) * running + momentum * batch, three roundings to
     `activations`, where the variance is the unbiased one, the same sum divided by one less; with `momentum` None they

@@ -82,9 +82,13 @@ class Slopes(Ruled):
         wanted = [True] * len(self.slopes) if self.wanted is None else self.wanted(*args, **options)
         found: list[Any] = []
         for number, slope in enumerate(self.slopes):
-            with target_operand(number):
+            with target_operand(self.operand(number, args)):
                 found.append(slope(run, func, args, dict(options), into) if wanted[number] else None)
         return tuple(found)
+
+    def operand(self, number: int, args: Arguments) -> int:
+        """Which operand of the forward operation the gradient of this number is that of."""
+        return number
 
 
 def is_operand(x: Any) -> bool:

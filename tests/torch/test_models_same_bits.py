@@ -1,5 +1,7 @@
 """Convolutional, recurrent and attention models have the same bits in layers of this package and of PyTorch's."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,18 +10,13 @@ from torch.nn import functional
 import simfloat as sf
 
 POLICIES = {
-    **{name: name for name in ("fp32", "amp-bf16", "fp16-standard", "fp8-hybrid", "mxfp8", "bf16-kahan")},
-    "other accumulators": sf.policies.bf16_standard.replace(
-        accumulate=sf.blocked(4, inner=sf.FP16, outer=sf.FP32), reduce=sf.pairwise(sf.FP32)
-    )
-    if hasattr(sf.policies, "bf16_standard")
-    else "bf16-standard",
+    **{name: sf.policies[name] for name in ("fp32", "amp-bf16", "fp16-standard", "fp8-hybrid", "mxfp8", "bf16-kahan")},
+    "other accumulators": replace(
+        sf.policies["bf16-standard"],
+        accumulate=sf.blocked(4, inner=sf.FP16, outer=sf.FP32),
+        reduce=sf.pairwise(sf.FP32),
+    ),
 }
-
-
-def of(library):
-    """The room of layers, and functions that are named differently."""
-    return torch.nn if library == "torch" else sf.nn
 
 
 class Convolutional:
@@ -80,8 +77,6 @@ class Deep(Recurrent):
 
 
 class Projected(Recurrent):
-    options = {"proj_size": 5}
-
     def build(self, nn):
         self.layer = nn.LSTM(6, 7, batch_first=True, proj_size=5)
         self.head = nn.Linear(5, 4)
@@ -99,7 +94,7 @@ class Rectified(Recurrent):
     kind, options = "RNN", {"nonlinearity": "relu"}
 
 
-MODELS = [Recurrent, Deep, Projected, Gated, Plain, Rectified]
+MODELS = [Convolutional, Averaged, Transformer, Recurrent, Deep, Projected, Gated, Plain, Rectified]
 
 
 def made(kind, nn):
@@ -120,6 +115,13 @@ def batches(kind):
             yield rng.normal(size=shape).astype(np.float32), rng.normal(size=(4, 4)).astype(np.float32)
 
 
+def numbers_of(x):
+    """A copy of the numbers of a tensor of either library."""
+    if isinstance(x, torch.Tensor):
+        return x.detach().numpy().astype(np.float64)
+    return np.array(x.data if isinstance(x, sf.Tensor) else x, np.float64)
+
+
 def steps(model, optimizer, block, tensor, kind):
     """Everything that training three steps gives, by name, and then a step in evaluation."""
     found = {}
@@ -128,9 +130,7 @@ def steps(model, optimizer, block, tensor, kind):
             if number == 2:
                 model.eval()
             optimizer.zero_grad()
-            output = model(
-                tensor(x) if x.dtype == np.float32 else (torch.from_numpy(x) if tensor is torch.from_numpy else x)
-            )
+            output = model(torch.from_numpy(x) if tensor is torch.from_numpy else x)
             difference = output - tensor(y)
             loss = (difference * difference).mean()
             loss.backward()
@@ -140,16 +140,7 @@ def steps(model, optimizer, block, tensor, kind):
             optimizer.step()
             for name, value in model.state_dict().items():
                 found[f"{number} {name}"] = value
-            found = {
-                key: np.array(
-                    x.detach().numpy()
-                    if isinstance(x, torch.Tensor)
-                    else getattr(x, "data", x)
-                    if isinstance(x, sf.Tensor)
-                    else x
-                )
-                for key, x in found.items()
-            }
+            found = {key: numbers_of(value) for key, value in found.items()}
     return found
 
 
@@ -167,7 +158,4 @@ def test_layers_of_both_libraries_train_to_the_same_bits(kind, policy):
         ours, sf.optim.SGD(ours.parameters(), 0.25, momentum=0.5), sf.simulate(POLICIES[policy], 5), sf.Tensor, kind
     )
     assert list(by_torch) == list(by_us)
-    different = [
-        key for key in by_us if by_us[key].astype(np.float64).tobytes() != by_torch[key].astype(np.float64).tobytes()
-    ]
-    assert not different
+    assert not [name for name in by_us if by_us[name].tobytes() != by_torch[name].tobytes()]

@@ -1,59 +1,28 @@
-"""Normalization: of layers, batches and groups, forward and backward, in PyTorch's operations."""
+"""Normalization by the formulas of `simfloat.formulas.norms`, and variances in PyTorch's operations."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
-from simfloat.torch.handlers import Composed
-from simfloat.torch.phases import target_operand
+from simfloat.formulas import norms
+from simfloat.formulas.rounded import Rounded
+from simfloat.torch.formula import Formula, Slopes
+from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.rules.aten_reductions import axes_of
+from simfloat.torch.tags import put_tag, tag_of
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 Tensor = torch.Tensor
-Gradients = tuple[Tensor | None, Tensor | None, Tensor | None]
+Gradient = NDArray | None
 
 
-def normalized(x: Tensor, axes: list[int], eps: float) -> tuple[Tensor, Tensor, Tensor]:
-    """d * rsqrt(mean(d * d) + eps) with d = x - mean(x); the mean, and the factor."""
-    mean = x.mean(axes, keepdim=True)
-    d = x - mean
-    factor = ((d * d).mean(axes, keepdim=True) + eps).rsqrt()
-    return d * factor, mean, factor
-
-
-def normalized_slope(g: Tensor, y: Tensor, factor: Tensor, axes: list[int]) -> Tensor:
-    """(g - mean(g) - y * mean(g * y)) * factor, y being what was normalized."""
-    return (g - g.mean(axes, keepdim=True) - y * (g * y).mean(axes, keepdim=True)) * factor
-
-
-def scaled(y: Tensor, weight: Tensor | None, bias: Tensor | None) -> Tensor:
-    """y * weight + bias, as far as there are any."""
-    y = y if weight is None else y * weight
-    return y if bias is None else y + bias
-
-
-def sums(
-    g: Tensor, normal: Callable[[], Tensor], axes: list[int], shape: Sequence[int], mask: Sequence[bool],
-    has_weight: bool = True,
-) -> tuple[Tensor | None, Tensor | None]:  # fmt: skip
-    """The gradients of weight and bias: the sums of g * y and of g, all being rounded by the role of what is reached.
-
-    `normal` computes y, what was normalized, anew.
-    """
-    found: list[Tensor | None] = []
-    for number, wanted in enumerate(mask[1:], 1):
-        with target_operand(number if has_weight else 1):
-            terms = g * normal() if number == 1 and wanted else g
-            found.append((terms.sum(axes) if axes else terms * 1.0).reshape(shape) if wanted else None)
-    to_weight, to_bias = found
-    return to_weight, to_bias
-
-
-def layer_norm(
-    x: Tensor, shape: Sequence[int], weight: Tensor | None, bias: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+def layer_norm(u: Rounded, x: NDArray, shape: Sequence[int], weight: Gradient, bias: Gradient, eps: float) -> Any:
     """The result, the means and the factors; ValueError for another shape than that of x's last axes."""
     shapes = [x.shape[-len(shape) :], *(y.shape for y in (weight, bias) if y is not None)]
     if any(tuple(each) != tuple(shape) for each in shapes):
@@ -61,103 +30,127 @@ def layer_norm(
             f"layer_norm takes x whose shape ends with {tuple(shape)}, and a weight and a bias of that shape; "
             f"got x of shape {tuple(x.shape)} and shapes {[tuple(each) for each in shapes]}."
         )
-    y, mean, factor = normalized(x, list(range(x.ndim - len(shape), x.ndim)), eps)
-    return scaled(y, weight, bias), mean, factor
+    return norms.norm(u, x, weight, bias, norms.inner_axes(x.ndim, len(shape)), eps)
 
 
-def layer_norm_backward(
-    g: Tensor, x: Tensor, shape: Sequence[int], mean: Tensor, factor: Tensor, weight: Tensor | None,
-    bias: Tensor | None, mask: Sequence[bool],
-) -> Gradients:  # fmt: skip
-    """The gradients of x, weight and bias."""
-    outer, inner = list(range(x.ndim - len(shape))), list(range(x.ndim - len(shape), x.ndim))
-
-    def normal() -> Tensor:
-        return (x - mean) * factor
-
-    to_x = None
-    if mask[0]:
-        with target_operand(0):
-            to_x = normalized_slope(g if weight is None else g * weight, normal(), factor, inner)
-    return to_x, *sums(g, normal, outer, shape, mask, weight is not None)
+def layer_to_x(u: Rounded, g: Any, x: Any, shape: Any, mean: Any, factor: Any, weight: Any, *_: Any) -> NDArray:
+    """The gradient of x."""
+    return norms.norm_to_x(u, g, x, mean, factor, weight, norms.inner_axes(x.ndim, len(shape)))
 
 
-def channels(x: Tensor, vector: Tensor) -> Tensor:
-    """One number for each channel, to be broadcast to (N, C, ...)."""
-    return vector.reshape(1, -1, *[1] * (x.ndim - 2))
+def layer_to_weight(u: Rounded, g: Any, x: Any, shape: Any, mean: Any, factor: Any, *_: Any) -> NDArray:
+    """The gradient of the weight."""
+    return norms.norm_to_weight(u, g, x, mean, factor, norms.outer_axes(x.ndim, len(shape)))
 
 
-def batch_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
-    training: bool, momentum: float, eps: float,
-) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
-    """The result, means and factors of the batch; running statistics take a step towards the batch's.
+def layer_to_bias(u: Rounded, g: Any, x: Any, shape: Any, *_: Any) -> NDArray:
+    """The gradient of the bias."""
+    return norms.norm_to_bias(u, g, norms.outer_axes(x.ndim, len(shape)))
+
+
+class BatchNorm(Ruled):
+    """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
 
     Where these are used instead, there are no means and factors, as in PyTorch.
     """
-    axes = [axis for axis in range(x.ndim) if axis != 1]
-    rows = [None if vector is None else channels(x, vector) for vector in (weight, bias)]
-    if not training and running_mean is not None and running_var is not None:
-        y = (x - channels(x, running_mean)) * channels(x, (running_var + eps).rsqrt())
-        return scaled(y, *rows), x.new_empty(0), x.new_empty(0)
-    mean = x.mean(axes)
-    d = x - channels(x, mean)
-    total, count = (d * d).sum(axes), x.numel() // x.shape[1]
-    factor = (total / count + eps).rsqrt()
-    if running_mean is not None and running_var is not None:
-        running_mean.copy_(running_mean * (1 - momentum) + mean * momentum)
-        running_var.copy_(running_var * (1 - momentum) + total / (count - 1) * momentum)
-    return scaled(d * channels(x, factor), *rows), mean.clone(), factor
+
+    how = "decomposition"
+
+    def __init__(self) -> None:
+        super().__init__("batch_norm", self.computed)
+
+    def computed(
+        self, call: RuleCall, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
+        running_var: Tensor | None, training: bool, momentum: float, eps: float,
+    ) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+        """The result, means and factors of the batch."""
+        u = call.begin_composite(list(map(numbers_of, call.operands)))
+        numbers = numbers_of(x)
+        scale, shift = (None if vector is None else numbers_of(vector) for vector in (weight, bias))
+        if running_mean is None or running_var is None:
+            result, mean, factor, _ = norms.batch_norm(u, numbers, scale, shift, eps)
+        elif training:
+            result, mean, factor, variance = norms.batch_norm(u, numbers, scale, shift, eps)
+        else:
+            y = norms.running_norm(u, numbers, scale, shift, numbers_of(running_mean), numbers_of(running_var), eps)
+            return call.result(u, y), x.new_empty(0), x.new_empty(0)
+        made = call.result(u, result), call.kept(u, mean), call.kept(u, factor)
+        if running_mean is not None and running_var is not None:
+            for running, new in ((running_mean, mean), (running_var, variance)):
+                moved = norms.moving_average(call.begin(), numbers_of(running), new, momentum)
+                running.copy_(tensor_of(moved, running.dtype))
+                put_tag(running, tag_of(running)._replace(format=call.format))
+        return made
 
 
-def batch_norm_backward(
-    g: Tensor, x: Tensor, weight: Tensor | None, running_mean: Tensor | None, running_var: Tensor | None,
-    mean: Tensor, factor: Tensor, training: bool, eps: float, mask: Sequence[bool],
-) -> Gradients:  # fmt: skip
-    """The gradients of x, weight and bias."""
-    axes = [axis for axis in range(x.ndim) if axis != 1]
-    is_own = not training and running_mean is not None and running_var is not None
+def batch_to_x(
+    u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
+    training: bool, eps: float, *_: Any,
+) -> NDArray:  # fmt: skip
+    """The gradient of x."""
+    if training or running_var is None:
+        return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
+    return norms.running_norm_to_x(u, g, weight, running_var, eps)
 
-    def scale() -> Tensor:
-        return channels(x, (running_var + eps).rsqrt() if is_own and running_var is not None else factor)
 
-    def normal() -> Tensor:
-        return (x - channels(x, running_mean if is_own and running_mean is not None else mean)) * scale()
+def batch_to_weight(
+    u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
+    training: bool, eps: float, *_: Any,
+) -> NDArray:  # fmt: skip
+    """The gradient of the weight."""
+    if not training and running_var is not None:
+        mean, factor = running_mean, norms.inverse_root(u, running_var, eps)
+    return norms.batch_norm_to_weight(u, g, x, mean, factor)
 
-    to_x = None
-    if mask[0]:
-        with target_operand(0):
-            passed = g if weight is None else g * channels(x, weight)
-            to_x = normalized_slope(passed, normal(), scale(), axes) if training else passed * scale()
-    return to_x, *sums(g, normal, axes, (x.shape[1],), mask, weight is not None)
+
+def batch_to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
+    """The gradient of the bias."""
+    return norms.batch_norm_to_bias(u, g)
+
+
+def of_groups(u: Rounded, x: NDArray, groups: int) -> NDArray:
+    """The numbers of x (N, C, ...) by group, (N, groups, numbers of a group)."""
+    return u.moved(x.reshape(len(x), groups, -1 if x.size else 0), x)
 
 
 def group_norm(
-    x: Tensor, weight: Tensor | None, bias: Tensor | None, n: int, c: int, hxw: int, groups: int, eps: float
-) -> tuple[Tensor, Tensor, Tensor]:
+    u: Rounded, x: NDArray, weight: Gradient, bias: Gradient, n: int, c: int, hxw: int, groups: int, eps: float
+) -> tuple[NDArray, NDArray, NDArray]:
     """The result, and the mean and factor of every group."""
-    y, mean, factor = normalized(x.reshape(n, groups, c // groups * hxw), [2], eps)
-    rows = [None if vector is None else channels(x, vector) for vector in (weight, bias)]
-    return scaled(y.reshape(x.shape), *rows), mean.reshape(n, groups), factor.reshape(n, groups)
+    y, mean, factor = norms.norm(u, of_groups(u, x, groups), None, None, (2,), eps)
+    rows = (None if vector is None else vector.reshape(-1, *[1] * (x.ndim - 2)) for vector in (weight, bias))
+    return norms.scaled(u, y.reshape(x.shape), *rows), mean.reshape(n, groups), factor.reshape(n, groups)
 
 
-def group_norm_backward(
-    g: Tensor, x: Tensor, mean: Tensor, factor: Tensor, weight: Tensor | None, n: int, c: int, hxw: int, groups: int,
-    mask: Sequence[bool],
-) -> Gradients:  # fmt: skip
-    """The gradients of x, weight and bias."""
-    shape, axes = (n, groups, c // groups * hxw), [axis for axis in range(x.ndim) if axis != 1]
-    by_group = factor.reshape(n, groups, 1)
+def group_to_x(
+    u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
+) -> NDArray:
+    """The gradient of x."""
+    passed = g if weight is None else u.multiply(g, weight.reshape(-1, *[1] * (x.ndim - 2)))
+    by_group = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
+    reached = norms.norm_to_x(u, of_groups(u, passed, groups), of_groups(u, x, groups), *by_group, None, (2,))
+    return reached.reshape(x.shape)
 
-    def normal() -> Tensor:
-        return (x.reshape(shape) - mean.reshape(n, groups, 1)) * by_group
 
-    to_x = None
-    if mask[0]:
-        with target_operand(0):
-            passed = g if weight is None else g * channels(x, weight)
-            to_x = normalized_slope(passed.reshape(shape), normal(), by_group, [2]).reshape(x.shape)
-    return to_x, *sums(g, lambda: normal().reshape(x.shape), axes, (c,), mask, weight is not None)
+def group_to_weight(
+    u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
+) -> NDArray:
+    """The gradient of the weight."""
+    by_group = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
+    terms = u.multiply(g, norms.normal(u, of_groups(u, x, groups), *by_group).reshape(x.shape))
+    return norms.batch_norm_to_bias(u, terms)
+
+
+class NormSlopes(Slopes):
+    """The gradients of x, weight and bias; a bias without a weight is the operation's second operand."""
+
+    def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray]) -> None:
+        super().__init__(operation, *functions, wanted=lambda *args, **_: args[-1])
+        self._weight_at = weight_at
+
+    def operand(self, number: int, args: tuple[Any, ...]) -> int:
+        """Which operand the gradient of this number is that of."""
+        return 1 if number == 2 and args[self._weight_at] is None else number
 
 
 def variance(x: Tensor, axes: Sequence[int] | None, correction: float | None, keepdim: bool) -> tuple[Tensor, Tensor]:
@@ -200,13 +193,13 @@ def std_mean(
 
 
 #: By PyTorch's name.
-TABLE: dict[str, Composed] = {
-    "native_layer_norm": Composed("layer_norm", layer_norm),
-    "native_layer_norm_backward": Composed("layer_norm", layer_norm_backward),
-    "native_batch_norm": Composed("batch_norm", batch_norm),
-    "native_batch_norm_backward": Composed("batch_norm", batch_norm_backward),
-    "native_group_norm": Composed("group_norm", group_norm),
-    "native_group_norm_backward": Composed("group_norm", group_norm_backward),
+TABLE: dict[str, Handler] = {
+    "native_layer_norm": Formula("layer_norm", layer_norm),
+    "native_layer_norm_backward": NormSlopes("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),
+    "native_batch_norm": BatchNorm(),
+    "native_batch_norm_backward": NormSlopes("batch_norm", 2, batch_to_x, batch_to_weight, batch_to_bias),
+    "native_group_norm": Formula("group_norm", group_norm),
+    "native_group_norm_backward": NormSlopes("group_norm", 4, group_to_x, group_to_weight, batch_to_bias),
     "var.correction": Composed("var", var),
     "var_mean.correction": Composed("var", var_mean, 2),
     "std.correction": Composed("var", std),
