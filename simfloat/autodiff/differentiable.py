@@ -12,11 +12,9 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.autodiff.record import Made, Operand, Operations, Reads, begin, finish, passed_to, summed_to
 from simfloat.autodiff.variable import Derivative, as_variable
+from simfloat.formulas.rounded import Slope
 
 T = TypeVar("T")
-
-#: (arithmetic, gradient of the result, result, *operands) -> gradient of one operand
-Slope = Callable[..., NDArray]
 
 
 class Differentiable:

@@ -26,13 +26,12 @@ def _refused(sign: str, function: str) -> Callable[..., Any]:
     return method
 
 
-class Comparable:
+class Comparable(Variable):
     """The Python protocol of a tensor's numbers. Nothing here is an operation of a policy: nothing is rounded.
 
     Comparisons give boolean arrays. Python hashes tensors by identity.
     """
 
-    numbers: NDArray[np.floating]
     __hash__ = object.__hash__
 
     def item(self) -> float:

@@ -19,13 +19,12 @@ from simfloat.autodiff.tape import Collected
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
 from simfloat.autodiff.user_arithmetic import GRADIENT, UserArithmetic
 from simfloat.autodiff.variable import Variable, as_variable
+from simfloat.formulas.rounded import Slope
 from simfloat.simulation.arithmetic import Arithmetic, Input
 
 #: What an operation of a user can be.
 KINDS = ("pointwise", "reduction", "contraction", "composite")
 
-#: (arithmetic, gradient of the result, result, *operands, **options) -> gradient of one operand
-Slope = Callable[..., NDArray]
 Inputs = dict[str, Input]
 
 
