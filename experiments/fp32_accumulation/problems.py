@@ -25,7 +25,7 @@ SCENES, HELD_OUT = 256, 64
 NOISE, INK = 0.5, 0.5
 
 
-class Convolutions(nn.Module):
+class SegmentationModel(nn.Module):
     """Two convolutions: eight channels with ReLU, and the logit of every pixel."""
 
     def __init__(self, seed: int) -> None:
@@ -60,7 +60,7 @@ def segmentation(seed: int, tiny: bool) -> Problem:
     return Problem(
         x=x,
         y=y,
-        model=partial(Convolutions, seed),
+        model=partial(SegmentationModel, seed),
         loss=nn.binary_cross_entropy_with_logits,
         optimizer=partial(sf.optim.SGD, lr=0.3, momentum=0.9),
         batch=16,

@@ -35,7 +35,7 @@ class Autoencoder(nn.Module):
         return self.head(x)
 
 
-class Convolutions(nn.Module):
+class DigitClassifier(nn.Module):
     """Two convolutions with ReLU and pooling, and a linear layer."""
 
     def __init__(self, seed: int) -> None:
@@ -71,7 +71,7 @@ def no_measures(model: nn.Module, output: NDArray, y: NDArray) -> dict[str, floa
 
 def classification(seed: int, tiny: bool) -> Problem:
     """Digits by a convolutional network, trained by SGD with momentum."""
-    model, optimizer = partial(Convolutions, seed), partial(sf.optim.SGD, lr=0.05, momentum=0.9)
+    model, optimizer = partial(DigitClassifier, seed), partial(sf.optim.SGD, lr=0.05, momentum=0.9)
     return digits_problem(model, optimizer, batch=32, steps=5 if tiny else 150, shape=(1, 8, 8), seed=seed)
 
 

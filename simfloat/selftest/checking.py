@@ -72,7 +72,7 @@ def _text(x: Any) -> str:
     return float(x).hex() if np.asarray(x).dtype.kind == "f" else str(x)
 
 
-class Outcome(NamedTuple):
+class Examination(NamedTuple):
     """How many cases a check compared, and its first wrong one."""
 
     cases: int
@@ -94,14 +94,14 @@ def run(checks: Mapping[str, Check], quick: bool = False) -> bool:
     return not failed
 
 
-def examine(batches: Iterator[Batch]) -> Outcome:
+def examine(batches: Iterator[Batch]) -> Examination:
     """Count the cases of a check, up to the first batch that has a wrong one; an exception is one, too."""
     cases = 0
     try:
         for batch in batches:
             cases += batch.cases
             if failure := batch.first_difference():
-                return Outcome(cases, failure)
+                return Examination(cases, failure)
     except Exception as error:  # a check that cannot run is a failed check, and the others still say something
-        return Outcome(cases, f"{type(error).__name__}: {error}")
-    return Outcome(cases, None)
+        return Examination(cases, f"{type(error).__name__}: {error}")
+    return Examination(cases, None)

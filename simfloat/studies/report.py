@@ -47,7 +47,7 @@ class Figure(NamedTuple):
     uri: str
 
 
-class Listing(NamedTuple):
+class Preview(NamedTuple):
     """The first rows of a table, the number of all, and the file that has them."""
 
     title: str
@@ -64,7 +64,7 @@ class Section(NamedTuple):
     kind: str
     summary: dict[str, Any]
     figures: list[Figure]
-    listing: Listing
+    listing: Preview
 
     @property
     def findings(self) -> list[dict[str, Any]]:
@@ -122,7 +122,7 @@ def data_uri(path: Path) -> str:
     return f"data:{PICTURES[path.suffix]};base64,{base64.b64encode(path.read_bytes()).decode('ascii')}"
 
 
-def last_records(path: Path) -> Listing:
+def last_records(path: Path) -> Preview:
     """The last record of each run in metrics.jsonl: records that have the same texts and seed are of one run."""
     last: dict[tuple, dict[str, Any]] = {}
     with path.open(encoding="utf-8") as lines:
@@ -133,16 +133,16 @@ def last_records(path: Path) -> Listing:
     return listing("Last record of each run", columns, [[row.get(name) for name in columns] for row in rows], path)
 
 
-def table_of(path: Path) -> Listing:
+def table_of(path: Path) -> Preview:
     """The table of a sweep."""
     with path.open(encoding="utf-8", newline="") as lines:
         columns, *rows = csv.reader(lines)
     return listing("Points", columns, rows, path)
 
 
-def listing(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Listing:
+def listing(title: str, columns: list[str], rows: Sequence[Sequence[Any]], path: Path) -> Preview:
     """The first of the rows as texts."""
-    return Listing(title, columns, [list(map(shown, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
+    return Preview(title, columns, [list(map(shown, row)) for row in rows[:MOST_ROWS]], len(rows), path.name)
 
 
 def shown(value: Any) -> str:

@@ -38,7 +38,7 @@ class FirstNaN(NamedTuple):
         return Key(self.path, self.operation, self.phase)
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """What is needed that the NaN does not come again, why, and the override that gives it, if one does."""
 
     need: str
@@ -46,7 +46,7 @@ class Finding(NamedTuple):
     override: str
 
 
-def finding(first: FirstNaN, entries: Entries) -> Finding:
+def finding(first: FirstNaN, entries: Entries) -> Diagnosis:
     """What the counts say of the first NaN.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
@@ -54,21 +54,21 @@ def finding(first: FirstNaN, entries: Entries) -> Finding:
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
     if cause in MEANT:
-        return Finding(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, "")
+        return Diagnosis(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, "")
     if cause in (BEYOND, SUM_OVERFLOW):
-        return Finding("a wider format", where, _override(first.key, entries))
+        return Diagnosis("a wider format", where, _override(first.key, entries))
     divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
     sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_overflowed(first, entries), "overflowed")
     if not sources and divided is not None:
         sources, verb = _underflowed(divided, entries), "underflowed"
     if not sources:
-        return Finding("divisors other than 0" if divided else "finite data", where, "")
+        return Diagnosis("divisors other than 0" if divided else "finite data", where, "")
     source, operations = sources[0], ", ".join(key.operation for key in sources)
     why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
     events = dict(entries)[source]
     if are_wide(events) and not overflowed_sums(events):
-        return Finding(SMALLER if verb == "overflowed" else "larger numbers", why, "")
-    return Finding("a wider format", why, _override(source, entries))
+        return Diagnosis(SMALLER if verb == "overflowed" else "larger numbers", why, "")
+    return Diagnosis("a wider format", why, _override(source, entries))
 
 
 def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
