@@ -52,7 +52,9 @@ def scalar_step(x, y, weight, bias, state, recipe, update):
     loss = act("divide", act.dot(squares, [1.0] * rows, accumulate), n)
 
     g = to_act("divide", 1.0, n)
-    g = [to_act("multiply", g, 2 * d) for d in difference]
+    # As in PyTorch, what the backward pass computes with is computed there, and rounded to gradients' role.
+    doubled = [to_act("multiply", to_act("subtract", out[i], float(y[i])), 2.0) for i in range(rows)]
+    g = [to_act("multiply", g, d) for d in doubled]
     g = [to_act.round(v) for v in g]
     g_out = [to_act.round(v) for v in g]
     grad_bias = to_weight.dot(g, [1.0] * rows, accumulate)
