@@ -19,7 +19,7 @@ from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic, overload
 
-from simfloat.cuda.threads import threads_over
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.formats import BF16, FP32, Rounding, nearest_even, toward_negative, toward_positive, toward_zero
 from simfloat.kernels.grid import Grid, numbers
 from simfloat.kernels.halves import image, result

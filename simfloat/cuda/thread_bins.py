@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.threads import threads_over
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.unrounded import odd_sum, two_product
 

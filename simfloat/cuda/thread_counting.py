@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.cuda.thread_loops import at, threads_over
 from simfloat.cuda.thread_memory import add_at, join_at, lower_at, raise_at
-from simfloat.cuda.threads import at, threads_over
 from simfloat.kernels.counting import NO_FIRST, NO_LAST, facts_from, fields_of
 from simfloat.kernels.events import EXPONENTS, FIRST_CAUSE, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
 from simfloat.kernels.grid import unpack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.cuda.thread_loops import at, kept, threads_over
 from simfloat.cuda.thread_random import FOUR, four_words
-from simfloat.cuda.threads import at, kept, threads_over
 from simfloat.kernels.elementwise import CONVERTED, NATIVE, OPERATIONS, ROUNDED_AT_ONCE
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
-from simfloat.cuda.threads import threads_over
 from simfloat.kernels.fused_loops import (
     GROUP,
     cut,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.threads import threads_over
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.kernels.fused_loops import NOTHING, cut, unless_special
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.matrix_core_loops import _floored, _flushed, _normal, exact_chunk, flushed_pair

@@ -7,9 +7,9 @@ each with the word of the product that it begins with.
 from __future__ import annotations
 
 from simfloat.cuda.instructions import KINDS
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import stack_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.random import are_bytes, counter_of, element_at
 from simfloat.kernels.stack import row_of_left, top_of_right

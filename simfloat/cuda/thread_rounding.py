@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from simfloat.cuda.thread_loops import kept, threads_over
 from simfloat.cuda.thread_random import FOUR, four_words
-from simfloat.cuda.threads import kept, threads_over
 from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from simfloat.cuda import instructions
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.cuda.thread_tiles import ELEMENT, QUICK, TileLoop, sums_of
-from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import scalar

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from simfloat.cuda.instructions import KINDS
+from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.threads import threads_over
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import elements, spelled_out
 from simfloat.kernels.order_steps import Order, running_sum

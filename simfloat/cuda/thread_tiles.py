@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from simfloat.cuda.thread_loops import ThreadLoop
 from simfloat.cuda.thread_memory import registers, run_of
-from simfloat.cuda.threads import ThreadLoop
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.stack import row_of_left, top_of_right

@@ -44,14 +44,14 @@ class StandIn:
     @contextmanager
     def present(self):
         """The process has a module `cupy`, and the machine of its arrays these loops."""
-        cupy, threads = sys.modules.get("cupy"), plain.modules()["simfloat.cuda.threads"]
-        launch, threads.launch = threads.launch, self.launch
+        cupy, thread_loops = sys.modules.get("cupy"), plain.modules()["simfloat.cuda.thread_loops"]
+        launch, thread_loops.launch = thread_loops.launch, self.launch
         standin.install()
         try:
             with plain.in_place(), np.errstate(all="ignore"):
                 yield
         finally:
-            threads.launch = launch
+            thread_loops.launch = launch
             del sys.modules["cupy"]
             if cupy is not None:
                 sys.modules["cupy"] = cupy

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 
-from simfloat.cuda import threads
+from simfloat.cuda import thread_loops
 from tests.cuda.standin import ndarray
 
 #: Threads of a block: few enough that a loop has several blocks.
@@ -39,7 +39,7 @@ def received(argument):
     if isinstance(argument, ndarray):
         assert argument.flags.c_contiguous
         return argument._host
-    kind, dtype, _ = threads.kind_of(argument)
+    kind, dtype, _ = thread_loops.kind_of(argument)
     if kind == "numbers":
         return tuple(argument.reshape(-1))
     return dtype.type(argument)

@@ -5,8 +5,8 @@ import types
 import numpy as np
 import pytest
 
-from simfloat.cuda import thread_sequential, threads
-from simfloat.cuda.threads import threads_over
+from simfloat.cuda import thread_loops, thread_sequential
+from simfloat.cuda.thread_loops import threads_over
 from tests.cuda import standin
 
 
@@ -30,9 +30,9 @@ def cupy(cupy):
     device = types.SimpleNamespace(id=0)
     cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
     cupy.started = started
-    threads._loaded.cache_clear()
+    thread_loops._loaded.cache_clear()
     yield cupy
-    threads._loaded.cache_clear()
+    thread_loops._loaded.cache_clear()
 
 
 def compiled(body, kinds):
@@ -84,7 +84,7 @@ def test_nothing_is_started_for_no_elements(cupy):
 )
 def test_large_products_are_started_in_tiles_and_small_ones_in_elements(cupy, monkeypatch, m, n, products, started):
     counts = []
-    monkeypatch.setattr(threads, "launch", lambda body, count, arguments: counts.append(count))
+    monkeypatch.setattr(thread_loops, "launch", lambda body, count, arguments: counts.append(count))
     a, b, out = (cupy.asarray(np.zeros(shape, np.float32)) for shape in ((m, 2), (2 * products, n), (m * products, n)))
     thread_sequential.steps["fused_native"](a, b, out, np.zeros(1), np.zeros(1), 1.0)
     thread_sequential.steps["fused_odd"](a, b, out, np.zeros(1), np.zeros(1), 1.0)

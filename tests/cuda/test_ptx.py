@@ -18,8 +18,8 @@ from simfloat.cuda import (  # noqa: E402
     thread_rounding,
     thread_sequential,
 )
+from simfloat.cuda.thread_loops import threads_over  # noqa: E402
 from simfloat.cuda.thread_tiles import ELEMENT, QUICK, WARP  # noqa: E402
-from simfloat.cuda.threads import threads_over  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))

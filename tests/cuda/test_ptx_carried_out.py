@@ -14,7 +14,7 @@ pytest.importorskip("numba_cuda", reason="needs numba-cuda")
 
 import simfloat as sf  # noqa: E402
 from simfloat.arithmetic import machines  # noqa: E402
-from simfloat.cuda import thread_tiles, threads  # noqa: E402
+from simfloat.cuda import thread_loops, thread_tiles  # noqa: E402
 from tests.cuda import ptx, standin  # noqa: E402
 from tests.cuda.cases.elementwise import Events, numbers  # noqa: E402
 from tests.cuda.cases.tiles import hard_factors  # noqa: E402
@@ -32,10 +32,10 @@ def cupy(cupy, nvvm, monkeypatch, tmp_path):
     monkeypatch.setattr(standin.ndarray, "data", property(gpu.data_of), raising=False)
     monkeypatch.setattr(thread_tiles, "LEAST", 1)
     monkeypatch.setattr(thread_tiles, "WARP", 2)
-    threads._loaded.cache_clear()
+    thread_loops._loaded.cache_clear()
     with np.errstate(all="ignore"):
         yield gpu
-    threads._loaded.cache_clear()
+    thread_loops._loaded.cache_clear()
 
 
 def rounding(move):

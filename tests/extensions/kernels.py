@@ -34,8 +34,8 @@ MODE = Extension(
     rows=(
         Row(
             "simfloat/formats/rounding.py",
-            '"nearest_away": Mode(',
-            '    "nearest_zero": Mode(lambda rest, odd, negative: rest > HALF),',
+            '"nearest_away": ModeRule(',
+            '    "nearest_zero": ModeRule(lambda rest, odd, negative: rest > HALF),',
         ),
         Row("simfloat/formats/rounding.py", "nearest_away = ", 'nearest_zero = Rounding("nearest_zero")'),
         Row("simfloat/formats/__init__.py", "nearest_away,", "    nearest_zero,"),
@@ -145,7 +145,7 @@ def accumulator_sums():
     """On the CPU, on what stands for a GPU, from an addend, inside of blocked sums; and `reveal` tries it."""
     import simfloat as sf
     from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
-    from simfloat.cuda import threads
+    from simfloat.cuda import thread_loops
     from simfloat.selftest.orders import dot
     from tests.cuda import simulated, standin
 
@@ -153,7 +153,7 @@ def accumulator_sums():
     assert sf.sum(np.full(100, 0.1), inputs=sf.FP16, accumulate=sf.neumaier(sf.FP16)) == 10.0
     assert str(sf.neumaier("bf16", "toward_zero")) == "neumaier(BF16, rounding=toward_zero)"
     standin.install()
-    threads.launch = simulated.in_a_row
+    thread_loops.launch = simulated.in_a_row
     import cupy
 
     rng = np.random.default_rng(0)
