@@ -66,12 +66,10 @@ def prepare(
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
-    engine = None
     if plan.operands is None:
-        engine = plan.engines[a.dtype == FLOAT32 and b.dtype == FLOAT32]
-    if engine is not None:
-        return Work(machine, engine, a, b, draw, None, None, False, 1.0, _are_results(engine, options, draw))
-    if plan.operands is not None and draw is None and target.observer is None:
+        engine, quiet = plan.engine_as_is(a, b, depth)
+        return Work(machine, engine, a, b, draw, None, None, quiet, 1.0, _are_results(engine, options, draw))
+    if draw is None and target.observer is None:
         x, y = plan.operands[0].take(a, settled[0]), plan.operands[1].take(b, settled[1])
     else:
         x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
@@ -112,8 +110,9 @@ def _prepare_further(
 def _are_results(engine: Engine, options: Options, draw: Draw | None) -> bool:
     """Whether the engine's sums are the results as they are."""
     plan, target, *_ = options
-    is_direct = plan.keeps_sums and plan.machine is CPU and getattr(engine, "is_direct", False)
-    return is_direct and engine.carrier is target.dtype and draw is None and target.observer is None
+    if not plan.keeps_sums or draw is not None or target.observer is not None or engine.carrier is not target.dtype:
+        return False
+    return plan.machine is CPU and getattr(engine, "is_direct", False)
 
 
 def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:

@@ -7,9 +7,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.bounds import Bounds, RawBounds, raw_bounds_of
 from simfloat.accumulate.engine import Engine, keeps_sums
 from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem
 from simfloat.arithmetic._cast import Cast
@@ -46,6 +47,7 @@ class ProductPlan:
     operands: tuple[OperandPlan, OperandPlan] | None  # how they are rounded
     drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
     engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
+    is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
     plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
     result: Format | None  # that sums come in
     keeps_sums: bool  # whether these are results as they are, if the engine is direct
@@ -54,21 +56,35 @@ class ProductPlan:
     has_blocks: bool  # whether one scales blocks of it
     divides_sums: bool  # whether one scales it as a whole, so that sums are divided in the end
 
+    def engine_as_is(self, a: NDArray, b: NDArray, depth: int) -> tuple[Engine, bool]:
+        """The engine for sums of products of operands without casts, whose sums start from zero, and whether there is
+        no signalling NaN among them for certain.
+        """
+        single = a.dtype == FLOAT32, b.dtype == FLOAT32
+        engine = self.engines[single == (True, True)]
+        if engine is not None:
+            return engine, False
+        if self.is_by_bounds:
+            x, y = raw_bounds_of(a), raw_bounds_of(b)
+            return _engine_for(self, x, y, single, depth), x[-1] and y[-1]
+        left, right = OperandBounds(None, None, single[0], a), OperandBounds(None, None, single[1], b)
+        return self.engine_by_bounds(left, right, depth), left.are_quiet and right.are_quiet
+
     def engine_by_bounds(self, a: OperandBounds, b: OperandBounds, depth: int) -> Engine:
-        """The engine for sums of so many products, that start from zero and whose operands have no scales.
+        """The engine for sums of so many products that start from zero, and whose operands have no scales.
 
         Raises ValueError for operands that the accumulator does not take.
         """
-        if self.result is None or self.accumulator.is_matrix_unit:
-            return self.accumulator.engine(Problem(a, b, depth, self.format, self.rounding))
-        return _engine_for(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
+        if self.is_by_bounds:
+            return _engine_for(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
+        return self.accumulator.engine(Problem(a, b, depth, self.format, self.rounding))
 
 
 @lru_cache(maxsize=4096)
-def _engine_for(plan: ProductPlan, a: Bounds, b: Bounds, single: tuple[bool, bool], depth: int) -> Engine:
+def _engine_for(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Engine:
     """The engine for operands with such bounds; `single` tells which are float32."""
     left, right = (one.format for one in plan.operands) if plan.operands else (None, None)
-    x, y = OperandBounds(a, left, single[0]), OperandBounds(b, right, single[1])
+    x, y = OperandBounds(Bounds._make(a), left, single[0]), OperandBounds(Bounds._make(b), right, single[1])
     return plan.accumulator.engine(Problem(x, y, depth, plan.format, plan.rounding, machine=plan.machine))
 
 
@@ -95,6 +111,7 @@ def product_plan(
         operands,
         drawing=modes if any(mode.is_stochastic for mode in modes) else (),
         engines=(engines[0], engines[1]),
+        is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
         plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
         result=accumulator.result,
         keeps_sums=keeps_sums(accumulator.result, format, rounding),

@@ -14,7 +14,7 @@ from simfloat.accumulate.native_steps import InImages
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
-from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operands import FLOAT32, FLOAT64, FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
 #: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
@@ -101,7 +101,7 @@ def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> N
     """
     if type(x) is not np.ndarray and is_on_gpu(x):
         return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
-    if x.dtype == carrier:
+    if x.dtype == (FLOAT32 if carrier is np.float32 else FLOAT64):
         lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
         return x if lies_well else copy(x, carrier)
     if quiet:
