@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.bounds import ONES, Bounds, bounds_of
 from simfloat.accumulate.carrier import CARRIERS
-from simfloat.arithmetic._cast import Cast, Way
+from simfloat.arithmetic._cast import Cast, PlannedTarget
 from simfloat.arithmetic._round import round_array, round_vector
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block, BlockScales
@@ -95,7 +95,7 @@ class OperandPlan(NamedTuple):
     """How an operand is rounded by a cast; pairs are for float64 and for float32 arrays."""
 
     cast: Cast
-    ways: tuple[Way, Way]  # where rounded numbers go, without an observer, and by which loop
+    ways: tuple[PlannedTarget, PlannedTarget]  # where rounded numbers go, without an observer, and by which loop
     keeps: tuple[bool, bool]  # whether the cast leaves all numbers of such an array as they are
     looks: bool  # whether an engine is chosen by the numbers, so that their bounds are found before they are rounded
 

@@ -130,7 +130,7 @@ def _engine_for_all(accumulator: Accumulator, formats: Formats, own: Format) -> 
 
 
 def _operand_plan(cast: Cast, looks: bool, machine: Machine) -> OperandPlan:
-    return OperandPlan(cast, cast.ways_on(machine), (cast.takes_all(FLOAT64), cast.takes_all(FLOAT32)), looks)
+    return OperandPlan(cast, cast.targets_on(machine), (cast.takes_all(FLOAT64), cast.takes_all(FLOAT32)), looks)
 
 
 class Options(NamedTuple):

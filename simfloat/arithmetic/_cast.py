@@ -18,14 +18,14 @@ from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import Plan, plan_for
-from simfloat.arithmetic.scaling import AmaxHistory, Scaling, Whole
+from simfloat.arithmetic.scaling import AmaxHistory, Scaling, WholeScaling
 from simfloat.arithmetic.target import Target, carrier_of, result_dtype
 from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.values import hashed_once
 
-Way = tuple[Target, Plan]
+PlannedTarget = tuple[Target, Plan]
 
 
 def cast(format: FormatLike, rounding: RoundingLike = nearest_even, *, scale: Scaling | None = None) -> Cast:
@@ -102,18 +102,18 @@ class Cast:
         all_float64 = self.format == FP64 and not self.rounding.saturates
         return all_float64, all_float64 or (self.format == FP32 and not self.rounding.saturates)
 
-    def ways_on(self, machine: Machine) -> tuple[Way, Way]:
+    def targets_on(self, machine: Machine) -> tuple[PlannedTarget, PlannedTarget]:
         """Targets of float64 and of float32 operands without an observer, each with its plan."""
-        ways = self._ways.get(machine)
-        if ways is None:
+        targets = self._targets.get(machine)
+        if targets is None:
             format, rounding = self.format, self.rounding
             wide = Target(format, rounding, np.float64), plan_for(format, rounding, np.float64, machine)
             single = Target(format, rounding, carrier_of(format)), plan_for(format, rounding, np.float32, machine)
-            ways = self._ways[machine] = wide, single
-        return ways
+            targets = self._targets[machine] = wide, single
+        return targets
 
     @cached_property
-    def _ways(self) -> dict[Machine, tuple[Way, Way]]:
+    def _targets(self) -> dict[Machine, tuple[PlannedTarget, PlannedTarget]]:
         return {}
 
     def apply(
@@ -130,10 +130,10 @@ class Cast:
         A stochastic cast takes its bits from `draw`, a delayed one its scale from `history`; the observer receives
         its events as those of `operation`.
         """
-        if self.scale is not None and isinstance(self.scale, Whole):
+        if self.scale is not None and isinstance(self.scale, WholeScaling):
             factor, target = self.scale.scale(x, self.format, history), self._target(x, observer, operation)
             return compute_drawn("multiply", [x, np.array(factor, np.float32)], target, draw), factor
-        target, plan = self.ways_on(machine_of(x))[x.dtype == FLOAT32]
+        target, plan = self.targets_on(machine_of(x))[x.dtype == FLOAT32]
         if observer is not None:
             target = target._replace(observer=observer, operation=operation)
         return round_vector(flat(x), plan, x.shape, target, draw), None

@@ -36,7 +36,7 @@ class Scaling:
             raise ValueError(f"Numbers are scaled to formats that float32 holds, and {format} has others.")
 
 
-class Whole(Scaling, ABC):
+class WholeScaling(Scaling, ABC):
     """A scaling that has one scale for all elements of an operand."""
 
     @abstractmethod
@@ -62,7 +62,7 @@ def per_tensor() -> PerTensor:
 
 
 @dataclass(frozen=True)
-class PerTensor(Whole):
+class PerTensor(WholeScaling):
     """See :func:`per_tensor`."""
 
     def scale(self, x: NDArray, format: Format, history: AmaxHistory | None) -> float:
@@ -97,7 +97,7 @@ def delayed(history: int = HISTORY, margin: int = 0) -> Delayed:
 
 
 @dataclass(frozen=True)
-class Delayed(Whole):
+class Delayed(WholeScaling):
     """See :func:`delayed`."""
 
     history: int = HISTORY

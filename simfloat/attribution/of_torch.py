@@ -80,7 +80,7 @@ def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:
             continue
         roles = [
             (place.path if parameter is None else below(place.path, parameter), {role: value})
-            for parameter, role, value in place.taken()
+            for parameter, role, value in place.roles_used()
         ]
         weights = [path for path, values in roles if "compute_weights" in values]
         yield from parts_of_place(place, weights, roles, policy)

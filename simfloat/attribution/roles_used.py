@@ -56,7 +56,9 @@ def _parts_of_result(variable: Variable, node: Node, policy: Policy) -> Iterator
     weights = [path for path in node.paths if path is not None]
     yield from parts_of_place(node.place, weights, _roles(variable, node), policy)
     for step in node.inside:
-        yield from parts_of_place(step, (), ((step.path, {role: value}) for _, role, value in step.taken()), policy)
+        yield from parts_of_place(
+            step, (), ((step.path, {role: value}) for _, role, value in step.roles_used()), policy
+        )
 
 
 def parts_of_place(

@@ -89,7 +89,7 @@ def _contribution(
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete, splits)
     collected = Collected(place.observer)
-    gradient = _gradient(node, number, arithmetic.heard_by(collected), incoming, before, complete, splits)
+    gradient = _gradient(node, number, arithmetic.observed_by(collected), incoming, before, complete, splits)
     if complete and parent.node is None:
         # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
         is_spread = 0 in gradient.strides

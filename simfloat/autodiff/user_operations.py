@@ -154,7 +154,7 @@ class Primitive:
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
         collected = Collected(observer)
-        result = self._forward(UserArithmetic(arithmetic.heard_by(collected), inputs), *arrays, **options)
+        result = self._forward(UserArithmetic(arithmetic.observed_by(collected), inputs), *arrays, **options)
         for number, (events, step) in enumerate(collected.received, 1):
             observer.observe(events, self._row.name if number == len(collected.received) else step)
         return result

@@ -191,7 +191,7 @@ def _add_observed(arithmetic: Arithmetic, a: NDArray, b: NDArray, exact: Weighte
     An element stalls where the decay was rounded away, the new addend, or where one made up for the other.
     """
     events = _Events(arithmetic.target.observer)
-    after = arithmetic.heard_by(events).add(a, b)
+    after = arithmetic.observed_by(events).add(a, b)
     events.counts[UNCHANGED] = exact.stalled(after)
     if arithmetic.target.observer is not None:
         arithmetic.target.observer.observe(events.counts, arithmetic.target.operation)

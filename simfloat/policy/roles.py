@@ -136,7 +136,7 @@ class Following(_Row, Generic[Given, Value]):
         super().__set__(roles, value)
 
 
-class Optional(_Row, Generic[Value]):
+class OptionalRole(_Row, Generic[Value]):
     """A role that may be absent: it is then None."""
 
     may_be_none = True
@@ -192,7 +192,7 @@ class Roles:
     accumulate_gradients: Following[Accumulator | Format | str, Accumulator] = Following(
         "accumulate", SUM, "the accumulator of backward contractions", (CONTRACTION, PARAMETER)
     )
-    rotation: Optional[Hadamard] = Optional(
+    rotation: OptionalRole[Hadamard] = OptionalRole(
         ROTATION,
         "by what both operands of products that give a parameter's gradient are turned along k before they are "
         "rounded: `hadamard(16)`, or None for nothing",
@@ -222,7 +222,7 @@ class Roles:
 
 
 #: Every role by its name, in the order of the table.
-ROLES: dict[str, Role | Following | Optional] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
+ROLES: dict[str, Role | Following | OptionalRole] = {field.name: vars(Roles)[field.name] for field in fields(Roles)}
 
 
 class Recipe(Roles):

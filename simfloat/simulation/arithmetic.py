@@ -28,7 +28,7 @@ from simfloat.simulation.rotation import Rotation
 
 
 class Input(NamedTuple):
-    """How an operand of a contraction is rounded first, and as which operation an observer hears of that."""
+    """How an operand of a contraction is rounded first, and the name by which an observer receives its events."""
 
     cast: Cast
     operation: str  # cast_input, cast_weight or cast_gradient
@@ -157,18 +157,18 @@ class Arithmetic(NamedTuple):
         """The same arithmetic with a rounding mode that draws nothing."""
         return self._replace(target=self.target._replace(rounding=rounding, stream=None))
 
-    def heard_by(self, observer: Observer | None) -> Arithmetic:
+    def observed_by(self, observer: Observer | None) -> Arithmetic:
         """The same arithmetic with another observer."""
         return self._replace(target=self.target._replace(observer=observer))
 
     def named(self, operation: str) -> Arithmetic:
-        """The same arithmetic, whose sums and roundings an observer knows as this operation."""
+        """The same arithmetic, whose sums and roundings have this name for an observer."""
         return self._replace(target=self.target._replace(operation=operation))
 
 
 @dataclass(frozen=True)
 class Located(Observer):
-    """An observer that hears of one layer and one phase."""
+    """Passes events on with the path of one layer and one phase."""
 
     observer: Observer
     layer: str

@@ -37,7 +37,7 @@ class OpenBlock(NamedTuple):
     """An open ``with`` block."""
 
     opener: object
-    field: str  # what of UnderWay it decides
+    field: str  # what of Context it decides
     value: Any
     holder: FrameType | None  # the generator that opened it
 
@@ -48,7 +48,7 @@ class OpenBlock(NamedTuple):
         return self.holder is not None and self.holder.f_back is None
 
 
-class UnderWay(NamedTuple):
+class Context(NamedTuple):
     """What is in force here and now."""
 
     blocks: tuple[OpenBlock, ...] = ()
@@ -59,7 +59,7 @@ class UnderWay(NamedTuple):
     composites: tuple[str, ...] = ()
     names: Names | None = None  # those of the root module that runs
 
-    def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> UnderWay:
+    def with_blocks(self, blocks: tuple[OpenBlock, ...]) -> Context:
         """The same with these blocks open, the innermost last."""
         decided = {block.field: block.value for block in blocks if not block.is_suspended}
         return self._replace(
@@ -70,19 +70,19 @@ class UnderWay(NamedTuple):
         )
 
 
-_NOTHING = UnderWay()
-_under_way: ContextVar[UnderWay] = ContextVar("simfloat under way", default=_NOTHING)
+_NOTHING = Context()
+_context: ContextVar[Context] = ContextVar("simfloat context", default=_NOTHING)
 
 
-def under_way() -> UnderWay:
+def current_context() -> Context:
     """What is in force here and now."""
-    now = _under_way.get()
+    now = _context.get()
     return now.with_blocks(now.blocks) if now.held else now
 
 
-def here() -> UnderWay:
+def here() -> Context:
     """What is in force inside of a `simulate` block; ValueError outside of any."""
-    now = _under_way.get()
+    now = _context.get()
     if now.held:
         now = now.with_blocks(now.blocks)
     if now.simulation is None:
@@ -92,8 +92,8 @@ def here() -> UnderWay:
 
 def open_block(opener: object, field: str, value: Any) -> None:
     """Put `value` in force until the block is closed."""
-    now = _under_way.get()
-    _under_way.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
+    now = _context.get()
+    _context.set(now.with_blocks((*now.blocks, OpenBlock(opener, field, value, _holder()))))
 
 
 def close_block(opener: object, error: type[BaseException] | None) -> bool:
@@ -102,7 +102,7 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
     Raises ValueError, once the block is ended, if another one that was opened inside is still open; and if there is
     none to end. While an `error` is on its way it is not covered by another.
     """
-    now, holder = _under_way.get(), _holder()
+    now, holder = _context.get(), _holder()
     mine = [i for i, block in enumerate(now.blocks) if block.opener is opener]
     if not mine:
         if error is None:
@@ -111,7 +111,7 @@ def close_block(opener: object, error: type[BaseException] | None) -> bool:
             )
         return False
     place = next((i for i in reversed(mine) if now.blocks[i].holder is holder), mine[-1])
-    _under_way.set(now.with_blocks(now.blocks[:place] + now.blocks[place + 1 :]))
+    _context.set(now.with_blocks(now.blocks[:place] + now.blocks[place + 1 :]))
     inside = [block for block in now.blocks[place + 1 :] if block.holder is now.blocks[place].holder]
     if inside and error is None:
         raise ValueError(
@@ -150,11 +150,11 @@ class no_grad(ContextDecorator):
 
 def is_recording() -> bool:
     """Whether operations are recorded for backward."""
-    return under_way().recording
+    return current_context().recording
 
 
 class running:
-    """A ``with`` block in which a module runs, or a composite operation: fields of UnderWay take these values."""
+    """A ``with`` block in which a module runs, or a composite operation: fields of Context take these values."""
 
     __slots__ = ("_after", "_before", "_changes")
 
@@ -162,22 +162,22 @@ class running:
         self._changes = changes
 
     def __enter__(self) -> None:
-        self._before = _under_way.get()
+        self._before = _context.get()
         self._after = self._before._replace(**self._changes)
-        _under_way.set(self._after)
+        _context.set(self._after)
 
     def __exit__(self, *_: object) -> None:
-        now, before = _under_way.get(), self._before
+        now, before = _context.get(), self._before
         # Blocks that were opened or closed inside, by hand or by a generator, stay so.
         same = now is self._after
-        _under_way.set(
+        _context.set(
             before if same else now._replace(path=before.path, composites=before.composites, names=before.names)
         )
 
 
 def composite(name: str) -> running:
     """A ``with`` block whose operations are parts of the composite `name`, for overrides by operation."""
-    return running(composites=(*_under_way.get().composites, name))
+    return running(composites=(*_context.get().composites, name))
 
 
 def module_running(module: Module, find: Callable[[Module], Names]) -> running:

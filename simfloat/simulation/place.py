@@ -86,7 +86,7 @@ class Place:
         return found
 
     @cached_property
-    def unheard(self) -> Place:
+    def unobserved(self) -> Place:
         """The same without an observer: for what runs a second time."""
         return Place(self.in_force._replace(observer=None), self.path, self.operations)
 
@@ -197,7 +197,7 @@ class Place:
         """How a gradient is rounded as an operand of a contraction."""
         return Input(as_cast(self.recipe.compute_gradients), "cast_gradient")
 
-    def taken(self) -> Iterator[tuple[str | None, str, Any]]:
+    def roles_used(self) -> Iterator[tuple[str | None, str, Any]]:
         """The roles used so far: the path of the parameter that one concerns, if any, its name, its value."""
         formats = [self.forward.format] if "forward" in self.__dict__ else list(self._forward)
         yield from ((None, "activations", format) for format in formats)

@@ -23,7 +23,7 @@ def added_rows(u: Arithmetic, g: NDArray, places: NDArray[np.integer], shape: tu
         return u.round(full)
     observer = u.target.observer
     together = _Together(observer)
-    summing = u.heard_by(together) if observer is not None else u
+    summing = u.observed_by(together) if observer is not None else u
     order, times = np.argsort(places, kind="stable"), uses[places]
     full[places[times == 1]] = rows[times == 1]
     result = np.empty(shape, u.target.dtype, like=g)

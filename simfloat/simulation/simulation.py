@@ -13,7 +13,7 @@ from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
-from simfloat.simulation.context import close_block, here, open_block, running, under_way
+from simfloat.simulation.context import close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.slips import Foreign, Repeats
@@ -105,7 +105,7 @@ class Simulation:
     def _switch(self, policy: Policy, step: int | None) -> None:
         if policy == self.policy:
             return
-        now = under_way()
+        now = current_context()
         if now.simulation is self and (now.names is not None or now.composites):
             raise ValueError(f"A policy is switched between steps, not while the module {now.path!r} runs.")
         self._check_matched()
@@ -171,7 +171,7 @@ class Simulation:
     def place(self, operation: str, path: str | None = None, composites: tuple[str, ...] = ()) -> Place:
         """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
         if path is None:
-            now = under_way()
+            now = current_context()
             path, composites = now.path, now.composites
         return self.place_at(operation, path, composites)
 
@@ -198,7 +198,7 @@ class Simulation:
 
     def stream(self, operation: str) -> BitStream:
         """The stream of an operation of the forward pass that draws by itself, in the running module."""
-        return self.streams.at(under_way().path, "forward", operation)
+        return self.streams.at(current_context().path, "forward", operation)
 
     def note_path(self, path: str) -> None:
         """Count the path among those that were seen."""
@@ -209,7 +209,7 @@ class Simulation:
         known = self._parameters.get(id(parameter))
         if known is not None and known[0]() is parameter:
             return known[1]
-        names = under_way().names
+        names = current_context().names
         path = names.parameters.get(id(parameter), parameter.path) if names else parameter.path
         self._parameters[id(parameter)] = (ref(parameter), path)
         self.note_path(path)

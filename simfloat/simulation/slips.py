@@ -29,7 +29,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.checks import warn
 from simfloat.policy import Policy
-from simfloat.simulation.context import under_way
+from simfloat.simulation.context import current_context
 from simfloat.simulation.streams import Key, Streams
 
 #: An operation's numbers are known by so many of the first ones of each operand.
@@ -127,7 +127,7 @@ class Foreign:
         self._remove_hook = finalize(simulation, hook.remove) if hook is not None else lambda: None
 
     def _called(self, *_: Any) -> None:
-        if under_way().simulation is self._simulation():
+        if current_context().simulation is self._simulation():
             self._was_called = True
             self._remove_hook()
 

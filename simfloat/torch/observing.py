@@ -64,5 +64,5 @@ def observed_at(path: str, place: Place, arithmetic: Arithmetic) -> Arithmetic:
     """The same arithmetic, of which the place's observer hears at another path, if it wants to."""
     observer = place.observer
     if observer is None or not wants(observer, path, "backward"):
-        return arithmetic.heard_by(None)
-    return arithmetic.heard_by(Located(observer, path, "backward", wants_more(observer)))
+        return arithmetic.observed_by(None)
+    return arithmetic.observed_by(Located(observer, path, "backward", wants_more(observer)))

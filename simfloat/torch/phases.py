@@ -193,7 +193,7 @@ class Backward(Forward):
             return arithmetic
         if self._told is not None:
             self._told.append(self._heard)
-        return arithmetic.heard_by(self._heard)
+        return arithmetic.observed_by(self._heard)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
@@ -291,7 +291,7 @@ class Update(OfParameter):
             arithmetic = self.place.to_moment(self.into.moment)
             observer = arithmetic.target.observer
             if observer is not None:
-                arithmetic = arithmetic.heard_by(Renamed(observer, "moment"))
+                arithmetic = arithmetic.observed_by(Renamed(observer, "moment"))
             # As of a parameter: unchanged is where an addend was lost, not where it took the place of what there was.
             return arithmetic.format, arithmetic.apply("update", a, b)
         return arithmetic.format, arithmetic.add(a, b)

@@ -129,7 +129,7 @@ class RunContext:
             numbers = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, numbers)
         # What a checkpoint runs again was heard of, or not, when it ran first.
-        place = place if node is None else place.unheard
+        place = place if node is None else place.unobserved
         if is_written and place.is_widest:
             return Beside(place, self.simulation, note, stored_format(operands[0]))
         return Forward(place, self.simulation, note)

@@ -215,7 +215,7 @@ from dataclasses import dataclass
 
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.scaling import AmaxHistory, Whole
+from simfloat.arithmetic.scaling import AmaxHistory, WholeScaling
 from simfloat.formats import Format
 
 
@@ -230,7 +230,7 @@ def given_scale(exponent: int) -> GivenScale:
 
 
 @dataclass(frozen=True)
-class GivenScale(Whole):
+class GivenScale(WholeScaling):
     """See :func:`given_scale`."""
 
     exponent: int
