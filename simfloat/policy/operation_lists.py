@@ -20,7 +20,7 @@ OPERANDS = ("compute", "compute_gradients", "compute_weights")
 SUMS = ("accumulate", "accumulate_gradients", "reduce")
 
 
-class Listing(Protocol):
+class ListedPolicy(Protocol):
     """A policy, as far as its lists need it."""
 
     def recipe(self, path: str = "", *operations: str) -> Recipe:
@@ -30,7 +30,7 @@ class Listing(Protocol):
         """The roles of an operation as they were given; None where one follows another."""
 
 
-def allowed(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
+def allowed(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles that bring operations back into a policy's own formats, or into `format`."""
     own = policy.recipe()
     wanted = {role: getattr(own, role) for role in (*OPERANDS, *RESULTS, *SUMS, "rotation")}
@@ -42,14 +42,14 @@ def allowed(policy: Listing, operations: Sequence[str], format: Any) -> dict[str
     return _fewest(policy, operations, wanted)
 
 
-def denied(policy: Listing, operations: Sequence[str], format: Any) -> dict[str, Any]:
+def denied(policy: ListedPolicy, operations: Sequence[str], format: Any) -> dict[str, Any]:
     """The roles with which operations are carried out in `format` throughout, forward and backward."""
     own, wide = policy.recipe(), as_format(format)
     sums = {role: _in(getattr(own, role), wide) for role in SUMS}
     return _fewest(policy, operations, dict.fromkeys((*OPERANDS, *RESULTS), wide) | sums | {"rotation": None})
 
 
-def inferred(policy: Listing, operations: Sequence[str]) -> dict[str, Any]:
+def inferred(policy: ListedPolicy, operations: Sequence[str]) -> dict[str, Any]:
     """The roles with which operations run in the widest of their operands' formats."""
     _check(operations)
     for name in operations:
@@ -67,7 +67,7 @@ def inferred(policy: Listing, operations: Sequence[str]) -> dict[str, Any]:
     return roles
 
 
-def _fewest(policy: Listing, operations: Sequence[str], wanted: dict[str, Any]) -> dict[str, Any]:
+def _fewest(policy: ListedPolicy, operations: Sequence[str], wanted: dict[str, Any]) -> dict[str, Any]:
     """The roles that have to be said so that all are as wanted, for the operations that use them."""
     _check(operations)
     given = {name: policy.given("", (name,)) for name in operations}
