@@ -3,7 +3,7 @@
 import numpy as np
 
 import simfloat as sf
-from simfloat.selftest.checking import equal_bits
+from simfloat.selftest.comparison import equal_bits
 from simfloat.selftest.hard_numbers import DETERMINISTIC, adversarial
 
 __all__ = ["CUSTOM", "DETERMINISTIC", "FORMATS", "adversarial", "assert_bits", "equal_bits"]

@@ -12,7 +12,7 @@ from simfloat.selftest import (
     scaled_sums,
     sum_checks,
 )
-from simfloat.selftest.checking import Batch, Check, run
+from simfloat.selftest.comparison import Batch, Check, run
 
 #: Every check by the name under which it is reported, in the order in which they run.
 CHECKS: dict[str, Check] = {

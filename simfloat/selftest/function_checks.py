@@ -16,7 +16,7 @@ import numpy as np
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
-from simfloat.selftest.checking import Batch, call
+from simfloat.selftest.comparison import Batch, call
 from simfloat.selftest.hard_numbers import DETERMINISTIC, Array
 
 DIGITS = 120

@@ -12,7 +12,7 @@ import simfloat as sf
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.machines import GPU, on_cpu
-from simfloat.selftest.checking import Batch, Check
+from simfloat.selftest.comparison import Batch, Check
 from simfloat.selftest.hard_numbers import DETERMINISTIC, adversarial
 
 #: Numbers of a batch; a sixteenth of them with `quick`.

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import FUNCTIONS
-from simfloat.selftest.checking import Batch, call
+from simfloat.selftest.comparison import Batch, call
 from simfloat.selftest.hard_numbers import DETERMINISTIC, Array, all_values, operands
 from simfloat.selftest.neighbours import operate_on_arrays
 from simfloat.selftest.reference import draws, operate

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.kernels.random import philox
 from simfloat.selftest import golden
-from simfloat.selftest.checking import Batch
+from simfloat.selftest.comparison import Batch
 
 RANDOM = sf.stochastic()
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
-from simfloat.selftest.checking import Batch, call
+from simfloat.selftest.comparison import Batch, call
 from simfloat.selftest.hard_numbers import DETERMINISTIC, Array, adversarial, all_values
 from simfloat.selftest.reference import draws
 

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 import simfloat as sf
 from simfloat.formats import Format, Rounding
 from simfloat.formats.definition import floor_log2, round_value
-from simfloat.selftest.checking import Batch
+from simfloat.selftest.comparison import Batch
 from simfloat.selftest.orders import dot
 from simfloat.selftest.reference import operate
 

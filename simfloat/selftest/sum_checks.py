@@ -14,7 +14,7 @@ import simfloat as sf
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.formats.definition import round_value
 from simfloat.selftest import golden
-from simfloat.selftest.checking import Batch
+from simfloat.selftest.comparison import Batch
 from simfloat.selftest.hard_numbers import DETERMINISTIC, hard_operands
 from simfloat.selftest.orders import dot, fused_dot, matrix, mma_dot
 

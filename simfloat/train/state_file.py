@@ -19,7 +19,7 @@ import numpy as np
 from numpy.lib.format import read_array, write_array
 from numpy.typing import NDArray
 
-from simfloat.train.serialization import decode, encode
+from simfloat.train.state_trees import decode, encode
 
 MAGIC = b"simfloat states 1\n"
 DIGEST_SIZE = sha256().digest_size

@@ -23,7 +23,7 @@ from simfloat.train.interrupts import Interrupts
 from simfloat.train.manifest import CHANGES, manifest_of
 from simfloat.train.progress_bar import ProgressBar
 from simfloat.train.saving import is_part, states_of
-from simfloat.train.serialization import encode
+from simfloat.train.state_trees import encode
 from simfloat.train.training_step import TrainingStep
 
 #: Under this name a checkpoint tells whether all was done that follows its latest step.

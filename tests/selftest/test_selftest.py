@@ -10,7 +10,7 @@ import pytest
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.selftest import CHECKS, Batch, run
-from simfloat.selftest.checking import examine
+from simfloat.selftest.comparison import examine
 
 
 def command(*arguments):

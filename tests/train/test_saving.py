@@ -9,7 +9,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.train import state_file
-from simfloat.train.serialization import decode, encode
+from simfloat.train.state_trees import decode, encode
 
 
 def parts(seed=0, sizes=(3, 4, 2)):
