@@ -70,7 +70,9 @@ def in_fp16(quick: bool) -> Iterator[Batch]:
                 for rounding in (sf.nearest_even, emulated)
             )
             inside = np.abs(want) < sf.FP16.max
-            yield Batch("matmul", (), (f"{inputs} numbers", order(sf.FP16)), got[inside], want[inside])
+            yield Batch(
+                "matmul", (), (f"{inputs} numbers", order.make(sf.FP16, sf.nearest_even)), got[inside], want[inside]
+            )
 
 
 def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Batch:
