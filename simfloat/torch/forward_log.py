@@ -84,7 +84,7 @@ class ForwardLog:
             number -= 1
         if number in self._notes:
             return None
-        known = tuple(operand_of(i, x) for i, x in enumerate(operands))
+        known = tuple([operand_of(i, x) for i, x in enumerate(operands)])
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
             known = tuple(operand._replace(format=known[0].format) for operand in known)
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.

@@ -157,9 +157,10 @@ class RuleCall:
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:
         """The result in memory that is laid out as that of the first operand of its shape."""
-        shape = result.shape
-        model = next((x for x in self.operands if x.shape == shape), result)
-        copy = laid_out_as(result, model)
+        models = [x for x in self.operands if x.shape == result.shape]
+        if not models or models[0].is_contiguous():
+            return result
+        copy = laid_out_as(result, models[0])
         if copy is not result:
             put_tag(copy, tag_of(result))
         return copy

@@ -78,8 +78,9 @@ class StoredParameters:
                     self.conform(self._paths[id(each)], each)  # given other memory, as by `.data = ...`
         if not self.copies or is_view(function):
             return arguments, options
-        others = {name: x if name == "out" else replaced(x, self.read) for name, x in options.items()}
-        return read_by(function, arguments, self.read), others
+        if options:
+            options = {name: x if name == "out" else replaced(x, self.read) for name, x in options.items()}
+        return read_by(function, arguments, self.read), options
 
     def read(self, x: torch.Tensor) -> torch.Tensor:
         """What an operation reads: of a parameter the rounded copy, if there is one."""

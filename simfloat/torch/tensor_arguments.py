@@ -37,11 +37,19 @@ def written_by(function: Any, arguments: tuple[Any, ...], options: dict[str, Any
 
 def read_by(function: Any, arguments: tuple[Any, ...], read: Callable[[Tensor], Tensor]) -> tuple[Any, ...]:
     """The arguments, each but those that are written to as `read` has it."""
-    kinds = [x.alias_info for x in function._schema.arguments]
     return tuple(
-        value if alias is not None and alias.is_write else replaced(value, read)
-        for value, alias in zip(arguments, kinds, strict=False)
+        [
+            value if is_written else read(value) if isinstance(value, Tensor) else replaced(value, read)
+            for value, is_written in zip(arguments, _are_written(function), strict=False)
+        ]
     )
+
+
+@cache
+def _are_written(function: Any) -> tuple[bool, ...]:
+    """Of each argument of an operation whether it is written to."""
+    aliases = [x.alias_info for x in function._schema.arguments]
+    return tuple([alias is not None and alias.is_write for alias in aliases])
 
 
 def replaced(value: Any, real: Callable[[Tensor], Tensor]) -> Any:

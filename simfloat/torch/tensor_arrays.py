@@ -64,7 +64,7 @@ def is_row_major(tensor: torch.Tensor) -> bool:
 def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     """The floating type that PyTorch gives the result of an operation on these tensors."""
     first = operands[0].dtype
-    if first.is_floating_point and all(x.dtype == first for x in operands):
+    if first.is_floating_point and all([x.dtype == first for x in operands]):
         return first
     floating = [x for x in operands if x.is_floating_point()]
     counting = [x for x in floating if x.ndim] or floating

@@ -95,7 +95,7 @@ class Contraction(Ruled):
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Linear with a parameter among the operands, else matmul."""
         factors = args[self.first : self.first + 2]
-        return "linear" if any(weight_path(x) is not None for x in factors) else "matmul"
+        return "linear" if any([weight_path(x) is not None for x in factors]) else "matmul"
 
     def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The factors first, then what is added."""
