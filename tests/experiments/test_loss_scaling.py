@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import simfloat as sf
-from experiments.loss_scaling import LOSS_SCALING
+from experiments.catalog import EXPERIMENTS
 from experiments.loss_scaling.findings import findings, lost_share
 from experiments.loss_scaling.jobs import STEPS, damaged, jobs, moved, run
 from experiments.loss_scaling.problems import PROBLEMS
@@ -52,5 +52,5 @@ def test_an_unscaled_run_that_falls_behind_and_scales_that_do_not_are_what_is_cl
 
 def test_a_point_of_a_sweep_is_trained_with_its_scale_and_tells_nothing_of_gradients():
     point = {"problem": "classification", "policy": sf.policies["fp16-master"], "loss_scale": 8.0, "seed": 0}
-    result = run({**LOSS_SCALING.grid.job(point, True), "steps": 1})
+    result = run({**EXPERIMENTS["loss-scaling"].grid.job(point, True), "steps": 1})
     assert result["trace"]["scale"] == [8.0] and "gradients" not in result

@@ -3,7 +3,7 @@
 import pytest
 
 import simfloat as sf
-from experiments.master_weights import MASTER_WEIGHTS
+from experiments.catalog import EXPERIMENTS
 from experiments.master_weights.findings import findings, share_below
 from experiments.master_weights.jobs import WEIGHTS, jobs, run
 from experiments.master_weights.problems import PROBLEMS
@@ -47,5 +47,5 @@ def test_narrow_weights_that_lag_are_told_from_those_that_do_not(narrow, verdict
 
 def test_a_point_of_a_sweep_is_trained_and_tells_nothing_more():
     point = {"problem": "digits", "policy": sf.policies["fp16-master"], "seed": 0}
-    result = run({**MASTER_WEIGHTS.grid.job(point, True), "steps": 1})
+    result = run({**EXPERIMENTS["master-weights"].grid.job(point, True), "steps": 1})
     assert len(result["loss"]) == 1 and "gradients" not in result and "vanished" not in result
