@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.formats.rounding import HALF, MODES, Mode, Rounding
+from simfloat.formats.rounding import HALF, MODES, ModeRule, Rounding
 from simfloat.kernels import grid
 from simfloat.kernels.grid import ABOVE_HALF, AWAY, Away
 from simfloat.selftest.orders import dot
@@ -19,10 +19,10 @@ def test_every_mode_has_both_rows():
 
 #: Modes that the library does not have, by the rows of their definition and of the kernels.
 NEW = {
-    "away_from_zero": (Mode(lambda rest, odd, negative: rest > 0), Away(0.0, 0.0)),
-    "nearest_zero": (Mode(lambda rest, odd, negative: rest > HALF), Away(ABOVE_HALF, ABOVE_HALF)),
+    "away_from_zero": (ModeRule(lambda rest, odd, negative: rest > 0), Away(0.0, 0.0)),
+    "nearest_zero": (ModeRule(lambda rest, odd, negative: rest > HALF), Away(ABOVE_HALF, ABOVE_HALF)),
     "nearest_positive": (
-        Mode(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
+        ModeRule(lambda rest, odd, negative: rest > HALF or (rest == HALF and not negative)),
         Away(grid.HALF, ABOVE_HALF),
     ),
 }
