@@ -86,25 +86,26 @@ def ctc_loss_slope(
     may_skip[:, :-2] = known.skips[:, 2:]
     last, running = known.last[:, np.newaxis], known.inputs[:, np.newaxis]
     is_end = (places == last) | (places == last - 1)
-    after, found = np.full_like(alphas[:, 0], -np.inf), []
+    after, ends = np.full_like(alphas[:, 0], -np.inf), []
     for t in reversed(range(len(steps))):
         skipped = where(u, may_skip, _shifted(u, after, -2), IMPOSSIBLE)
         ways = u.add(_either(u, after, _shifted(u, after, -1), skipped), steps[t])
         first = where(u, is_end, steps[t], IMPOSSIBLE)
         after = where(u, running == t + 1, first, where(u, running > t, ways, IMPOSSIBLE))
-        both = u.add(alphas[:, t], after)
-        share = u.apply("exp", u.add(u.subtract(both, steps[t]), losses[:, np.newaxis]))
-        share = where(u, (both == -np.inf) & np.isfinite(losses)[:, np.newaxis], ZERO.astype(share.dtype), share)
-        slope = u.subtract(u.apply("exp", x[t]), _by_class(u, share, known.labels, x.shape[2]))
-        found.append(where(u, running > t, slope, ZERO))
-    slopes = u.multiply(g[:, np.newaxis], np.stack(found[::-1]))
+        ends.append(after)
+    both = u.add(np.moveaxis(alphas, 1, 0), u.moved(np.stack(ends[::-1]), *ends))
+    share = u.apply("exp", u.add(u.subtract(both, steps), losses[:, np.newaxis]))
+    share = where(u, (both == -np.inf) & np.isfinite(losses)[:, np.newaxis], ZERO.astype(share.dtype), share)
+    slope = u.subtract(u.apply("exp", x), _by_class(u, share, known.labels, x.shape[2]))
+    slope = where(u, np.arange(len(x), like=known.inputs)[:, np.newaxis, np.newaxis] < running, slope, ZERO)
+    slopes = u.multiply(g[:, np.newaxis], slope)
     return where(u, np.isinf(losses)[:, np.newaxis], np.zeros_like(slopes), slopes) if zero_infinity else slopes
 
 
-def _emitted(u: Rounded, x: NDArray, known: Alignment) -> list[NDArray]:
-    """For every step the logarithms of the labels' probabilities, (N, places)."""
+def _emitted(u: Rounded, x: NDArray, known: Alignment) -> NDArray:
+    """For every step the logarithms of the labels' probabilities, (T, N, places)."""
     labels = np.broadcast_to(known.labels, (len(x), *known.labels.shape))
-    return list(u.moved(np.take_along_axis(x, labels, 2), x))
+    return u.moved(np.take_along_axis(x, labels, 2), x)
 
 
 def _shifted(u: Rounded, x: NDArray, count: int) -> NDArray:
@@ -123,9 +124,8 @@ def _either(u: Rounded, *ways: NDArray) -> NDArray:
 
 
 def _by_class(u: Rounded, share: NDArray, labels: NDArray[np.integer], classes: int) -> NDArray:
-    """The sums of shares (N, places) over the places of each class, (N, classes)."""
-    count = len(labels)
-    places = labels + np.arange(count, like=labels)[:, np.newaxis] * classes
-    return added_rows(u.at("index"), share.reshape(-1, 1), places.reshape(-1), (count * classes, 1)).reshape(
-        -1, classes
-    )
+    """The sums of shares (T, N, places) over the places of each class, (T, N, classes)."""
+    rows = int(np.prod(share.shape[:2]))
+    first = np.arange(rows, like=labels).reshape(*share.shape[:2], 1) * classes
+    sums = added_rows(u.at("index"), share.reshape(-1, 1), (labels + first).reshape(-1), (rows * classes, 1))
+    return sums.reshape(*share.shape[:2], classes)
