@@ -45,15 +45,23 @@ def test_the_cases_need_every_loop_that_a_gpu_has():
     started = set().union(*(carried_out(name)[1] for name in CASES))
     left = {name for name, bodies in bodies_by_loop() if not bodies & started}
     # Results in FP64 of operations that the hardware rounds itself are asked of no other loop.
-    assert left == {f"elementwise.double_results[{name}]" for name in NATIVE}
+    assert left == {f"thread_elementwise.double_results[{name}]" for name in NATIVE}
+
+
+def labelled(name, value):
+    """A value, or those of a dictionary, of dictionaries too, with their names."""
+    if not isinstance(value, dict):
+        yield name, value
+        return
+    for key, one in value.items():
+        yield from labelled(f"{name}[{key}]", one)
 
 
 def bodies_by_loop():
     """The name and the bodies of every loop in `simfloat.cuda`: one, or one for every tile that was asked for."""
     for path, module in plain.modules().items():
         for name, value in vars(module).items():
-            loops = {f"{name}[{key}]": one for key, one in value.items()} if isinstance(value, dict) else {name: value}
-            for label, loop in loops.items():
+            for label, loop in labelled(name, value):
                 if type(loop).__module__.startswith("simfloat.cuda") and callable(loop):
                     bodies = {one.body for one in getattr(loop, "loops", {}).values()} | {getattr(loop, "body", None)}
                     yield f"{path.rpartition('.')[2]}.{label}", bodies
