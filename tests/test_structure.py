@@ -25,7 +25,7 @@ OPEN = {"simfloat.formats.description", "simfloat.optim.optimizer_state"}
 
 
 def skips_types(name):
-    return name in LISTING | OPEN or name.startswith("simfloat.autodiff.")
+    return name in LISTING | OPEN
 
 
 def imported(node, skipping=False):

@@ -13,7 +13,7 @@ among the options of a user's operation nowhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 from zlib import crc32
 
 import numpy as np
@@ -21,9 +21,6 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.simulation.place import Place
-
-if TYPE_CHECKING:
-    from simfloat.autodiff.parameter import Parameter
 
 #: A digest is taken of at most so many numbers, in 0.1 ms.
 SAMPLE = 1 << 16
@@ -56,10 +53,23 @@ class Loan:
         return "an array that it read was written to"
 
 
+class Guarded(Protocol):
+    """What a guard asks of the parameter that it guards."""
+
+    @property
+    def path(self) -> str:
+        """Its name in its model, if it has one."""
+        ...
+
+    def has(self, numbers: NDArray, format: Format | None) -> bool:
+        """Whether it is used with these numbers, in this format."""
+        ...
+
+
 class ParameterGuard(NamedTuple):
     """A guard of a parameter: its numbers as the forward pass used them."""
 
-    parameter: Parameter
+    parameter: Guarded
     numbers: NDArray
     format: Format | None
 
