@@ -3,8 +3,10 @@
 A row is what a policy can name, and what an observer receives events of. Rows with an accuracy are computed by a kernel
 of their own (`kernels/elementwise.py`, which a test holds to this catalog), and are public functions of the package.
 
-To add a function of one operand: write its pair of kernels, quick and wide, in a file of `kernels/functions/`; add one
-row each
+To add a function of one operand: write its pair of kernels in a file of `kernels/functions/`. `quick` gives the exact
+result in float64, rounded to odd, for zeros and for 2^-300 <= |x| <= 2^300, and NaN where it leaves it to the other, as
+it has to at infinities; `wide` gives (high, low, exponent) for every float64: the result lies at (high + low) *
+2^exponent, as far as rounding can tell, and exact results have low = 0. Add one row each
 
 * here, with its operands, meaning and accuracy;
 * to the table of `kernels/elementwise.py`, with the pair;

@@ -1,11 +1,116 @@
 """Extensions that have kernels of their own, which run as plain Python here."""
 
+from fractions import Fraction
 from itertools import product
 
 import numpy as np
 
 from tests.bits import assert_bits
 from tests.extensions.extension import Extension, Row
+
+FUNCTION_TEXT = '''"""softsign(x) = x / (1 + |x|)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels.functions.constants import SPECK
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma, odd
+from simfloat.kernels.pairs import quick_two_sum
+from simfloat.kernels.unrounded import split, two_sum
+
+
+@scalar
+def _softsign(x):
+    """softsign(x) as (high, rest), the rest times 1 + |x|, for 2^-300 <= |x| <= 2^300."""
+    s, e = two_sum(1.0, abs(x))
+    q = x / s
+    q, _ = quick_two_sum(q, fma(-q, e, fma(-q, s, x)) / s)
+    return q, fma(-q, e, fma(-q, s, x))
+
+
+@scalar
+def softsign_quick(x):
+    """softsign(x) for zero and 2^-300 <= |x| <= 2^300."""
+    q, rest = _softsign(x if abs(x) < np.inf else 1.0)
+    result = odd(q, rest) if abs(x) < np.inf else np.nan
+    return x if x == 0.0 else result
+
+
+@scalar
+def softsign_wide(x):
+    """softsign(x), with the limits -1 and 1."""
+    if x == 0.0 or np.isnan(x):
+        return x, 0.0, 0
+    if np.isinf(x):
+        return 1.0 if x > 0.0 else -1.0, 0.0, 0
+    significand, exponent = split(x)
+    if abs(x) < 2.0**-100:
+        return significand, -significand * SPECK, exponent
+    if abs(x) > 2.0**100:
+        sign = 1.0 if x > 0.0 else -1.0
+        return sign, -sign * SPECK, 0
+    q, rest = _softsign(x)
+    return q, rest / (1.0 + abs(x)), 0
+'''
+
+
+def function_is_exact_everywhere():
+    import simfloat as sf
+    from simfloat.formats.definition import round_value
+
+    assert sf.softsign([0.0, np.inf, -np.inf], sf.FP16).tolist() == [0.0, 1.0, -1.0]
+    x = sf.round(np.random.default_rng(0).standard_normal(40) * 2.0 ** np.arange(-20, 20), sf.BF16)
+    for rounding in (sf.nearest_even, sf.toward_positive, sf.to_odd):
+        exact = [Fraction(float(v)) / (1 + abs(Fraction(float(v)))) for v in x]
+        assert sf.softsign(x, sf.BF16, rounding).tolist() == [round_value(v, sf.BF16, rounding) for v in exact]
+    tensor = sf.Tensor([3.0], requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        y = tensor.softsign()
+        y.backward()
+    assert (y.data, tensor.grad) == (0.75, 1 / 16)
+    assert sf.policies["bf16-standard"].deny("softsign").recipe("", "softsign").activations == sf.FP32
+
+
+FUNCTION = Extension(
+    "a function",
+    function_is_exact_everywhere,
+    rows=(
+        Row(
+            "simfloat/arithmetic/catalog.py",
+            '("sigmoid", "x",',
+            '    ("softsign", "x", "x / (1 + |x|): -1 and 1 at infinities.", "elementary"),',
+        ),
+        Row("simfloat/kernels/elementwise.py", "reciprocal_root,", "    softsign,"),
+        Row(
+            "simfloat/kernels/elementwise.py",
+            '"sigmoid": (',
+            '    "softsign": (_of_one, softsign.softsign_quick, softsign.softsign_wide),',
+        ),
+        Row(
+            "simfloat/arithmetic/functions.py",
+            "sigmoid = ",
+            'softsign = _function(_unary, "softsign", "2.0 -> 0.66796875")',
+        ),
+        Row(
+            "simfloat/autodiff/pointwise.py",
+            "sigmoid = ",
+            "    softsign = Unary(lambda u, g, y, a: u.divide(u.divide(g, d := u.add(ONE, np.abs(a))), d))",
+        ),
+        Row(
+            "simfloat/selftest/function_checks.py",
+            '"sigmoid": Oracle(',
+            '    "softsign": Oracle(lambda x: x / (1 + abs(x)), (0.0, -0.0, 1.0, -1.0, _NAN)),',
+        ),
+        Row(
+            "tests/mpfr.py",
+            '"sigmoid": ',
+            '    "softsign": lambda x: x / (1 + abs(x)),',
+        ),
+    ),
+    new={"simfloat/kernels/functions/softsign.py": FUNCTION_TEXT},
+)
 
 
 def mode_rounds_everything():
@@ -222,4 +327,4 @@ ACCUMULATOR = Extension(
 )
 
 
-KERNELS = (MODE, ACCUMULATOR)
+KERNELS = (FUNCTION, MODE, ACCUMULATOR)

@@ -1,5 +1,10 @@
 """Extensions that leave the kernels as they are."""
 
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -42,6 +47,85 @@ PRESET = Extension(
         ),
         Row("simfloat/policy/presets.py", "from simfloat.arithmetic._cast", "from simfloat.formats import Format"),
     ),
+)
+
+
+def operation_turns_its_gradient():
+    import simfloat as sf
+
+    x = sf.Tensor([1.0, 2.0], requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        y = x.flip(0)
+        y.backward(np.array([1.0 + 2.0**-10, 3.0], np.float32))
+    assert (y.data.tolist(), x.grad.tolist()) == ([2.0, 1.0], [3.0, 1.0])
+    assert sf.Policy(compute=sf.BF16).override(operation="flip", gradients=sf.FP32) is not None
+
+
+OPERATION = Extension(
+    "an operation with a derivative of its own",
+    operation_turns_its_gradient,
+    rows=(
+        Row(
+            "simfloat/autodiff/movement.py",
+            '"""The shapes of a tensor',
+            """
+    def flip(self, axis: int) -> Result:
+        \"\"\"The numbers in the reverse order along an axis.\"\"\"
+        started = begin("flip", self)
+        used = started.operands[0]
+        flipped = np.flip(used.numbers, axis)
+        return self.made(finish(started, flipped, used.format, lambda u, g: u.round(np.flip(g, axis))))
+""",
+        ),
+        Row(
+            "simfloat/arithmetic/catalog.py",
+            '("transpose", "x",',
+            '    ("flip", "x", "movement", "The same elements in the reverse order."),',
+        ),
+    ),
+)
+
+
+def composite_has_steps():
+    import simfloat as sf
+
+    x = sf.Tensor([1.0, 2.0], requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        y = x.softmin()
+        y.sum().backward()
+        assert y.data.tolist() == sf.Tensor([-1.0, -2.0]).softmax().data.tolist()
+    policy = sf.policies["amp-bf16"].override(operation="softmin", fused=True)
+    assert policy.recipe("", "softmin").fused
+
+
+COMPOSITE = Extension(
+    "a composite",
+    composite_has_steps,
+    rows=(
+        Row(
+            "simfloat/autodiff/composites.py",
+            '"""The composites of a tensor',
+            """
+    def softmin(self, axis: int = -1) -> Result:
+        \"\"\"softmax(-x).\"\"\"
+        return composed("softmin", lambda x: (-x).softmax(axis), [self], self.made)
+""",
+        ),
+        Row("simfloat/arithmetic/catalog.py", '("softmax", "x",', '    ("softmin", "x", "composite", "softmax(-x)."),'),
+    ),
+)
+
+
+def mixed_precision_lists_it():
+    import simfloat as sf
+
+    assert sf.policies["amp-fp16"].recipe("", "softmin").activations == sf.FP32
+
+
+LISTED = Extension(
+    "an operation that mixed precision lists",
+    mixed_precision_lists_it,
+    rows=(Row("simfloat/policy/amp.py", '"exp", "log", "log2", "power",', '    "softmin",'),),
 )
 
 
@@ -92,7 +176,7 @@ LAYER = Extension(
     "a layer",
     layer_learns,
     rows=(
-        Row("simfloat/nn/__init__.py", "from simfloat.nn.flatten import", "from simfloat.nn.gain import Gain"),
+        Row("simfloat/nn/__init__.py", "from simfloat.nn.module import", "from simfloat.nn.gain import Gain"),
         Row("simfloat/nn/__init__.py", '"Flatten",', '    "Gain",'),
         Row("docs/reference/layers.rst", "linear", "   gain"),
     ),
@@ -355,9 +439,11 @@ TORCH_RULE = Extension(
     "a rule for an operation of PyTorch",
     torch_rule_rounds,
     rows=(
-        Row("simfloat/torch/rules/functions.py", '"erfc": Composed', '    "special_erfcx": Composed("erf", erfcx),'),
         Row(
-            "simfloat/torch/rules/functions.py",
+            "simfloat/torch/rules/aten_functions.py", '"erfc": Composed', '    "special_erfcx": Composed("erf", erfcx),'
+        ),
+        Row(
+            "simfloat/torch/rules/aten_functions.py",
             "LN10 =",
             """
 
@@ -370,4 +456,58 @@ def erfcx(x: Tensor) -> Tensor:
 )
 
 
-TABLES = (FORMAT, PRESET, LAYER, OPTIMIZER, LOSS_SCALE, SCALING, UNIT, FIGURE, TORCH_RULE)
+EXPERIMENT_TEXT = '''"""Does a sum of halves lose one?"""
+
+from __future__ import annotations
+
+import simfloat as sf
+from experiments.options import Options
+from simfloat.studies import Job, Measured, Result, claim
+from simfloat.studies.verdicts import count_test
+
+
+def jobs(options: Options) -> list[Job]:
+    """A length for every seed."""
+    return [{"seed": seed, "length": 2 + seed % 8} for seed in options.seed_numbers]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return {**job, "sum": float(sf.sum([0.5] * job["length"], accumulate=sf.E4M3))}
+
+
+@claim("short sums of halves are exact in E4M3", "length / 2 in every case")
+def exact(results: list[Result]) -> Measured:
+    """How many are not."""
+    wrong = sum(result["sum"] != result["length"] / 2 for result in results)
+    return f"{wrong} of {len(results)} wrong", count_test(wrong, len(results))
+'''
+
+
+def experiment_runs():
+    folder = Path(tempfile.mkdtemp())
+    command = [sys.executable, "-m", "experiments", "run", "halves", "--seeds", "3", "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "short sums of halves" in done.stdout and "0 of 3" in done.stdout
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+EXPERIMENT = Extension("an experiment", experiment_runs, new={"experiments/halves/__init__.py": EXPERIMENT_TEXT})
+
+
+TABLES = (
+    FORMAT,
+    PRESET,
+    OPERATION,
+    COMPOSITE,
+    LISTED,
+    LAYER,
+    OPTIMIZER,
+    LOSS_SCALE,
+    SCALING,
+    UNIT,
+    FIGURE,
+    TORCH_RULE,
+    EXPERIMENT,
+)
