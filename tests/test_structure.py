@@ -1,6 +1,7 @@
-"""How the files hang together: no file needs, directly or through others, one that needs it."""
+"""How the files hang together: no file needs, directly or through others, one that needs it; a name has one meaning."""
 
 import ast
+from collections import defaultdict
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -62,3 +63,29 @@ def test_imports_are_seen_wherever_they_stand():
     assert {"simfloat.formats.format", "simfloat.formats.rounding"} <= needs["simfloat.formats.definition"]
     assert "simfloat.nn.seeds" in needs["simfloat.nn.linear"], "for type checkers alone"
     assert "simfloat.nn" not in needs["simfloat"], "a list of all rooms, for type checkers alone"
+
+
+def places_by_name(pairs):
+    """Where each name stands, of the names that stand more than once."""
+    places = defaultdict(list)
+    for name, place in pairs:
+        places[name].append(place)
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+LIBRARY = [path for name, path in FILES.items() if name.split(".")[0] == "simfloat"]
+
+
+def test_a_file_name_stands_once_in_the_library():
+    named = ((path.stem, module_name(path)) for path in LIBRARY if path.stem != "__init__")
+    assert places_by_name(named) == {}, "give a file the name of what it alone holds"
+
+
+def test_a_class_name_stands_once_in_the_library():
+    named = (
+        (node.name, module_name(path))
+        for path in LIBRARY
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert places_by_name(named) == {}, "give a class the name of what it alone is"

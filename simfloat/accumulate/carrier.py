@@ -96,7 +96,7 @@ STEPS = {
 DIRECTED_STEPS = (("directed", Carrier.takes_odd),)
 
 
-class Step(NamedTuple):
+class CarrierStep(NamedTuple):
     """A kind of step, the type that carries it, and a bound on the exponents of its sums."""
 
     kind: str
@@ -118,7 +118,7 @@ def quickest_step(
     sums: Bounds,
     start: Bounds | None = None,
     rounded: Format | None = None,
-) -> Step | None:
+) -> CarrierStep | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
     `formats` are all that sums and products are rounded to; `a` and `b` are the operands' bounds, `start` those of what
@@ -135,7 +135,7 @@ def quickest_step(
         single = CARRIERS[0]
         if all(map(single.holds, held)) and sums.high < single.highest:
             kind = next(kind for kind, suits in CONVERTED_STEPS if suits(single, FP16, terms, sums))
-            return Step(kind, single.type, sums.high - 1)
+            return CarrierStep(kind, single.type, sums.high - 1)
     able = [
         carrier
         for carrier in CARRIERS
@@ -144,7 +144,7 @@ def quickest_step(
     for kind, suits in STEPS.get(rounding.mode, DIRECTED_STEPS):
         for carrier in able:
             if suits(carrier, formats[0], terms, sums):
-                return Step(kind, carrier.type, sums.high - 1)
+                return CarrierStep(kind, carrier.type, sums.high - 1)
     return None
 
 
@@ -155,10 +155,10 @@ def _drawing_step(
     held: tuple[Bounds, ...],
     terms: Bounds,
     sums: Bounds,
-) -> Step | None:
+) -> CarrierStep | None:
     """The same for a stochastic mode; `products` are those that are rounded, if they are."""
     if _is_likely(formats, rounding, products, held, sums):
-        return Step("likely", CARRIERS[0].type, sums.high - 1)
+        return CarrierStep("likely", CARRIERS[0].type, sums.high - 1)
     for carrier in CARRIERS:
         if not all(map(carrier.holds, held)) or not all(carrier.shows(format, rounding, sums) for format in formats):
             continue
@@ -170,7 +170,7 @@ def _drawing_step(
         else:
             kind = "drawn_sums" if by_threshold else None
         if kind is not None:
-            return Step(kind, carrier.type, sums.high - 1)
+            return CarrierStep(kind, carrier.type, sums.high - 1)
     return None
 
 

@@ -59,18 +59,6 @@ class Indexing(Operations[Result]):
             finish(started, numbers, used.format, derivative_of_elements if arrays else derivative, is_view=not arrays)
         )
 
-    def pick(self, labels: NDArray[np.integer]) -> Result:
-        """For every row of this tensor (..., classes) the element that `labels` (...) names."""
-        started, before = begin("index", self), self.shape
-        used, places = started.operands[0], own(started, labels)[..., np.newaxis]
-
-        def derivative(u: Arithmetic, g: NDArray) -> NDArray:
-            full = np.zeros(before, g.dtype, like=g)
-            np.put_along_axis(full, places, g[..., np.newaxis], -1)
-            return u.round(full)
-
-        return self.made(finish(started, np.take_along_axis(used.numbers, places, -1)[..., 0], used.format, derivative))
-
     def embedding(self, places: NDArray[np.integer], padding: int | None = None) -> Result:
         """The rows of this table (rows, width) that `places` (...) name; the row `padding` gets no gradient."""
         started, (count, width) = begin("embedding", self), self.shape

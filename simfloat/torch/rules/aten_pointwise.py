@@ -140,7 +140,7 @@ def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
     return shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
 
 
-class Pointwise(Ruled):
+class PointwiseRule(Ruled):
     """A row of the table on tensors, arrays and numbers, broadcast."""
 
     def __init__(self, operation: str, function: Callable[..., NDArray]) -> None:

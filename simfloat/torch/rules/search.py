@@ -71,7 +71,7 @@ REMEDIES = {
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
-    **{name: aten_pointwise.Pointwise(*row) for name, row in aten_pointwise.TABLE.items()},
+    **{name: aten_pointwise.PointwiseRule(*row) for name, row in aten_pointwise.TABLE.items()},
     **{
         name: aten_pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in aten_pointwise.CHOSEN.items()
