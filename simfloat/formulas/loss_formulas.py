@@ -143,7 +143,7 @@ def nll_loss(
     losses = where(u, kept, negative(u, at_targets), ZERO)
     every = tuple(range(target.ndim))
     if counts is None:
-        divisor = np.full((), int(kept.sum()), x.dtype, like=x)
+        divisor = np.full_like(x, int(kept.sum()), shape=())
     else:
         losses, divisor = u.multiply(losses, counts), u.sum(counts, every)
     if reduction == "none":

@@ -101,7 +101,7 @@ def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray
 def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
     """x where a is above the threshold, or NaN; else 0."""
     # The image times 0 or 1: np.where takes a branch for every element, which no processor can guess.
-    return as_array(image_of(x) * ~(a <= threshold)).view(x.dtype)
+    return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single number is a scalar on any machine
 
 
 def larger(a: NDArray, b: NDArray) -> NDArray:
