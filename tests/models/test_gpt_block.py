@@ -42,34 +42,39 @@ def columns(x):
     return dot(x, np.ones((x.shape[1], 1), np.float32))
 
 
+def mean(x):
+    """The mean of every row, as one column."""
+    return div(columns(x), float(x.shape[1]))
+
+
 class Norm:
-    """A layer norm, and its gradients."""
+    """A layer norm, and its gradients as PyTorch's kernels compute them."""
 
     def __init__(self, x, weight, bias):
-        self.weight, self.size = weight, float(x.shape[1])
-        self.d = sub(x, div(columns(x), self.size))
-        self.shifted = add(div(columns(mul(self.d, self.d)), self.size), EPS)
-        self.r = rsqrt(self.shifted)
-        self.h = mul(self.d, self.r)
+        self.weight = weight
+        d = sub(x, mean(x))
+        self.r = rsqrt(add(mean(mul(d, d)), EPS))
+        self.h = mul(d, self.r)
         self.result = add(mul(self.h, weight), bias)
 
     def backward(self, g, before):
         """Gradients of x, added to what is there before, of the weight and of the bias."""
         to_h = mul(g, self.weight)
-        to_r = columns(mul(to_h, self.d))
-        to_mean_of_squares = mul(-to_r, div(self.r, 2 * self.shifted))
-        to_d = add(mul(to_h, self.r), mul(2 * self.d, div(to_mean_of_squares, self.size)))
-        to_x = add(add(before, to_d), div(columns(-to_d), self.size))
-        return to_x, rows(mul(g, self.h)), rows(g)
+        across = sub(sub(to_h, mean(to_h)), mul(self.h, mean(mul(to_h, self.h))))
+        return add(before, mul(across, self.r)), rows(mul(g, self.h)), rows(g)
 
 
 class Head:
-    """Causal attention of one head, and its gradients."""
+    """Causal attention of one head, and its gradients.
+
+    As in PyTorch's `_scaled_dot_product_attention_math`, queries and keys are each multiplied by the root of the scale.
+    """
 
     def __init__(self, q, k, v):
-        self.q, self.k, self.v, self.scale = q, k, v, 1 / math.sqrt(q.shape[1])
+        self.root = math.sqrt(1 / math.sqrt(q.shape[1]))
+        self.q, self.k, self.v = mul(q, self.root), mul(k, self.root), v
         self.sees = np.tril(np.ones((len(q), len(k)), bool))
-        scores = np.where(self.sees, mul(dot(q, k.T), self.scale), np.float32(-np.inf))
+        scores = np.where(self.sees, dot(self.q, self.k.T), np.float32(-np.inf))
         e = exp(sub(scores, scores.max(1, keepdims=True)))
         self.p = div(e, columns(e))
         self.result = dot(self.p, v)
@@ -78,8 +83,9 @@ class Head:
         to_p, to_v = dot(g, self.v.T), dot(self.p.T, g)
         product = mul(self.p, to_p)
         to_scores = sub(product, mul(self.p, columns(product)))
-        to_products = mul(np.where(self.sees, to_scores, np.float32(0)), self.scale)
-        return dot(to_products, self.k), dot(self.q.T, to_products).T, to_v
+        to_products = np.where(self.sees, to_scores, np.float32(0))
+        to_q, to_k = dot(to_products, self.k), dot(self.q.T, to_products).T
+        return mul(to_q, self.root), mul(to_k, self.root), to_v
 
 
 def gelu_slope(x):
