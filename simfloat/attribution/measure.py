@@ -61,8 +61,8 @@ def attribute(
         activation_gradients  1.70e-03
         compute_gradients     1.48e-03
         weight_gradients      1.30e-03
+        activations           1.12e-03
         weights               1.08e-03
-        activations           9.85e-04
         compute_weights       8.15e-04
         compute               6.02e-04
         accumulate_gradients  1.51e-08

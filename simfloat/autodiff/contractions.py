@@ -90,8 +90,6 @@ class Contractions(Operations[Result]):
             return u.round(g)
 
         def to_bias(u: Arithmetic, g: NDArray) -> NDArray:
-            if place.takes_formats:  # what is added up is the gradient of the product, which is reported there
-                g = place.to_activation(0, format).observed_by(None).round(g)
             return _among(passed_to(u, np.moveaxis(g, axis, -1), added.shape), shape, part)
 
         behind = [1] * (product.ndim - 1 - axis % product.ndim)

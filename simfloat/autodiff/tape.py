@@ -15,6 +15,7 @@ from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.variable import Node, SplitPart, Variable
+from simfloat.formats import Format
 from simfloat.kernels.events import TOTAL, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
 from simfloat.simulation.place import Place
@@ -28,6 +29,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
+    formats: dict[int, Format] = {}  # of complete gradients, where gradients may take those of results
     ready, splits, balance = [root], SplitGradients(), root.balance
     while ready:
         variable = ready.pop()
@@ -38,6 +40,8 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
             continue
         if node.guards:
             check(node.guards, node.place)
+        if node.place.takes_formats:
+            incoming = _entered(variable, node, incoming, formats.get(id(variable)))
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:
                 uses[id(parent)] -= 1
@@ -48,6 +52,8 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 gradients[id(parent)] = _contribution(node, number, given, before, complete, splits)
                 if complete:
                     ready.append(parent)
+                    if node.place.takes_formats:
+                        formats[id(parent)] = node.arithmetic(number).format
 
 
 def _add_to_leaf(root: Variable, gradient: NDArray) -> None:
@@ -78,6 +84,18 @@ def _uses(root: Variable) -> dict[int, int]:
                     stack.append(parent)
                 uses[id(parent)] += 1
     return uses
+
+
+def _entered(variable: Variable, node: Node, gradient: NDArray, format: Format | None) -> NDArray:
+    """A complete gradient, of numbers of `format`, in the format that gradients of the operation's result have.
+
+    Under automatic mixed precision PyTorch casts so what an operation in FP32 passes back to a narrow result, and what
+    `backward` is given; the operation's derivatives all read the gradient that was cast.
+    """
+    if variable.format is None:
+        return gradient
+    arithmetic = node.place.to_activation(0, variable.format)
+    return gradient if arithmetic.format == format else arithmetic.round(gradient)
 
 
 def _contribution(

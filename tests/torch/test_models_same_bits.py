@@ -58,6 +58,29 @@ class Transformer:
         return self.head(x)
 
 
+class Normalized:
+    """Linear layers whose results a normalization reads: under automatic mixed precision an operation in FP32."""
+
+    def build(self, nn):
+        self.enter, self.up = nn.LayerNorm(6), nn.Linear(6, 8)
+        self.gelu, self.norm, self.head = nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4, bias=False)
+        self.last = nn.LayerNorm(4)
+
+    def forward(self, x):
+        return self.last(self.head(self.norm(self.gelu(self.up(self.enter(x))))))
+
+
+class Forked:
+    """A narrow result that a normalization, a linear layer and the identity read."""
+
+    def build(self, nn):
+        self.enter, self.norm, self.up, self.head = nn.Linear(6, 8), nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.enter(x)
+        return self.head(self.norm(x) + self.up(x) + x)
+
+
 class Recurrent:
     """A recurrent layer and a linear one on its last outputs."""
 
@@ -94,7 +117,7 @@ class Rectified(Recurrent):
     kind, options = "RNN", {"nonlinearity": "relu"}
 
 
-MODELS = [Convolutional, Averaged, Transformer, Recurrent, Deep, Projected, Gated, Plain, Rectified]
+MODELS = [Convolutional, Averaged, Transformer, Normalized, Forked, Recurrent, Deep, Projected, Gated, Plain, Rectified]
 
 
 def made(kind, nn):
@@ -111,7 +134,13 @@ def batches(kind):
         if kind is Transformer:
             yield rng.integers(0, 11, (2, 4)), rng.normal(size=(2, 4, 4)).astype(np.float32)
         else:
-            shape = (4, 2, 4, 4) if issubclass(kind, Convolutional) else (4, 3, 6)
+            shape = (
+                (4, 2, 4, 4)
+                if issubclass(kind, Convolutional)
+                else (4, 3, 6)
+                if issubclass(kind, Recurrent)
+                else (4, 6)
+            )
             yield rng.normal(size=shape).astype(np.float32), rng.normal(size=(4, 4)).astype(np.float32)
 
 
