@@ -1,4 +1,4 @@
-"""The reference names every file that defines something public, once."""
+"""The reference names every file that defines something public, once; files that pages name exist."""
 
 import inspect
 import re
@@ -10,7 +10,9 @@ import pytest
 
 import simfloat as sf
 
-PAGES = "\n".join(page.read_text() for page in sorted((Path(__file__).parents[1] / "docs" / "reference").glob("*.rst")))
+ROOT = Path(__file__).parents[1]
+
+PAGES = "\n".join(page.read_text() for page in sorted((ROOT / "docs" / "reference").glob("*.rst")))
 
 #: Names that stand in sentences of the reference: constants, other spellings, and rooms with names of their own.
 MENTIONED = {word for found in re.findall(r"``([^`]+)``", PAGES) for word in found.split()}
@@ -36,3 +38,17 @@ def test_the_reference_names_everything_that_is_public(room):
         if not (inspect.isclass(value) or inspect.isfunction(value)) or value.__module__ not in described
     ]
     assert missing == []
+
+
+def is_there(file):
+    """Whether a file exists, as it is named from the root, or from the library's folder; other projects' files are."""
+    tops = [top for top in (ROOT, ROOT / "simfloat") if (top / file.partition("/")[0]).is_dir()]
+    return not tops or any((top / file).is_file() for top in tops)
+
+
+def test_files_that_the_architecture_and_docstrings_name_exist():
+    pages = [ROOT / "docs" / "architecture.md", *(ROOT / "simfloat").rglob("*.py")]
+    texts = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in pages}
+    named = {name: re.findall(r"(?<![\w./])\w[\w/]*/\w+\.(?:py|h)\b", text) for name, text in texts.items()}
+    assert len(named["docs/architecture.md"]) > 50
+    assert [(name, file) for name, files in named.items() for file in files if not is_there(file)] == []

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Generic, Literal, NamedTuple, TypeVar
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.autodiff.guards import Guard, Loan
@@ -170,15 +169,6 @@ def summed_to(arithmetic: Rounded, gradient: NDArray, shape: tuple[int, ...]) ->
     added = gradient.ndim - len(shape)
     axes = [i for i in range(gradient.ndim) if i < added or (shape[i - added] == 1 and gradient.shape[i] != 1)]
     return arithmetic.sum(gradient, tuple(axes)).reshape(shape)
-
-
-def among(gradient: NDArray, shape: tuple[int, ...], part: slice | None) -> NDArray:
-    """The gradient of a part of an operand's first axis, among the zeros of the rest; that of all of it as it is."""
-    if part is None:
-        return gradient
-    full = np.zeros(shape, gradient.dtype, like=gradient)
-    full[part] = gradient
-    return full
 
 
 def passed_to(arithmetic: Arithmetic, gradient: NDArray, shape: tuple[int, ...]) -> NDArray:
