@@ -64,7 +64,10 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
 
 
 def sums_of_one_tile(engine: Engine, a: NDArray, b: NDArray, draw: Draw | None, quiet: bool, lasting: bool) -> NDArray:
-    """The sums (m, n) of matrices a (m, k) and b (k, n) on the CPU; `lasting` if they are nobody's scratch."""
+    """The sums (m, n) of matrices a (m, k) and b (k, n) on the CPU.
+
+    `lasting`: a new array, not this thread's scratch memory.
+    """
     m, n, carrier = a.shape[0], b.shape[1], engine.carrier
     swap = n < min(m, NARROW)
     if draw is None:
@@ -79,7 +82,7 @@ def sums_of_one_tile(engine: Engine, a: NDArray, b: NDArray, draw: Draw | None, 
 
 
 def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine: Machine = CPU) -> NDArray:
-    """What sums start from. Where they live until they are rounded only, many share memory that is at hand."""
+    """Zeros for sums. Where these are needed until they are rounded only, and are many, scratch memory serves again."""
     size = math.prod(shape)
     if lasting or machine is not CPU or not FEW <= size <= REUSED:
         return zeros(shape, carrier, machine)

@@ -10,15 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic import Observer
 from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.variable import Node, SplitPart, Variable
 from simfloat.formats import Format
-from simfloat.kernels.events import TOTAL, wants_more
-from simfloat.simulation.arithmetic import Arithmetic
-from simfloat.simulation.place import Place
+from simfloat.simulation.arithmetic import Arithmetic, HeldEvents
 from simfloat.simulation.simulation import current
 
 
@@ -106,14 +103,14 @@ def _contribution(
     arithmetic = node.arithmetic(number)
     if path is None or not (wants(place.observer, path, "backward") or wants(place.observer, place.path, "backward")):
         return _gradient(node, number, arithmetic, incoming, before, complete, splits)
-    collected = Collected(place.observer)
-    gradient = _gradient(node, number, arithmetic.observed_by(collected), incoming, before, complete, splits)
+    held = HeldEvents(place.observer, place.path)
+    gradient = _gradient(node, number, arithmetic.observed_by(held), incoming, before, complete, splits)
     if complete and parent.node is None:
         # What a sum's gradient is rounded to is spread over all elements, and counts for each of them.
         is_spread = 0 in gradient.strides
-        collected.pass_on(place, path, gradient.size if is_spread else None)
+        held.pass_on(path, gradient.size if is_spread else None)
     else:
-        collected.pass_on(place, place.path)
+        held.pass_on()
     return gradient
 
 
@@ -159,29 +156,3 @@ class SplitGradients:
         array[part.key] = part.numbers if by is part.by else arithmetic.add(array[part.key], part.numbers)
         self._held[id(parent)] = array, by
         return array
-
-
-class Collected(Observer):
-    """An observer that keeps the events that it receives, to be passed on later."""
-
-    def __init__(self, observer: Observer | None) -> None:
-        self.received: list[tuple[NDArray[np.int64], str]] = []
-        self.more = wants_more(observer)
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Keep the events of one call."""
-        self.received.append((events, operation))
-
-    def pass_on(self, place: Place, path: str, elements: int | None = None) -> None:
-        """Give the events to the place's observer: of the rounding that finished a gradient at `path`, of others at the
-        layer's.
-
-        elements is how many have the numbers that were rounded last, where these are fewer.
-        """
-        observer, last = place.observer, len(self.received) - 1
-        for number, (events, operation) in enumerate(self.received):
-            where = path if number == last else place.path
-            if observer is not None and wants(observer, where, "backward"):
-                if number == last and elements is not None and events[TOTAL]:
-                    events = events * (elements // events[TOTAL])
-                observer.observe(events, operation, where, "backward")

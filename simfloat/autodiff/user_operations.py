@@ -15,12 +15,11 @@ from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.catalog import Kind, Operation, register
 from simfloat.arithmetic.operands import broadcast_shape
 from simfloat.autodiff.record import Started, begin, finish, summed_to
-from simfloat.autodiff.tape import Collected
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
 from simfloat.autodiff.user_arithmetic import GRADIENT, UserArithmetic
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.formulas.rounded import Slope
-from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Input
 
 #: What an operation of a user can be.
 KINDS = ("pointwise", "reduction", "contraction", "composite")
@@ -153,10 +152,10 @@ class Primitive:
         observer = arithmetic.target.observer
         if observer is None:
             return self._forward(UserArithmetic(arithmetic, inputs), *arrays, **options)
-        collected = Collected(observer)
-        result = self._forward(UserArithmetic(arithmetic.observed_by(collected), inputs), *arrays, **options)
-        for number, (events, step) in enumerate(collected.received, 1):
-            observer.observe(events, self._row.name if number == len(collected.received) else step)
+        held = HeldEvents(observer)
+        result = self._forward(UserArithmetic(arithmetic.observed_by(held), inputs), *arrays, **options)
+        for number, (events, step) in enumerate(held.held, 1):
+            observer.observe(events, self._row.name if number == len(held.held) else step)
         return result
 
     def _inputs(self, started: Started) -> Inputs:

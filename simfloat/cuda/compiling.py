@@ -88,7 +88,7 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
 
 @contextmanager
 def _for_the_oldest() -> Iterator[None]:
-    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it hears the oldest."""
+    """While a kernel is typed, numba-cuda asks the GPU at hand for its generation; here it gets the oldest."""
     from numba.cuda import dispatcher
 
     asked, device = dispatcher.get_current_device, SimpleNamespace(compute_capability=OLDEST)

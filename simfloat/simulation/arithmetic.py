@@ -21,9 +21,11 @@ from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
 from simfloat.formats import Format, Rounding
+from simfloat.kernels.events import TOTAL, wants_more
 from simfloat.simulation.rotation import Rotation
 
 
@@ -178,3 +180,35 @@ class Located(Observer):
     def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
         """Pass the events on with the layer's path and the phase."""
         self.observer.observe(events, operation, self.layer, self.stage)
+
+
+class HeldEvents(Observer):
+    """Keeps the events of one operation for an observer, until it is known at which path the last rounding counts."""
+
+    def __init__(self, observer: Observer | None, layer: str = "") -> None:
+        self.observer, self.layer = observer, layer
+        self.more = wants_more(observer)
+        self.held: list[tuple[NDArray[np.int64], str]] = []
+
+    @property
+    def count(self) -> int:
+        """How many results the last rounding had."""
+        return int(self.held[-1][0][TOTAL]) if self.held else 0
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Keep the events of one call."""
+        self.held.append((events, operation))
+
+    def pass_on(self, path: str | None = None, elements: int | None = None) -> None:
+        """Give the observer the events of a backward pass: of the last rounding at `path`, of others at the layer's.
+
+        elements is how many have the numbers that were rounded last, where these are fewer.
+        """
+        last = len(self.held) - 1
+        for number, (events, operation) in enumerate(self.held):
+            where = path if number == last and path is not None else self.layer
+            if self.observer is not None and wants(self.observer, where, "backward"):
+                if number == last and elements is not None and events[TOTAL]:
+                    events = events * (elements // events[TOTAL])
+                self.observer.observe(events, operation, where, "backward")
+        self.held.clear()

@@ -171,7 +171,7 @@ def serve(module: str, name: str) -> None:
 
 
 def _read(lines: BinaryIO, jobs: queue.SimpleQueue[bytes]) -> None:
-    """Hand on the lines; when there are no more, nobody waits for an answer."""
+    """Hand on the lines; when there are no more, no answer is waited for."""
     for line in lines:
         jobs.put(line)
     os._exit(0)

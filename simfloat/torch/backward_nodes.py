@@ -10,10 +10,10 @@ import torch
 
 from simfloat.formats import FP32, Format
 from simfloat.policy.role_types import WIDEST
+from simfloat.simulation.arithmetic import HeldEvents
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
 from simfloat.torch.gradients import Gradients
-from simfloat.torch.observing import HeldEvents
 from simfloat.torch.tags import stored_format, tag_of, weight_path
 
 #: What finds the note of a node.
@@ -30,7 +30,7 @@ class BackwardNode:
     def __init__(self, operands: Sequence[Operand | None]) -> None:
         self.operands = operands
         self.operand = min((x for x in operands if x is not None), default=None, key=lambda x: x.number)
-        self.heard: list[HeldEvents] = []  # of the roundings so far
+        self.events: list[HeldEvents] = []  # of the roundings so far
         self.deferred: Deferred | None = None  # while the node computes
         self._results: Sequence[Any] = ()
 
@@ -41,14 +41,14 @@ class BackwardNode:
     def end(self, results: Sequence[Any], *_: Any) -> tuple[Any, ...]:
         """The node has computed: its results, each by the role of the operand whose gradient it is."""
         deferred, self.deferred = self.deferred, None
-        self._tell_all_but(results)
+        self._pass_on_all_but(results)
         found: list[Any] = []
         for operand, result in zip(self.operands, results, strict=False):
             if operand is not None and isinstance(result, torch.Tensor) and deferred is not None:
                 self.operand = operand
                 if deferred.has(result):
                     result = deferred.carried_out(result)
-                    self._tell_all_but([result])
+                    self._pass_on_all_but([result])
                 elif any(result is x for x in found):
                     result = result.detach()  # a tensor of its own, by which it is known later
             found.append(result)
@@ -59,21 +59,21 @@ class BackwardNode:
         """Hold the results no more: autograd has added them to what came before."""
         self._results = ()
 
-    def _tell_all_but(self, results: Sequence[Any]) -> None:
-        """Tell of all roundings but the last ones of these results, which may be those of a complete gradient."""
-        last = [id(tag_of(x).heard) for x in results if isinstance(x, torch.Tensor)]
-        for heard in self.heard:
-            if id(heard) not in last:
-                heard.tell()
-        self.heard.clear()
+    def _pass_on_all_but(self, results: Sequence[Any]) -> None:
+        """Pass on all events but those of the last roundings of these results, which may complete a gradient."""
+        last = [id(tag_of(x).events) for x in results if isinstance(x, torch.Tensor)]
+        for events in self.events:
+            if id(events) not in last:
+                events.pass_on()
+        self.events.clear()
 
     def adds(self, operands: Sequence[torch.Tensor]) -> Operand | None:
         """The operand to whose gradient so far a result is added."""
         for operand, result in zip(self.operands, self._results, strict=False):
             if operand is not None and any(result is x for x in operands):
-                for heard in (tag_of(x).heard for x in operands):
-                    if heard is not None:
-                        heard.tell()
+                for events in (tag_of(x).events for x in operands):
+                    if events is not None:
+                        events.pass_on()
                 return operand
         return self.operand
 

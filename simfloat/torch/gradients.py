@@ -32,8 +32,8 @@ class Gradients:
     def phase(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
         """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a user's hook."""
         for x in operands:
-            if tag_of(x).heard is not None:
-                tag_of(x).heard.tell()
+            if tag_of(x).events is not None:
+                tag_of(x).events.pass_on()
         kind = Complete if any(tag_of(x).owner is not None for x in operands) else Backward
         note = self._note(node.variable)
         return kind(note, self._simulation, note.operands[0])
@@ -49,20 +49,20 @@ class Gradients:
     def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:
         """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
 
-        Its last rounding is what an observer hears of the parameter; where `.grad` has numbers already, that is the
-        addition to them, of which more is heard later.
+        An observer receives the events of its last rounding at the parameter's path; where `.grad` has numbers already,
+        the last rounding is the addition to them, which follows.
         """
         note, path = self._note(leaf), str(weight_path(leaf))
         place, tag = note.place, tag_of(gradient)
         chosen = place.recipe_of(path).weight_gradients
         format = note.operands[0].format if chosen == WIDEST else chosen
         where = place.path if accumulates and leaf.grad is not None else path
-        is_last = tag.format == format and tag.heard is not None and tag.heard.count == gradient.numel()
-        if tag.heard is not None:
-            tag.heard.tell(where if is_last else None)
+        is_last = tag.format == format and tag.events is not None and tag.events.count == gradient.numel()
+        if tag.events is not None:
+            tag.events.pass_on(where if is_last else None)
         if tag.format != format or not is_last and wants(place.observer, where, "backward"):
             arithmetic = observed_at(where, place, place.to_weight(path, 0, note.operands[0].format))
-            if tag.format == format:  # only counted, so that nothing is drawn because somebody observes
+            if tag.format == format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
             gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)
         put_own_tag(gradient, Tag(format, True, path))

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 
 from simfloat.formats import Format
 from simfloat.simulation import Simulation
-from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, HeldEvents, Input
 from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
 from simfloat.torch.forward_log import LoggedOperation, Operand
-from simfloat.torch.observing import HeldEvents, Renamed, held_events, observed_at
+from simfloat.torch.observing import Renamed, held_events, observed_at
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
@@ -118,12 +118,12 @@ class Backward(Forward):
         note: LoggedOperation,
         simulation: Simulation,
         operand: Operand | None,
-        heard: list[HeldEvents] | None = None,
+        kept: list[HeldEvents] | None = None,
     ) -> None:
         super().__init__(note.place, simulation)
         self.way_back, self.operand = note, operand  # whose gradient is computed
-        self._told = heard  # where what was heard of a rounding is kept until it is known if it was the last one
-        self._heard: HeldEvents | None = None
+        self._kept = kept  # where the events of a rounding are kept until it is known if it was the last one
+        self._events: HeldEvents | None = None
 
     def beside(self, operation: str, format: Format) -> Forward:
         """The backward pass of one operation is that of one place."""
@@ -131,12 +131,12 @@ class Backward(Forward):
 
     def to_operand(self, number: int) -> Backward:
         """The same on the way to the operand of this number."""
-        return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._told)
+        return Backward(self.way_back, self.simulation, self.way_back.operand(number), self._kept)
 
     def inside(self, operation: str) -> Backward:
         """An operation inside of a fused composite, on the same way."""
         place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations)
-        return Backward(LoggedOperation(place, self.way_back.operands), self.simulation, self.operand, self._told)
+        return Backward(LoggedOperation(place, self.way_back.operands), self.simulation, self.operand, self._kept)
 
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
@@ -153,7 +153,7 @@ class Backward(Forward):
         addition = self.simulation.beside(self.place, "add", self.place.path, self.place.operations[:-1])
         bias = way.operands[2]._replace(number=1, format=way.format or way.operands[2].format)
         return Backward(
-            LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._told
+            LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._kept
         )
 
     def entered(self, x: torch.Tensor) -> torch.Tensor:
@@ -187,13 +187,13 @@ class Backward(Forward):
         return self._to_weight(path, self.place.to_weight(path, number, format))
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """The arithmetic of a parameter's gradient, of which is heard where once it is known if it is complete."""
-        self._heard = held_events(self.place, path)
-        if self._heard is None:
+        """The arithmetic of a parameter's gradient, whose events are passed on once it is known if it is complete."""
+        self._events = held_events(self.place, path)
+        if self._events is None:
             return arithmetic
-        if self._told is not None:
-            self._told.append(self._heard)
-        return arithmetic.observed_by(self._heard)
+        if self._kept is not None:
+            self._kept.append(self._events)
+        return arithmetic.observed_by(self._events)
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """One operand is a gradient, the other one is not."""
@@ -207,7 +207,7 @@ class Backward(Forward):
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """A gradient."""
         is_gradient = not operands or any(tag_of(x).is_gradient for x in operands)
-        return Tag(format, is_gradient, node=_current_number(), heard=self._heard)
+        return Tag(format, is_gradient, node=_current_number(), events=self._events)
 
 
 class Sum(Backward):
@@ -235,7 +235,7 @@ class Complete(Backward):
     """An addition of a complete gradient to what earlier backward passes left in a parameter's `.grad`."""
 
     def _to_weight(self, path: str, arithmetic: Arithmetic) -> Arithmetic:
-        """The arithmetic of a parameter's gradient, of which is heard at the parameter's path."""
+        """The arithmetic of a parameter's gradient, whose events an observer receives at the parameter's path."""
         return observed_at(path, self.place, arithmetic)
 
 

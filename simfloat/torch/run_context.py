@@ -128,7 +128,7 @@ class RunContext:
         if not repeats.has_begun and self.shown is None:
             numbers = [numbers_of(x) for x in operands]
             repeats.begin(self.simulation.policy, place.path, operation, numbers)
-        # What a checkpoint runs again was heard of, or not, when it ran first.
+        # The observer received the events of what a checkpoint runs again when it ran first.
         place = place if node is None else place.unobserved
         if is_written and place.is_widest:
             return Beside(place, self.simulation, note, stored_format(operands[0]))
@@ -155,7 +155,7 @@ class RunContext:
         elif way is not None:
             operand = way.adds(operands)
         kind = Sum if way is not None and self.ways.has_ended(way) else Backward
-        phase = kind(note, self.simulation, operand, None if way is None else way.heard)
+        phase = kind(note, self.simulation, operand, None if way is None else way.events)
         if self._composites and phase.is_fused:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
@@ -206,7 +206,7 @@ class RunContext:
         owner = next((tag.owner for tag in tags if tag.owner is not None), None)
         is_gradient = any(tag.is_gradient for tag in tags)
         is_weight = len(tags) == 1 and first.is_weight and self.optimizing.optimizer is None
-        return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, heard=first.heard)
+        return Tag(format, is_gradient, owner, is_weight and not in_backward, node=first.node, events=first.events)
 
     def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""

@@ -41,7 +41,7 @@ class Tag(NamedTuple):
     is_weight: bool = False  # whether they are the parameter's own
     moment: str = ""  # the name of the optimizer's moment that they are
     node: int | None = None  # of autograd, whose backward pass made them
-    heard: Any = None  # events of the rounding that made a gradient, until it is known whether it is complete
+    events: Any = None  # events of the rounding that made a gradient, until it is known whether it is complete
 
 
 NOTHING = Tag()
