@@ -29,7 +29,7 @@ EXCEPTIONS = {
     "simfloat.arithmetic.catalog.FUNCTIONS": "a benchmark of every function",
     "simfloat.arithmetic.machines.what_cuda_lacks": "benchmarks of a GPU say what is missing",
     "simfloat.blackbox.revealed.MOST_TERMS": "a benchmark of a GPU takes as many terms as are looked at",
-    "simfloat.selftest.batch.equal_bits": "recorded bits are compared as the self-test does",
+    "simfloat.selftest.comparison.equal_bits": "recorded bits are compared as the self-test does",
     "simfloat.accumulate._tensor_core.NvidiaArchitecture": "the units of an architecture are listed",
 }
 

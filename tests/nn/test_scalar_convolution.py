@@ -92,25 +92,21 @@ class Oracle:
         mean = act.div(act.sum(rows, self.reduce, 0), count)
         centred = act.sub(rows, mean)
         total = act.sum(act.mul(centred, centred), self.reduce, 0)
-        shifted = act.add(act.div(total, count), EPS)
-        scale = act.rsqrt(shifted)
-        normal = act.mul(centred, scale)
+        scale = act.rsqrt(act.add(act.div(total, count), EPS))
         for name, new in (("running_mean", mean[0]), ("running_var", act.div(total, count - 1)[0])):
             kept = act.mul(1.0 - MOMENTUM, self.state[f"norm.{name}"])
             self.state[f"norm.{name}"] = act.add(kept, act.mul(MOMENTUM, new))
-        return act.add(act.mul(normal, weight), bias), (centred, shifted, scale, normal)
+        return act.add(act.mul(act.mul(centred, scale), weight), bias), (rows, mean, scale)
 
     def normalized_back(self, g, weight, kept):
-        """The gradients of rows, weight and bias."""
-        u, v, (centred, shifted, scale, normal), count = self.to_act, self.to_weight, kept, float(len(g))
-        to_bias, to_weight = v.sum(g, self.reduce, 0)[0], v.sum(v.mul(g, normal), self.reduce, 0)[0]
-        to_normal = u.mul(u.to(g), weight)
-        to_scale = u.sum(u.mul(to_normal, centred), self.reduce, 0)
-        to_shifted = u.mul(-to_scale, u.div(scale, 2 * shifted))
-        to_squares = u.to(u.div(u.to(to_shifted), count))
-        to_centred = u.add(u.mul(to_normal, scale), u.mul(to_squares, 2 * centred))
-        to_mean = u.sum(-to_centred, self.reduce, 0)
-        return u.add(u.to(to_centred), u.div(to_mean, count)), to_weight, to_bias
+        """The gradients of rows, weight and bias, by PyTorch's formulas: each normalizes rows anew, in its own role."""
+        u, v, (rows, mean, scale), count = self.to_act, self.to_weight, kept, float(len(g))
+        to_bias = v.sum(g, self.reduce, 0)[0]
+        to_weight = v.sum(v.mul(g, v.mul(v.sub(rows, mean), scale)), self.reduce, 0)[0]
+        normal, passed = u.mul(u.sub(rows, mean), scale), u.mul(g, weight)
+        along = u.div(u.sum(u.mul(passed, normal), self.reduce, 0), count)
+        centred = u.sub(passed, u.div(u.sum(passed, self.reduce, 0), count))
+        return u.mul(u.sub(centred, u.mul(normal, along)), scale), to_weight, to_bias
 
     def step(self, x, y):
         """The loss and all gradients; the state is updated."""
@@ -125,10 +121,11 @@ class Oracle:
         sums = act.sum(windows(block).reshape(-1, 4), self.reduce, 1)
         features = act.div(sums, 4.0).reshape(len(x), 3)
         product = self.contract(act, features, p["head.weight"].T, self.compute, self.compute, self.by)
-        difference = act.sub(act.add(product, p["head.bias"]), y)
+        output = act.add(product, p["head.bias"])
+        difference = act.sub(output, y)
         loss = act.div(act.sum(act.mul(difference, difference), self.reduce), float(y.size))
 
-        g = u.to(u.mul(u.div(1.0, float(y.size)), 2 * difference))
+        g = u.mul(u.div(1.0, float(y.size)), u.mul(u.sub(output, y), 2.0))
         to_head = {
             "head.weight": self.contract(self.to_weight, g.T, features, self.narrow, self.compute, self.back),
             "head.bias": self.to_weight.sum(g, self.reduce, 0)[0],
