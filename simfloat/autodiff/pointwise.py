@@ -13,7 +13,7 @@ import numpy as np
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operations
 from simfloat.formulas import slopes
-from simfloat.formulas.slopes import LN2, ONE, ZERO, doubled, halved_quotient, larger, smaller, where_above
+from simfloat.formulas.slopes import LN2, ONE, ZERO, larger, smaller, where_above
 
 T = TypeVar("T")
 
@@ -24,9 +24,7 @@ class Pointwise(Operations[T]):
     add = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: g, passes=True)
     subtract = Binary(lambda u, g, y, a, b: g, lambda u, g, y, a, b: -g, passes=True)
     multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a), reads="other")
-    divide = Binary(
-        lambda u, g, y, a, b: u.divide(g, b), lambda u, g, y, a, b: u.divide(u.multiply(-g, y), b), reads="both"
-    )
+    divide = Binary(lambda u, g, y, a, b: u.divide(g, b), slopes.divided_to_divisor)
     power = Binary(slopes.power_to_base, slopes.power_to_exponent, reads="both")
     fma = Ternary(
         lambda u, g, y, a, b, c: u.multiply(g, b),
@@ -55,19 +53,19 @@ class Pointwise(Operations[T]):
         forward=lambda u, a, b: u.round(smaller(a, b)),
     )
     clip = Bounded(
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a >= low) & (a <= high)),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a < low) & (low < high)),
-        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a > high) | (high < low)),
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a >= low[()]) & (a <= high[()])),
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a < low[()]) & (low[()] < high[()])),
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, (a > high[()]) | (high[()] < low[()])),
         forward=lambda u, a, low, high: u.round(slopes.between(a, low, high)),
     )
     square = Unary(
-        lambda u, g, y, a: u.multiply(*doubled(a, g, 2.0)),
+        slopes.square,
         forward=lambda u, a: u.multiply(a, a),
         operation="multiply",
-        meaning="a * a, as one product; the derivative g * 2a is one product too.",
+        meaning="a * a, as one product; the derivative is g * (2 * a).",
     )
-    sqrt = Unary(lambda u, g, y, a: halved_quotient(u, g, y), reads="result")
-    rsqrt = Unary(lambda u, g, y, a: u.multiply(-g, halved_quotient(u, y, a)), reads="both")
+    sqrt = Unary(slopes.sqrt, reads="result")
+    rsqrt = Unary(slopes.rsqrt, reads="result")
     reciprocal = Unary(lambda u, g, y, a: u.multiply(-g, u.multiply(y, y)), reads="result")
     exp = Unary(lambda u, g, y, a: u.multiply(g, y), reads="result")
     log = Unary(lambda u, g, y, a: u.divide(g, a))

@@ -18,33 +18,28 @@ from simfloat.formulas.rounded import Rounded
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
 LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
-HALF, MINUS_HALF, TWO = np.array(0.5), np.array(-0.5), np.array(2.0)
+HALF, MINUS_HALF, TWO, THREE = np.array(0.5), np.array(-0.5), np.array(2.0), np.array(3.0)
 ROOT_HALF, NORMAL_DENSITY = np.array(math.sqrt(0.5)), np.array(1 / math.sqrt(2 * math.pi))
 
 
-def doubled(x: NDArray, other: NDArray, factor: float) -> tuple[NDArray, NDArray]:
-    """2x, and `other`, for a product of the two (factor 2) or a quotient by 2x (factor 1/2) that is rounded once.
-
-    Twice a float32 number is a float64 number. Where twice a float64 number is none, `other` takes the factor instead.
-    Should it leave float64 too, product and quotient lie so far beyond every format, or below it, that the factor is
-    idle.
-    """
-    with np.errstate(over="ignore"):
-        twice = x + x
-    if not (np.isinf(twice) & np.isfinite(x)).any():
-        return twice, other
-    x, other = np.broadcast_arrays(x.astype(np.float64), other.astype(np.float64))
-    with np.errstate(over="ignore", under="ignore"):
-        twice, moved = x + x, other * factor
-    beyond = np.isinf(twice) & np.isfinite(x)
-    idle = np.isinf(moved) if factor > 1 else moved / factor != other
-    return np.where(beyond, x, twice), np.where(beyond & ~(idle & np.isfinite(other)), moved, other)
+def divided_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """-g * ((a / b) / b)."""
+    return u.multiply(-g, u.divide(u.divide(a, b), b))
 
 
-def halved_quotient(u: Rounded, a: NDArray, b: NDArray) -> NDArray:
-    """a / 2b, rounded once."""
-    twice, numerator = doubled(b, a, 0.5)
-    return u.divide(numerator, twice)
+def square(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (2 * a), with a rounded first, as PyTorch has it of a to the power 2."""
+    return u.multiply(g, u.multiply(TWO, u.round(a, "multiply")))
+
+
+def sqrt(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None) -> NDArray:
+    """g / (2 * y)."""
+    return u.divide(g, u.multiply(TWO, y))
+
+
+def rsqrt(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None) -> NDArray:
+    """(-1/2 * g) * y^3."""
+    return u.multiply(u.multiply(MINUS_HALF, g), u.apply("power", y, THREE))
 
 
 def signed(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
@@ -86,15 +81,17 @@ def leaky_relu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDA
     return u.multiply(g, np.where(a > 0, ONE[()], slope[()]))
 
 
-def power_to_base(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
-    """g * (b * a^(b - 1)), and 0 where b is 0."""
-    slope = u.apply("power", a, u.subtract(b, ONE))
-    return u.multiply(g, u.multiply(b, np.where(b == 0, ONE[()], slope)))
+def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g * (b * a^(b - 1)), and 0 where b is 0. Of a plain number b - 1 is not rounded, as it is none in PyTorch."""
+    less = b - 1.0 if b.ndim == 0 and b.dtype == np.float64 else u.subtract(b, ONE)
+    none, slope = (b == 0)[()], u.apply("power", a, as_array(less))
+    product = u.multiply(g, u.multiply(b, np.where(none, ONE[()], slope)))
+    return np.where(none, product.dtype.type(0), product)
 
 
 def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
     """g * (y * log a), and 0 where a is 0 and b is not negative."""
-    logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a))
+    logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a[()]))
     return u.multiply(g, u.multiply(y, logarithm))
 
 

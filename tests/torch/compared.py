@@ -1,8 +1,10 @@
-"""A model of PyTorch simulated, beside the same model that is not: results, gradients and buffers."""
+"""What is compared: a simulated model beside the same one that is not, and functions under both front ends."""
 
 from functools import partial
 
+import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import simfloat as sf
@@ -58,3 +60,21 @@ def check_format(make, *given):
     """Under bf16-standard all numbers are of BF16."""
     for x in found(make, given, "bf16-standard", torch.float32):
         assert torch.equal(x.nan_to_num(), x.nan_to_num().to(torch.bfloat16).to(x.dtype))
+
+
+def of_torch(policy, function, arrays):
+    """The result and the gradients of parameters, which are multiplied by 1 first, under PyTorch."""
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(x.copy())) for x in arrays])
+    with sf.torch.simulate(model, policy):
+        result = function(F, *(p * 1.0 for p in model))
+        (result * 1.5).sum().backward()
+    return [result.detach().numpy(), *(np.zeros(p.shape) if p.grad is None else p.grad.numpy() for p in model)]
+
+
+def of_ours(policy, function, arrays):
+    """The same of tensors of this package."""
+    parameters = [sf.Parameter(x.copy()) for x in arrays]
+    with sf.simulate(policy):
+        result = function(sf.nn, *(p * 1.0 for p in parameters))
+        (result * 1.5).sum().backward()
+    return [result.data, *(np.zeros(p.shape) if p.grad is None else p.grad for p in parameters)]

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.torch.compared import of_ours, of_torch
 
 RNG = np.random.default_rng(12)
 X, Y = (2 * RNG.standard_normal((6, 4)).astype(np.float32) for _ in range(2))
@@ -57,24 +58,6 @@ LOSSES = {
     ),
     "nll": lambda lib, x, y: lib.nll_loss(x, on(lib, SOME), reduction="sum"),
 }
-
-
-def of_torch(policy, function, arrays):
-    """The result and the gradients of parameters, which are multiplied by 1 first, under PyTorch."""
-    model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(x.copy())) for x in arrays])
-    with sf.torch.simulate(model, policy):
-        result = function(F, *(p * 1.0 for p in model))
-        (result * 1.5).sum().backward()
-    return [result.detach().numpy(), *(np.zeros(p.shape) if p.grad is None else p.grad.numpy() for p in model)]
-
-
-def of_ours(policy, function, arrays):
-    """The same of tensors of this package."""
-    parameters = [sf.Parameter(x.copy()) for x in arrays]
-    with sf.simulate(policy):
-        result = function(sf.nn, *(p * 1.0 for p in parameters))
-        (result * 1.5).sum().backward()
-    return [result.data, *(np.zeros(p.shape) if p.grad is None else p.grad for p in parameters)]
 
 
 #: Those whose backward pass is one operation of PyTorch's too, so that a policy which fuses it rounds the same numbers.

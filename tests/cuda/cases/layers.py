@@ -135,3 +135,16 @@ def conditions(move):
         picked = chosen[[2, 0, 2]] + chosen[np.array([1, 1, -1])] + x[:, np.array([3, 0, 0, 1])]
         (picked.sum() + x[np.arange(3)[:, np.newaxis] > 0 * np.arange(4)].sum()).backward()
     yield from (picked.data, x.grad)
+
+
+def slopes(move):
+    """Derivatives beside numbers and bounds, which lie on the CPU."""
+    for function in (
+        *(lambda x: x.clip(-0.5, 0.5), lambda x: 2.0**x, lambda x: x**0.0, lambda x: x**3.0, lambda x: 2.0 / x),
+        *(lambda x: x.square(), lambda x: x.abs().sqrt(), lambda x: x.abs().rsqrt(), lambda x: x.maximum(0.25)),
+    ):
+        x = sf.Tensor(move(input_of(ROWS)), requires_grad=True)
+        with sf.simulate("bf16-standard"):
+            y = function(x)
+            y.sum().backward()
+        yield from (y.data, x.grad)

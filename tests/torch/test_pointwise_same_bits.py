@@ -1,0 +1,70 @@
+"""Pointwise operations of this package and of PyTorch: the same results and gradients under both, bit for bit."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+import simfloat as sf
+from simfloat.autodiff.pointwise import DIFFERENTIABLE
+from tests.bits import assert_bits
+from tests.torch.compared import of_ours, of_torch
+
+RNG = np.random.default_rng(3)
+EDGES = np.array([0.0, 1.0, 2.0, 3.0, 0.5, 1e-3, 3e-5, 7.0, 100.0, 2.0**-126], np.float32)
+LEFT, RIGHT = (each.ravel() for each in np.meshgrid(EDGES, np.concatenate([EDGES, -EDGES[1:]])))
+POSITIVE = np.concatenate([RNG.uniform(0.05, 6, 64).astype(np.float32), LEFT])
+A, B = (np.concatenate([2 * RNG.standard_normal(64).astype(np.float32), x]) for x in (RIGHT, LEFT))
+
+POLICIES = {
+    **{name: sf.policies[name] for name in ("bf16-standard", "fp16-standard", "amp-bf16", "fp8-hybrid")},
+    "fp8-like": sf.Policy(
+        compute=sf.BF16, activations=sf.E4M3, activation_gradients=sf.E5M2, weight_gradients=sf.E5M2, weights=sf.FP32
+    ),
+    "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
+}
+
+#: By our name: the operation in PyTorch, in this package, and operands.
+OPERATIONS = {
+    **{
+        name: (
+            getattr(torch, name),
+            getattr(sf.Tensor, name),
+            POSITIVE if name in ("sqrt", "rsqrt", "log", "log2") else A,
+        )
+        for name in ("relu", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log2", "sin", "cos", "tanh")
+        + ("sigmoid", "erf", "negative")
+    },
+    **{
+        name: (getattr(torch, name), getattr(sf.Tensor, name), A, B)
+        for name in ("add", "subtract", "multiply", "divide")
+    },
+    **{  # of zeros of unlike signs PyTorch's largest and smallest is any
+        name: (getattr(torch, name), getattr(sf.Tensor, name), A[:64], B[:64]) for name in ("maximum", "minimum")
+    },
+    "abs": (torch.abs, sf.Tensor.abs, A[:64]),  # beyond E4M3 lies NaN, whose sign is 0 in PyTorch
+    "gelu": (F.gelu, sf.Tensor.gelu, A),
+    "leaky_relu": (lambda x: F.leaky_relu(x, 0.3), lambda x: x.leaky_relu(0.3), A),
+    "clip": (lambda x: x.clip(-1.0, 1.5), lambda x: x.clip(-1.0, 1.5), A),
+    "power": (torch.pow, sf.Tensor.power, POSITIVE, A),
+    **{
+        f"power {n}": (lambda x, n=n: x**n, lambda x, n=n: x**n, POSITIVE) for n in (0.0, 0.5, 0.7, 1.0, 2.0, 3.0, -1.0)
+    },
+    "divide by a number": (lambda x: x / 3.0, lambda x: x / 3.0, A),
+}
+
+
+def test_all_pointwise_operations_are_compared_but_the_fused_multiply_add():
+    assert set(DIFFERENTIABLE) - set(OPERATIONS) == {"fma"}  # PyTorch has none: addcmul rounds the product
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_pointwise_operation_has_the_same_bits_under_both_front_ends(name, policy):
+    theirs, ours, *operands = OPERATIONS[name]
+    for want, got in zip(
+        of_torch(POLICIES[policy], lambda _, *x: theirs(*x), operands),
+        of_ours(POLICIES[policy], lambda _, *x: ours(*x), operands),
+        strict=True,
+    ):
+        assert_bits(got, want)
