@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.arithmetic import machines
+from simfloat.arithmetic import machines, operands
 from simfloat.arithmetic.loops import Loops
 from simfloat.arithmetic.machines import CPU, GPU, machine_of
 
@@ -85,11 +85,16 @@ sums = machine.loops.fused
     )
 
 
+def innermost(value):
+    """The values of dictionaries, or of dictionaries of them; a value that is none itself."""
+    return [x for each in value.values() for x in innermost(each)] if isinstance(value, dict) else [value]
+
+
 @pytest.mark.parametrize("name", sorted(DECLARED))
 def test_the_cpu_provides_every_declared_loop(name):
     room, loop = name.split(".")
     value = getattr(getattr(CPU.loops, room), loop)
-    assert isinstance(value, bool) or all(map(callable, value.values() if isinstance(value, dict) else [value]))
+    assert isinstance(value, bool) or all(map(callable, innermost(value)))
 
 
 # Threads of a GPU make their random words themselves.
@@ -173,6 +178,7 @@ def test_a_second_machine_needs_no_other_call_sites(monkeypatch, rng):
     watched = machines.Machine("numpy", Watching(), in_pieces=True)
     want = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
     monkeypatch.setattr(machines, "CPU", watched)
+    monkeypatch.setattr(operands, "CPU", watched)  # which tells types and machine in one look
     got = [sf.matmul(a, b, accumulate=x) for x in (sf.FP16, sf.kahan(sf.FP16))]
     sf.add(a, b, sf.E5M2)
     assert [x.tolist() for x in got] == [x.tolist() for x in want]

@@ -21,7 +21,8 @@ def test_a_resumed_training_has_the_bits_of_one_that_never_stopped(policy, tmp_p
         toy.fit(policy, stop, checkpoint=tmp_path, every=2, resume=tmp_path, **options)
     resumed, again = toy.fit(policy, 9, start=5, resume=tmp_path, **options)
     assert_same(resumed, whole)
-    assert dict(again) == dict(history) and again.evaluations == history.evaluations
+    # The norm of a step that was skipped may be NaN, as PyTorch's gradient of a softmax is where it overflows.
+    assert_same([dict(again), again.evaluations], [dict(history), history.evaluations])
 
 
 def warm_up(optimizer):
