@@ -275,7 +275,7 @@ def test_stochastic_results_of_a_convolution_by_blocks_are_numbered_in_c_order(r
         assert_bits(whole[0, 0], drawn[0, 0])
 
 
-def test_observers_hear_of_every_element_that_saturates_or_vanishes():
+def test_every_element_that_saturates_or_vanishes_is_observed():
     x = np.array([[500.0, 1.0, 1e-9, 1.0, 1.0, 1e-9, 1.0, 0.0]])
     for scale, overflow in ((MX_FLOOR, 0), (sf.block(4, sf.E8M0), 0), (FINE, 0)):
         recorder = sf.Recorder()

@@ -140,7 +140,7 @@ def test_stochastic_scaled_casts_draw_one_word_an_element(rng):
     assert_bits(first, again)
 
 
-def test_observers_hear_what_became_of_scaled_operands():
+def test_casts_of_scaled_operands_are_observed():
     recorder = sf.Recorder()
     x, y = np.array([[1.0, 1e-4, 1e-9, 0.0]]), np.array([[np.inf], [2.0**20], [1.0], [1.0]])
     sf.matmul(x, y, inputs=CURRENT[0], accumulate=sf.FP32, observer=recorder)

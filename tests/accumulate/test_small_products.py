@@ -126,7 +126,7 @@ class Ear(sf.Observer):
         self.heard.append((operation, events.tolist()))
 
 
-def test_an_observer_hears_of_small_products_too():
+def test_small_products_are_observed_too():
     a, b = np.full((2, 2), 300.0, np.float32), np.full((2, 2), 300.0, np.float32)
     keywords, ears = {"inputs": sf.FP16, "accumulate": sf.FP32, "output": sf.FP16}, (Ear(), Ear())
     unwatched = sf.matmul(a, b, **keywords)

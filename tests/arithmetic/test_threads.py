@@ -29,7 +29,7 @@ def test_the_number_of_threads_can_be_set():
             sf.set_threads(nonsense)
 
 
-def test_observers_hear_the_same_for_any_number_of_threads(rng, monkeypatch):
+def test_events_are_the_same_for_any_number_of_threads(rng, monkeypatch):
     monkeypatch.setattr(threads, "LEAST_WORK", 1000)
     a, b = rng.standard_normal((2, 150_001)) * 2.0 ** rng.integers(-20, 12, (2, 150_001))
     before, tables, results = sf.get_threads(), [], []

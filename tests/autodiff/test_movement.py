@@ -208,7 +208,7 @@ def test_stochastic_gradients_of_repeated_indices_follow_from_the_seed():
     assert (grads[0] != grads[2]).any()
 
 
-def test_an_observer_hears_of_each_element_of_a_gathered_gradient_once():
+def test_each_element_of_a_gathered_gradient_is_observed_once():
     recorder, table = sf.Recorder(), sf.Parameter(np.zeros((7, 2)))
     table.name = "table"
     with sf.simulate(sf.Policy(compute=sf.BF16, gradients=sf.E4M3), observer=recorder):
@@ -239,7 +239,7 @@ def test_the_gradient_of_a_part_writes_to_no_array_of_others():
     assert g.tolist() == [1, 1] and t.grad.tolist() == [3, 1]
 
 
-def test_an_observer_hears_of_each_element_of_a_parted_parameter_once():
+def test_each_element_of_a_parted_parameter_is_observed_once():
     recorder, w = sf.Recorder(), sf.Parameter(np.ones(4))
     w.name = "w"
     with sf.simulate("bf16-standard", observer=recorder):

@@ -289,7 +289,7 @@ def test_a_tensor_with_a_history_is_not_copied(duplicate):
     lambda w: w.sum(), lambda w: w.mean(), lambda w: w.sum(0).max(), lambda w: w.broadcast_to((4, 2, 3)).sum(),
     lambda w: w.sum() + w.sum(), lambda w: (w * w).sum(), lambda w: w[0].sum() + w[1].sum(),
 ])  # fmt: skip
-def test_a_parameters_path_hears_once_of_every_element_of_its_gradient(loss):
+def test_every_element_of_a_parameters_gradient_is_observed_once_at_its_path(loss):
     w, recorder = sf.Parameter(np.full((2, 3), 2.0**-120)), sf.Recorder()
     w.name = "w"
     with sf.simulate("bf16-standard", observer=recorder):

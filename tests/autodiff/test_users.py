@@ -137,7 +137,7 @@ def test_overrides_reach_them_by_name_and_by_kind_and_composites_with_all_inside
     assert sf.Policy.from_toml(policy.to_toml()) == policy
 
 
-def test_an_observer_hears_of_the_result_by_their_name_and_of_steps_by_theirs():
+def test_an_observer_receives_the_result_by_their_name_and_steps_by_theirs():
     class Model(sf.nn.Module):
         def forward(self, x):
             return own_swish(x)

@@ -119,7 +119,7 @@ def test_what_else_differs_is_found(own, function):
         own.beside(function)(np.ones(3), sf.FP16)
 
 
-def test_what_observers_hear_is_compared_and_heard_once(own):
+def test_events_are_compared_and_observed_once(own):
     watching = sf.Recorder()
     rounded = own.beside(original("round"))
     rounded(X, sf.E2M1, observer=watching)

@@ -94,7 +94,7 @@ def test_a_scale_travels_with_its_variant_and_stays_out_of_other_jobs():
         make_scaler({"kind": "constant", "scale": 2.0})
 
 
-def test_a_given_recorder_hears_of_the_run_and_changes_no_bit_of_it():
+def test_a_given_recorder_counts_the_run_and_changes_no_bit_of_it():
     problem, recorder = replace(digits(seed=0, tiny=True), steps=4), sf.Recorder()
     policy = sf.policies["fp16-standard"]
     assert train(problem, policy, 3, 2, recorder=recorder) == train(problem, policy, 3, 2)

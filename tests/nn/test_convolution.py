@@ -1,4 +1,4 @@
-"""Layers of convolutions and pooling: torch's names, shapes and numbers; two roundings; what observers hear."""
+"""Layers of convolutions and pooling: torch's names, shapes and numbers; two roundings; the events of both."""
 
 import numpy as np
 import pytest
@@ -72,19 +72,19 @@ def test_a_convolution_with_bias_is_two_rounded_operations(rng):
     assert_bits(out.data, sf.add(contracted, bias[:, None, None], sf.FP16))
 
 
-def test_operand_casts_are_heard_at_the_layers_path_without_the_padding(rng):
+def test_operand_casts_are_observed_at_the_layers_path_without_the_padding(rng):
     recorder, model = sf.Recorder(), sf.nn.Sequential(sf.nn.Conv2d(2, 3, 3, stride=2, padding=1, rng=0))
     policy = sf.Policy(compute=sf.E4M3, compute_gradients=sf.E5M2, weights=sf.FP32, activations=sf.FP32)
     x = sf.Tensor(rng.standard_normal((2, 2, 6, 6)), requires_grad=True)
     with sf.simulate(policy, observer=recorder):
         y = model(x)
         y.backward(np.ones(y.shape))
-    heard = {
+    counted = {
         (name, phase): recorder.counts("0", phase, operation=name)["total"]
         for name in ("cast_input", "cast_weight", "cast_gradient")
         for phase in ("forward", "backward")
     }
-    assert heard == {
+    assert counted == {
         ("cast_input", "forward"): x.size, ("cast_input", "backward"): x.size,
         ("cast_weight", "forward"): 54, ("cast_weight", "backward"): 54,
         ("cast_gradient", "forward"): 0, ("cast_gradient", "backward"): 2 * y.size,

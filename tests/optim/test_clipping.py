@@ -118,7 +118,7 @@ def test_parameters_without_gradients_and_empty_ones_count_nothing():
     assert without.grad is None
 
 
-def test_an_observer_hears_of_clipping_below_the_parameters_path():
+def test_clipping_is_observed_below_the_parameters_path():
     mine, recorder = parameters([np.full(3, 300.0)]), sf.Recorder()
     with sf.simulate(sf.Policy(compute=sf.FP16), observer=recorder):
         sf.optim.clip_grad_norm_(mine, 1.0)

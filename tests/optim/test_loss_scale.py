@@ -31,7 +31,7 @@ def test_the_loss_is_scaled_in_fp32_or_wider_and_its_gradient_is_the_scale_itsel
     assert_bits(want.grad, np.array([2.0**20 + 2]))
 
 
-def test_a_scaled_loss_beyond_fp32_is_infinite_and_observers_hear_of_it():
+def test_a_scaled_loss_beyond_fp32_is_infinite_and_observed():
     recorder = sf.Recorder()
     with sf.simulate("fp16-standard", observer=recorder):
         got = sf.optim.StaticLossScale(2.0**100).scale(sf.Tensor(np.float32([2.0**30])))

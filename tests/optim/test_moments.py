@@ -1,4 +1,4 @@
-"""What observers hear of moments: each at its own name, and how many of its elements stall."""
+"""The events of moments: each at its own name, and how many of its elements stall."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import simfloat as sf
 
 
 def steps(kind, gradients, policy="bf16-standard", start=None, **options):
-    """A recorder that has heard of steps with these gradients, and the optimizer."""
+    """A recorder of steps with these gradients, and the optimizer."""
     w = sf.Parameter(np.ones(np.shape(gradients[0]), np.float32))
     w.name = "w"
     optimizer, recorder = getattr(sf.optim, kind)([w], **options), sf.Recorder()
@@ -24,11 +24,11 @@ def steps(kind, gradients, policy="bf16-standard", start=None, **options):
     ("SGD", ["momentum_buffer"]), ("Adam", ["exp_avg", "exp_avg_sq"]), ("AdamW", ["exp_avg", "exp_avg_sq"]),
     ("Adagrad", ["sum"]), ("Adafactor", ["row_var", "col_var"]), ("Lion", ["exp_avg"]), ("Muon", ["momentum_buffer"]),
 ])  # fmt: skip
-def test_every_moment_is_heard_at_its_name_below_the_parameters_path(kind, names):
+def test_every_moment_is_observed_at_its_name_below_the_parameters_path(kind, names):
     options = {"momentum": 0.5} if kind == "SGD" else {}
     recorder, optimizer = steps(kind, [np.ones((2, 3)), np.ones((2, 3))], **options)
-    heard = {key.path for key, _ in recorder.entries() if key.operation == "moment"}
-    assert heard == {f"w.{name}" for name in names}
+    paths = {key.path for key, _ in recorder.entries() if key.operation == "moment"}
+    assert paths == {f"w.{name}" for name in names}
     for name in names:
         made = 2 * optimizer.state[0][name].size + (6 if kind == "Adagrad" else 0)
         assert recorder.counts(f"*.{name}", phase="update")["total"] == made, "what it starts as, if not zero, counts"
@@ -78,10 +78,10 @@ def test_moments_that_are_lost_to_infinity_or_nan_are_not_called_stalled(value):
     assert recorder.counts("*.exp_avg*")["unchanged"] == 0
 
 
-def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_heard():
+def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_observed():
     plain = sf.Recorder(path="other")
     gradients = np.random.default_rng(0).standard_normal((3, 5)).astype(np.float32)
-    _, heard = steps("AdamW", gradients)
+    _, observed = steps("AdamW", gradients)
     w = sf.Parameter(np.ones(5, np.float32))
     optimizer = sf.optim.AdamW([w])
     with sf.simulate("bf16-standard", observer=plain):
@@ -89,8 +89,8 @@ def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_heard():
             w.grad = gradient
             optimizer.step()
     assert plain.entries() == []
-    assert w.data.tolist() == heard.params[0].data.tolist()
-    assert all((optimizer.state[0][k] == heard.state[0][k]).all() for k in optimizer.state[0])
+    assert w.data.tolist() == observed.params[0].data.tolist()
+    assert all((optimizer.state[0][k] == observed.state[0][k]).all() for k in optimizer.state[0])
 
 
 @pytest.mark.parametrize("policy", ["bf16-standard", "fp16-standard", "bf16-stochastic", "bf16-kahan"])

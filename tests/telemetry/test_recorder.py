@@ -270,17 +270,17 @@ def test_an_update_that_replaces_a_tiny_weight_is_not_lost():
 
 
 class Picky(sf.Observer):
-    """Wants one place and phase, and hears of no other."""
+    """Wants one place and phase, and receives the events of no other."""
 
     def __init__(self, path, phase):
-        self.wanted, self.heard = (path, phase), 0
+        self.wanted, self.received = (path, phase), 0
 
     def wants(self, path, phase):
         return (path, phase) == self.wanted
 
     def observe(self, events, operation, path="", phase="forward"):
         assert (path, phase) == self.wanted
-        self.heard += 1
+        self.received += 1
 
 
 @pytest.mark.parametrize("path, phase", [("head", "forward"), ("head.weight", "backward"), ("head.weight", "update")])
@@ -291,7 +291,7 @@ def test_what_an_observer_does_not_want_is_not_counted_for_it(path, phase):
     with sf.simulate("bf16-kahan", observer=observer):
         sf.nn.cross_entropy(model(np.ones((2, 3))), [0, 1]).backward()
         optimizer.step()
-    assert observer.heard
+    assert observer.received
 
 
 def test_casts_of_operands_are_counted_at_their_layer():

@@ -266,7 +266,7 @@ def test_what_is_printed_while_a_bar_runs_goes_to_standard_output(capsys, monkey
     assert "in between" in capsys.readouterr().out
 
 
-def test_an_observer_hears_of_every_step_with_its_row_of_the_history():
+def test_an_observer_receives_every_step_with_its_row_of_the_history():
     recorder = sf.Recorder()
     _, history = toy.fit("fp16-master", 6, observer=recorder, metrics={"rows": lambda output, y: len(y)})
     scalars = recorder.scalars()
