@@ -6,9 +6,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Work, finish, prepare
+from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Region, TileScales
 from simfloat.accumulate.product import Inputs, as_vectors, options_of
+from simfloat.accumulate.product_plan import Work
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
@@ -46,24 +47,24 @@ def partial_sums(
     accumulator = options.accumulator
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
-    work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
+    row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
     chunk, resumes = accumulator.chunk, accumulator.resumes
     if work.scales and not accumulator.scales:
         chunk, resumes = work.scales.block, not any(rounding.is_stochastic for rounding in accumulator.roundings)
-    sums = _running_sums(work, a.size, chunk, resumes)
+    sums = _running_sums(row, column, work, chunk, resumes)
     if not options.target.rounding.is_stochastic:
-        return finish(sums, sums.shape, options, work)
+        return finish(sums, sums.shape, options, work, row, column)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
     results = empty(sums.shape, options.target.dtype, machine_of(sums))
     for i in range(sums.size):
-        results[i] = finish(sums[i : i + 1], (), options, work)
+        results[i] = finish(sums[i : i + 1], (), options, work, row, column)
     return results
 
 
-def _running_sums(work: Work, terms: int, chunk: int, resumes: bool) -> NDArray:
+def _running_sums(row: NDArray, column: NDArray, work: Work, chunk: int, resumes: bool) -> NDArray:
     """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
-    engine = work.engine
-    row, column = (in_carrier(x, engine.carrier, work.quiet) for x in (work.a, work.b))
+    engine, terms = work.engine, row.size
+    row, column = (in_carrier(x, engine.carrier, work.quiet) for x in (row, column))
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):

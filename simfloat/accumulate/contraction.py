@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
-from simfloat.accumulate.engine import Engine
+from simfloat.accumulate.engine import Engine, is_direct
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem, Taken, first_stranger
-from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.product_plan import Options, ProductPlan, Work
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.arrays import FEW
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, take_draw
-from simfloat.arithmetic.machines import CPU, Machine
+from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.nan_causes import OfSum
 from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
-from simfloat.arithmetic.target import check_precision
+from simfloat.arithmetic.target import Target, check_precision
 
 #: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
 STAGES, DEPTHS = (255, 254), (-1, -2)
-
-
-class Work(NamedTuple):
-    """Operands that are ready to be summed."""
-
-    machine: Machine
-    engine: Engine
-    a: NDArray
-    b: NDArray
-    draw: Draw | None
-    scales: Scales | None  # those that the engine takes
-    initial: NDArray | None  # what the sums start from, in the shape of the result
-    quiet: bool  # operands that are converted have no signalling NaN for certain
-    divisor: float  # by which the engine's sums are too large
-    is_final: bool  # the sums are the results as they are
 
 
 def prepare(
@@ -52,8 +35,8 @@ def prepare(
     options: Options,
     scales: Scales | None = None,
     initial: NDArray | None = None,
-) -> Work:
-    """Take the call's draw, round the operands, and choose the engine for sums of `depth` products in this shape.
+) -> tuple[NDArray, NDArray, Work]:
+    """The operands rounded, and how `depth` products each are summed in this shape. Takes the call's draw.
 
     Operands are matrices (..., m, k) and (..., k, n) if a cast scales blocks of them, else of any shape.
     """
@@ -67,16 +50,18 @@ def prepare(
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
     if plan.operands is None:
-        engine, quiet = plan.engine_as_is(a, b, depth)
-        return Work(machine, engine, a, b, draw, None, None, quiet, 1.0, _are_results(engine, options, draw))
+        work = plan.works[a.dtype == b.dtype == FLOAT32] or plan.work_as_is(a, b, depth)
+        is_usual = target.observer is None and work.engine.carrier is target.dtype
+        if draw is not None or (work.is_final and not is_usual):
+            work = Work(machine, work.engine, work.quiet, False, draw)
+        return a, b, work
     if draw is None and target.observer is None:
         x, y = plan.operands[0].take(a, settled[0]), plan.operands[1].take(b, settled[1])
     else:
         x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
     engine = plan.engines[x.is_float32 and y.is_float32] or plan.engine_by_bounds(x, y, depth)
     assert x.array is not None and y.array is not None
-    are_final = _are_results(engine, options, draw)
-    return Work(machine, engine, x.array, y.array, draw, None, None, _are_quiet(engine, x, y), 1.0, are_final)
+    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), _is_final(plan, engine, target), draw)
 
 
 def _prepare_further(
@@ -88,7 +73,7 @@ def _prepare_further(
     draw: Draw | None,
     scales: Scales | None,
     initial: NDArray | None,
-) -> Work:
+) -> tuple[NDArray, NDArray, Work]:
     """The same for operands with scales, and for sums with an initial value."""
     plan, target = options.plan, options.target
     machine, accumulator = plan.machine, plan.accumulator
@@ -103,16 +88,15 @@ def _prepare_further(
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
-    are_final = divisor == 1.0 and _are_results(engine, options, draw)
-    return Work(machine, engine, x.array, y.array, draw, own, start, _are_quiet(engine, x, y), divisor, are_final)
+    is_final = divisor == 1.0 and _is_final(plan, engine, target)
+    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, start, divisor)
 
 
-def _are_results(engine: Engine, options: Options, draw: Draw | None) -> bool:
+def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:
     """Whether the engine's sums are the results as they are."""
-    plan, target, *_ = options
-    if not plan.keeps_sums or draw is not None or target.observer is not None or engine.carrier is not target.dtype:
+    if not plan.keeps_sums or target.observer is not None:
         return False
-    return plan.machine is CPU and getattr(engine, "is_direct", False)
+    return engine.carrier is target.dtype and is_direct(engine)
 
 
 def _are_quiet(engine: Engine, x: OperandBounds, y: OperandBounds) -> bool:
@@ -193,14 +177,19 @@ def _initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...])
         ) from None
 
 
-def finish(sums: NDArray, shape: tuple[int, ...], options: Options, work: Work) -> NDArray[np.floating]:
-    """Sums in C order, rounded once to the output format, in an array of `shape`; it may be that of the sums."""
+def finish(
+    sums: NDArray, shape: tuple[int, ...], options: Options, work: Work, a: NDArray, b: NDArray
+) -> NDArray[np.floating]:
+    """Sums of products of `a` and `b`, in C order, rounded once to the output format, in an array of `shape`.
+
+    It may be that of the sums.
+    """
     if work.is_final:
         return sums if sums.shape == shape else sums.reshape(shape)
     plan, target, *_ = options
     result = plan.result
     if target.observer is not None:
-        target = target._replace(observer=OfSum(target.observer, (work.a, work.b), result))
+        target = target._replace(observer=OfSum(target.observer, (a, b), result))
     if result is not None and result is not target.format and not result.has_nan:
         check_no_nan(sums.reshape(shape), result)
     if work.divisor != 1.0:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import Work, finish, prepare
+from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.im2col import weight_gradient_by_im2col, weight_gradient_factors
-from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, sums_of_matrices
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import is_on_gpu
@@ -32,16 +32,16 @@ def conv2d_weight_gradient(g: NDArray, x: NDArray, geometry: Geometry, options: 
         return weight_gradient_by_im2col(g, x, geometry, options)
     channels = x.shape[1] // geometry.groups
     shape = (g.shape[1], channels, *geometry.window)
-    work = prepare(g, x, shape, len(x) * geometry.pixels, options)
-    return finish(_sums(geometry, work), shape, options, work)
+    g, x, work = prepare(g, x, shape, len(x) * geometry.pixels, options)
+    return finish(_sums(g, x, geometry, work), shape, options, work, g, x)
 
 
-def _sums(geometry: Geometry, work: Work) -> NDArray:
+def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, g, x = work.engine, work.a, work.b
+    engine = work.engine
     if is_on_gpu(x):
         left, right = weight_gradient_factors(g, x, geometry)
-        return sums_of_matrices((*left.shape[:2], right.shape[-1]), work._replace(a=left, b=right))
+        return sums_of_matrices((*left.shape[:2], right.shape[-1]), left, right, work)
     groups, places = geometry.groups, math.prod(geometry.window)
     outputs, channels = g.shape[1] // groups, x.shape[1] // groups
     depth = len(x) * geometry.pixels

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.contraction import Work, finish, prepare
+from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.im2col import convolve_by_im2col, im2col, sums_of_images
 from simfloat.accumulate.product import Inputs, options_of
-from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, begin_from
 from simfloat.arithmetic.bit_stream import Draw, Stream
 from simfloat.arithmetic.machines import is_on_gpu
@@ -80,16 +80,15 @@ def convolve(
     if options.plan.has_blocks:
         return convolve_by_im2col(x, w, geometry, options, initial)
     shape = (len(x), len(w), *geometry.result)
-    work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
-    return finish(_sums(geometry, work), shape, options, work)
+    x, w, work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
+    return finish(_sums(x, w, geometry, work), shape, options, work, x, w)
 
 
-def _sums(geometry: Geometry, work: Work) -> NDArray:
+def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    machine, engine, x, w, draw, _, start, *_ = work
+    engine, draw, start = work.engine, work.draw, work.initial
     if is_on_gpu(x):
-        patches, kernels = im2col(x, w, geometry)
-        return sums_of_images(work._replace(a=patches, b=kernels), geometry)
+        return sums_of_images(*im2col(x, w, geometry), work, geometry)
     groups, pixels = geometry.groups, geometry.pixels
     channels, depth = len(w) // groups, math.prod(w.shape[1:])
     # The innermost loop runs over columns: pixels, or if these are few, channels.

@@ -11,10 +11,10 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import Work, finish, prepare
+from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.product import multiply_matrices
-from simfloat.accumulate.product_plan import Options
+from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic.arrays import copy
 
@@ -25,8 +25,8 @@ def convolve_by_im2col(
     """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
     patches, kernels = im2col(x, w, geometry)
     shape = (len(x), len(w), *geometry.result)
-    work = prepare(patches, kernels, shape, math.prod(w.shape[1:]), options, initial=initial)
-    return finish(sums_of_images(work, geometry), shape, options, work)
+    a, b, work = prepare(patches, kernels, shape, math.prod(w.shape[1:]), options, initial=initial)
+    return finish(sums_of_images(a, b, work, geometry), shape, options, work, a, b)
 
 
 def im2col(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:
@@ -36,10 +36,10 @@ def im2col(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray
     return patches, w.reshape(groups, len(w) // groups, depth).swapaxes(-1, -2)
 
 
-def sums_of_images(work: Work, geometry: Geometry) -> NDArray:
+def sums_of_images(patches: NDArray, kernels: NDArray, work: Work, geometry: Geometry) -> NDArray:
     """The unrounded sums of a convolution's factors as one vector in C order of (N, O, rows, columns)."""
-    shape = (len(work.a), geometry.groups, geometry.pixels, work.b.shape[-1])
-    return sums_of_matrices(shape, work, turned=True)
+    shape = (len(patches), geometry.groups, geometry.pixels, kernels.shape[-1])
+    return sums_of_matrices(shape, patches, kernels, work, turned=True)
 
 
 def weight_gradient_by_im2col(g: NDArray, x: NDArray, geometry: Geometry, options: Options) -> NDArray[np.floating]:

@@ -19,9 +19,9 @@ from simfloat.accumulate.tiles import sums_of_matrices
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.blocks import BlockScaled
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import Machine
 from simfloat.arithmetic.observer import Observer
-from simfloat.arithmetic.operands import are_float32, as_operand
+from simfloat.arithmetic.operands import as_operand, types_of
 from simfloat.arithmetic.target import Target, as_target, carrier_of
 from simfloat.checks import is_integer
 from simfloat.formats import as_format, nearest_even
@@ -85,19 +85,30 @@ def matmul(
     if isinstance(a, BlockScaled) or isinstance(b, BlockScaled):
         given = unpacked(*given)
     x, y, blocks = as_operand(given[0], "a"), as_operand(given[1], "b"), given[2]
-    if x.ndim == 0 or y.ndim == 0 or x.shape[-1] != y.shape[max(y.ndim - 2, 0)]:
-        raise ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
+    left, right, shape = (x, y, None) if x.ndim == y.ndim == 2 else _as_matrices(x, y)
+    if left.shape[-1] != right.shape[-2]:
+        raise _unfit(x, y)
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
-    left = x if x.ndim > 1 else x[np.newaxis]
-    right = y if y.ndim > 1 else y[:, np.newaxis]
     if blocks is not None:
         blocks = as_scales(blocks, left, right, options.accumulator)
-    shape = None
-    if x.ndim == 1 or y.ndim == 1:
-        shape = _result_shape(left, right)
-        shape = shape[:-2] + (shape[-2:-1] if x.ndim > 1 else ()) + (shape[-1:] if y.ndim > 1 else ())
     start = None if initial is None else as_operand(initial, "initial")
     return multiply_matrices(left, right, options, blocks, start, shape)
+
+
+def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, ...] | None]:
+    """The factors of a product as matrices, and the result's shape if it is another one than that of their product."""
+    if x.ndim == 0 or y.ndim == 0:
+        raise _unfit(x, y)
+    if x.ndim > 1 and y.ndim > 1:
+        return x, y, None
+    # A vector meets every matrix of the other factor, of whose rows or columns the result has as many elements.
+    if x.ndim > 1:
+        return x, y[:, np.newaxis], x.shape[:-1]
+    return x[np.newaxis], (y if y.ndim > 1 else y[:, np.newaxis]), y.shape[:-2] + y.shape[-1:] if y.ndim > 1 else ()
+
+
+def _unfit(x: NDArray, y: NDArray) -> ValueError:
+    return ValueError(f"matmul needs a (..., m, k) and b (..., k, n), got shapes {x.shape} and {y.shape}.")
 
 
 def dot(
@@ -193,7 +204,7 @@ def options_of(
     operation: str,
 ) -> Options:
     """The options as users give them, checked."""
-    given: tuple[Any, ...] = (inputs, accumulate, output, are_float32(operands), machine_of(*operands), operation)
+    given: tuple[Any, ...] = (inputs, accumulate, output, *types_of(operands), operation)
     try:
         options = _default_options(*given)
     except TypeError:  # what is not hashable is none of these, and is refused
@@ -262,8 +273,8 @@ def multiply_matrices(
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
     matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
     shape = matrices if shape is None else shape
-    work = prepare(a, b, shape, a.shape[-1], options, scales, initial)
-    return finish(sums_of_matrices(matrices, work), shape, options, work)
+    a, b, work = prepare(a, b, shape, a.shape[-1], options, scales, initial)
+    return finish(sums_of_matrices(matrices, a, b, work), shape, options, work, a, b)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

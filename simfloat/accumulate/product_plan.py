@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds, RawBounds, raw_bounds_of
-from simfloat.accumulate.engine import Engine, keeps_sums
+from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem
+from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic._cast import Cast
+from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.block_scaling import Block
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.operands import FLOAT32, FLOAT64
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import AmaxHistory
@@ -35,6 +37,19 @@ CastOperations = tuple[str | None, str | None]
 Histories = tuple[AmaxHistory | None, AmaxHistory | None]
 
 
+class Work(NamedTuple):
+    """How operands that are ready are summed."""
+
+    machine: Machine
+    engine: Engine
+    quiet: bool  # operands that are converted have no signalling NaN for certain
+    is_final: bool  # the sums are the results as they are
+    draw: Draw | None = None
+    scales: Scales | None = None  # those that the engine takes
+    initial: NDArray | None = None  # what the sums start from, in the shape of the result
+    divisor: float = 1.0  # by which the engine's sums are too large
+
+
 @dataclass(frozen=True, eq=False)
 class ProductPlan:
     """All that products of a kind have in common: those on one machine, with the same casts, accumulator and output."""
@@ -47,28 +62,25 @@ class ProductPlan:
     operands: tuple[OperandPlan, OperandPlan] | None  # how they are rounded
     drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
     engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
+    works: tuple[Work | None, Work | None]  # of these, for operands as they are and results as below
     is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
     plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
     result: Format | None  # that sums come in
-    keeps_sums: bool  # whether these are results as they are, if the engine is direct
+    keeps_sums: bool  # whether those of direct engines are results as they are
     has_scales: bool  # whether a cast scales its operand
     is_scaled: bool  # whether operands have scales, of a cast or as the accumulator takes them
     has_blocks: bool  # whether one scales blocks of it
     divides_sums: bool  # whether one scales it as a whole, so that sums are divided in the end
 
-    def engine_as_is(self, a: NDArray, b: NDArray, depth: int) -> tuple[Engine, bool]:
-        """The engine for sums of products of operands without casts, whose sums start from zero, and whether there is
-        no signalling NaN among them for certain.
+    def work_as_is(self, a: NDArray, b: NDArray, depth: int) -> Work:
+        """How such numbers are summed from zero, of operands without casts; where nothing is drawn, and results come
+        in arrays of the carrier's type and without an observer.
         """
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
-        engine = self.engines[single == (True, True)]
-        if engine is not None:
-            return engine, False
         if self.is_by_bounds:
-            x, y = raw_bounds_of(a), raw_bounds_of(b)
-            return _engine_for(self, x, y, single, depth), x[-1] and y[-1]
+            return _work_for(self, raw_bounds_of(a), raw_bounds_of(b), single, depth)
         left, right = OperandBounds(None, None, single[0], a), OperandBounds(None, None, single[1], b)
-        return self.engine_by_bounds(left, right, depth), left.are_quiet and right.are_quiet
+        return _work(self, self.engine_by_bounds(left, right, depth), left.are_quiet and right.are_quiet)
 
     def engine_by_bounds(self, a: OperandBounds, b: OperandBounds, depth: int) -> Engine:
         """The engine for sums of so many products that start from zero, and whose operands have no scales.
@@ -78,6 +90,16 @@ class ProductPlan:
         if self.is_by_bounds:
             return _engine_for(self, a.bounds, b.bounds, (a.is_float32, b.is_float32), depth)
         return self.accumulator.engine(Problem(a, b, depth, self.format, self.rounding))
+
+
+@lru_cache(maxsize=4096)
+def _work_for(plan: ProductPlan, a: RawBounds, b: RawBounds, single: tuple[bool, bool], depth: int) -> Work:
+    """How operands as they are with such bounds are summed."""
+    return _work(plan, _engine_for(plan, a, b, single, depth), a[-1] and b[-1])
+
+
+def _work(plan: ProductPlan, engine: Engine, quiet: bool) -> Work:
+    return Work(plan.machine, engine, quiet, plan.keeps_sums and is_direct(engine))
 
 
 @lru_cache(maxsize=4096)
@@ -97,11 +119,14 @@ def product_plan(
     accumulator = accumulator.for_inputs(*formats)
     scales = [cast.scale for cast in casts or () if cast.scale is not None]
     modes = (rounding, *accumulator.roundings, *(cast.rounding for cast in casts or ()))
+    draws = any(mode.is_stochastic for mode in modes)
     engines = [_engine_for_all(accumulator, formats, own) for own in (FP64, FP32)]
     operands = None
     if casts is not None:
         looks = engines[0] is None and not accumulator.is_matrix_unit
         operands = _operand_plan(casts[0], looks, machine), _operand_plan(casts[1], looks, machine)
+    keeps = machine is CPU and not draws and keeps_sums(accumulator.result, format, rounding)
+    works = [Work(machine, one, False, keeps and is_direct(one)) if one else None for one in engines]
     return ProductPlan(
         machine,
         casts,
@@ -109,12 +134,13 @@ def product_plan(
         format,
         rounding,
         operands,
-        drawing=modes if any(mode.is_stochastic for mode in modes) else (),
+        drawing=modes if draws else (),
         engines=(engines[0], engines[1]),
+        works=(works[0], works[1]),
         is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
         plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
         result=accumulator.result,
-        keeps_sums=keeps_sums(accumulator.result, format, rounding),
+        keeps_sums=keeps,
         has_scales=bool(scales),
         is_scaled=bool(scales) or accumulator.scales is not None,
         has_blocks=any(isinstance(scale, Block) for scale in scales),

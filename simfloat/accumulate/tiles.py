@@ -8,13 +8,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.contraction import Work
 from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.accumulate.native_steps import InImages
+from simfloat.accumulate.product_plan import Work
+from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic.arrays import FEW, begins_a_line, copy, zeros
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
-from simfloat.arithmetic.operands import FLOAT32, FLOAT64, FloatType
+from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.threads import LEAST_WORK, busy_threads, run_all, scratch
 
 #: Elements of the sums that a loop makes at a time of a stack of matrices, lest they leave the cache.
@@ -26,6 +27,9 @@ NARROW = 64
 #: Elements up to which memory for sums is used again for the next ones.
 REUSED = 1 << 20
 
+#: Nanoseconds of work from which on several threads share it.
+LEAST_SHARED = 2 * LEAST_WORK
+
 #: From so many reads on it is worth copying an array to where a line of the cache begins.
 OFTEN = 32
 
@@ -33,16 +37,34 @@ OFTEN = 32
 UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 
 
-def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -> NDArray:
+def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work, turned: bool = False) -> NDArray:
     """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
-    machine, engine, a, b, draw, scales, start, quiet, _, is_final = work
+    machine, engine, quiet, is_final, draw, scales, start, _ = work
     if b.ndim == 2 and a.ndim > 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
-    if machine is CPU and len(shape) == 2 and not turned and start is None and scales is None:
-        if shape[0] * shape[1] * a.shape[-1] * engine.cost < 2 * LEAST_WORK:
-            return sums_of_one_tile(engine, a, b, draw, quiet, is_final)
+    if machine is not CPU or len(shape) > 2 or turned or start is not None or scales is not None:
+        return _sums_of_tiles(shape, a, b, scales, work, turned)
+    m, n = shape
+    if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
+        return _sums_of_tiles(shape, a, b, scales, work, turned)
+    # One tile, which one thread sums at once.
+    carrier, region, swap = engine.carrier, UPRIGHT, n < m and n < NARROW
+    if swap:
+        a, b, m, n, region = b.T, a.T, n, m, TURNED
+    if draw is not None:
+        region = Region(0, 1, m, draw, True) if swap else Region(0, n, 1, draw)
+    sums = np.zeros((m, n), carrier) if m * n < FEW else zeros_for((m, n), carrier, is_final)
+    engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
+    return np.ascontiguousarray(sums.T) if swap else sums
+
+
+def _sums_of_tiles(
+    shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: Work, turned: bool
+) -> NDArray:
+    """The same by as many tiles as keep the threads busy, for operands with these scales."""
+    machine, engine, quiet, is_final, draw, _, start, _ = work
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
@@ -61,24 +83,6 @@ def sums_of_matrices(shape: tuple[int, ...], work: Work, turned: bool = False) -
     blocks = pair and [_matrices(x, batch, np.float64, swap, False) for x in pair]
     _MatrixTask(engine, left, right, sums, draw, blocks, swap, row_step, column_step).compute_all()
     return (sums.transpose(0, 2, 1) if flips else sums).reshape(-1)
-
-
-def sums_of_one_tile(engine: Engine, a: NDArray, b: NDArray, draw: Draw | None, quiet: bool, lasting: bool) -> NDArray:
-    """The sums (m, n) of matrices a (m, k) and b (k, n) on the CPU.
-
-    `lasting`: a new array, not this thread's scratch memory.
-    """
-    m, n, carrier = a.shape[0], b.shape[1], engine.carrier
-    swap = n < min(m, NARROW)
-    if draw is None:
-        region = TURNED if swap else UPRIGHT
-    else:
-        region = Region(0, 1, n, draw, True) if swap else Region(0, n, 1, draw)
-    if swap:
-        a, b, m, n = b.T, a.T, n, m
-    sums = np.zeros((m, n), carrier) if m * n < FEW else zeros_for((m, n), carrier, lasting)
-    engine.run(in_carrier(a, carrier, quiet), in_carrier(b, carrier, quiet, m), sums, region)
-    return np.ascontiguousarray(sums.T) if swap else sums
 
 
 def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine: Machine = CPU) -> NDArray:
@@ -104,7 +108,7 @@ def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> N
     """
     if type(x) is not np.ndarray and is_on_gpu(x):
         return x if x.dtype == carrier and x.flags.c_contiguous else copy(x, carrier)
-    if x.dtype == (FLOAT32 if carrier is np.float32 else FLOAT64):
+    if x.dtype == carrier:
         lies_well = x.flags.carray and (reads < OFTEN or x.size < FEW or begins_a_line(x))
         return x if lies_well else copy(x, carrier)
     if quiet:
