@@ -40,7 +40,7 @@ UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work, turned: bool = False) -> NDArray:
     """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
     machine, engine, quiet, is_final, draw, scales, start, _ = work
-    if b.ndim == 2 and a.ndim > 2:
+    if len(shape) > 2 and b.ndim == 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])

@@ -108,6 +108,8 @@ def machine_of(array: Any, *others: Any) -> Machine:
     Raises ValueError for arrays of another library's on a GPU, and for more than one number in NumPy's beside a GPU's.
     """
     if type(array) is ndarray:
+        if not others:
+            return CPU
         for other in others:
             if type(other) is not ndarray:
                 break

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, TypeAlias, cast
 
 import numpy as np
+from numpy import ndarray
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.machines import CPU, Machine, check_reachable, is_on_gpu, machine_of
@@ -26,7 +27,7 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     are read exactly; CuPy's arrays stay on the GPU. Raises ValueError for what float64 cannot hold exactly, and for
     masked arrays.
     """
-    if type(x) is np.ndarray:
+    if type(x) is ndarray:
         dtype = x.dtype
         if dtype is FLOAT64 or dtype is FLOAT32:
             return x
@@ -146,7 +147,7 @@ def types_of(arrays: Sequence[NDArray]) -> tuple[bool, Machine]:
     """Whether all are float32 arrays, and the machine that they lie on: see `machine_of`."""
     single = True
     for array in arrays:
-        if type(array) is not np.ndarray:
+        if type(array) is not ndarray:
             return are_float32(arrays), machine_of(*arrays)
         if array.dtype is not FLOAT32 and array.dtype != FLOAT32:
             single = False
