@@ -162,5 +162,11 @@ def test_threads_may_multiply_at_once():
 
 
 def test_what_is_remembered_is_bounded():
-    kept = product._default_options, product_plan.product_plan, product_plan._engine_for, product_plan._work_for, operand_bounds.after_cast
+    kept = (
+        product._default_options,
+        product_plan.product_plan,
+        product_plan._engine_for,
+        product_plan._work_for,
+        operand_bounds.after_cast,
+    )
     assert all(function.cache_info().maxsize is not None for function in kept)
