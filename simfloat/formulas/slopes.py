@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.arrays import image_of
+from simfloat.arithmetic.functions import log
 from simfloat.arithmetic.machines import as_array
+from simfloat.formats import FP64
 from simfloat.formulas.rounded import Rounded
 
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
@@ -82,17 +84,25 @@ def leaky_relu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDA
 
 
 def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
-    """g * (b * a^(b - 1)), and 0 where b is 0. Of a plain number b - 1 is not rounded, as it is none in PyTorch."""
-    less = b - 1.0 if b.ndim == 0 and b.dtype == np.float64 else u.subtract(b, ONE)
+    """g * (b * a^(b - 1)), and 0 where b is 0. As in PyTorch, b - 1 is not rounded if b is a plain number."""
+    less = b - 1.0 if is_plain(b) else u.subtract(b, ONE)
     none, slope = (b == 0)[()], u.apply("power", a, as_array(less))
     product = u.multiply(g, u.multiply(b, np.where(none, ONE[()], slope)))
     return np.where(none, product.dtype.type(0), product)
 
 
 def power_to_exponent(u: Rounded, g: NDArray, y: NDArray, a: NDArray, b: NDArray) -> NDArray:
-    """g * (y * log a), and 0 where a is 0 and b is not negative."""
-    logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a[()]))
+    """g * (y * log a), and 0 where a is 0 and b is not negative. Of a plain number the logarithm is that in FP64."""
+    if is_plain(a) and a != 0:
+        logarithm = as_array(log(a, FP64))
+    else:
+        logarithm = u.apply("log", np.where((a == 0) & (b >= 0), a.dtype.type(1), a[()]))
     return u.multiply(g, u.multiply(y, logarithm))
+
+
+def is_plain(x: NDArray) -> bool:
+    """Whether an operand is a number in float64 without axes, as Python's are."""
+    return x.ndim == 0 and x.dtype == np.float64
 
 
 def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:

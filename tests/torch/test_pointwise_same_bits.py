@@ -50,6 +50,7 @@ OPERATIONS = {
     **{
         f"power {n}": (lambda x, n=n: x**n, lambda x, n=n: x**n, POSITIVE) for n in (0.0, 0.5, 0.7, 1.0, 2.0, 3.0, -1.0)
     },
+    **{f"{n} to the power": (lambda x, n=n: n**x, lambda x, n=n: n**x, A[:64]) for n in (2.7, 2.0, 1.0, 0.3)},
     "divide by a number": (lambda x: x / 3.0, lambda x: x / 3.0, A),
 }
 
