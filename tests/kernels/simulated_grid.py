@@ -26,7 +26,9 @@ def compute(a, b, c, numbers, out):
         out[6, i] = plain.one_nan(plain.nearest(unrounded.odd_of(high, low, exponent), g))
         out[7, i] = plain.one_nan(fused_loops.truncated(a[i] * b[i], g))
         out[8, i] = plain.one_nan(matrix_core_loops._nearest_sum(*unrounded.two_product(a[i], b[i]), c[i]))
-        out[9, i] = plain.one_nan(step_kinds.wide_add(a[i], b[i], g, 1.0, False, np.float64(word)))
+        out[9, i] = plain.one_nan(
+            step_kinds.wide_add(a[i], b[i], np.float64(word), step_kinds.StepOptions(g, g, 1.0, False))
+        )
 
 
 if __name__ == "__main__":
