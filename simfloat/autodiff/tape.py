@@ -14,7 +14,7 @@ from simfloat.arithmetic.machines import is_on_gpu, is_sealed
 from simfloat.arithmetic.observer import wants
 from simfloat.autodiff.guards import check
 from simfloat.autodiff.variable import Node, SplitPart, Variable
-from simfloat.formats import Format
+from simfloat.formats import FP32, FP64, Format
 from simfloat.simulation.arithmetic import Arithmetic, HeldEvents
 from simfloat.simulation.simulation import current
 
@@ -26,7 +26,8 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         return
     uses = _uses(root)
     gradients: dict[int, NDArray] = {id(root): gradient}
-    formats: dict[int, Format] = {}  # of complete gradients, where gradients may take those of results
+    # Of complete gradients, where gradients may take the formats of results.
+    formats: dict[int, Format] = {id(root): FP32 if gradient.dtype == np.float32 else FP64}
     ready, splits, balance = [root], SplitGradients(), root.balance
     while ready:
         variable = ready.pop()
@@ -38,7 +39,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
         if node.guards:
             check(node.guards, node.place)
         if node.place.takes_formats:
-            incoming = _entered(variable, node, incoming, formats.get(id(variable)))
+            incoming = _entered(variable, node, incoming, formats[id(variable)])
         for number, parent in enumerate(node.parents):
             if parent.requires_grad:
                 uses[id(parent)] -= 1
@@ -49,7 +50,7 @@ def run_backward(root: Variable, gradient: NDArray) -> None:
                 gradients[id(parent)] = _contribution(node, number, given, before, complete, splits)
                 if complete:
                     ready.append(parent)
-                    if node.place.takes_formats:
+                    if parent.node is not None and node.place.takes_formats:
                         formats[id(parent)] = node.arithmetic(number).format
 
 
@@ -83,7 +84,7 @@ def _uses(root: Variable) -> dict[int, int]:
     return uses
 
 
-def _entered(variable: Variable, node: Node, gradient: NDArray, format: Format | None) -> NDArray:
+def _entered(variable: Variable, node: Node, gradient: NDArray, format: Format) -> NDArray:
     """A complete gradient, of numbers of `format`, in the format that gradients of the operation's result have.
 
     Under automatic mixed precision PyTorch casts so what an operation in FP32 passes back to a narrow result, and what
