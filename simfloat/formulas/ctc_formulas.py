@@ -17,7 +17,7 @@ IMPOSSIBLE = np.array(-np.inf)
 
 
 class Alignment(NamedTuple):
-    """What of a problem is known beforehand: N sequences of targets with a blank before, between and after them."""
+    """What the targets alone determine: N sequences of them with a blank before, between and after them."""
 
     labels: NDArray[np.integer]  # (N, 2 S + 1): blank, first target, blank, second target, ..., blank
     skips: NDArray[np.bool_]  # (N, 2 S + 1): a target that may follow another one without the blank between
@@ -109,7 +109,7 @@ def _emitted(u: Rounded, x: NDArray, known: Alignment) -> NDArray:
 
 
 def _shifted(u: Rounded, x: NDArray, count: int) -> NDArray:
-    """Rows moved by so many places, to the right for a positive number, -inf where nothing comes from."""
+    """Rows moved by so many places, to the right for a positive number, -inf in the places that become free."""
     moved = np.full_like(x, -np.inf)
     if count > 0:
         moved[:, count:] = x[:, :-count]

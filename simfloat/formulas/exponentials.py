@@ -1,4 +1,7 @@
-"""Softmax and its kin along axes: exponentials beside the largest number, whose own rounding would change nothing."""
+"""Softmax, log_softmax and logsumexp along axes: exponentials of differences to the largest number.
+
+That number is found among the operands, so it needs no rounding.
+"""
 
 from __future__ import annotations
 

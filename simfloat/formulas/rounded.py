@@ -49,7 +49,7 @@ class Rounded(Protocol):
         """The arithmetic of the step of this name, for what is none of the operations here."""
 
     def moved(self, x: NDArray, *sources: NDArray) -> NDArray:
-        """`x` itself, a new array of numbers that were those of `sources`. Views need no such word."""
+        """`x` itself, a new array of numbers that were those of `sources`. Views need no such call."""
 
     def composite(self, name: str, formula: Callable[..., NDArray], *operands: NDArray, **options: Any) -> NDArray:
         """The result of another formula, under the name by which policies know it."""

@@ -172,7 +172,7 @@ def write_report(folder: Path) -> tuple[Path, Archive]:
 
 
 def page(archive: Archive) -> str:
-    """The page as HTML, which needs no other file and asks for none."""
+    """The page as HTML, which loads no other file."""
     from jinja2 import Environment, StrictUndefined  # a tenth of a second
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)

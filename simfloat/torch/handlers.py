@@ -37,7 +37,7 @@ class Movement(Handler):
 
     def __init__(self, *, makes: bool = False, chooses: bool = False) -> None:
         self.makes = makes  # numbers of its own, of which the operands tell nothing
-        self.chooses = chooses  # numbers, which then are no longer the parameter that they were in
+        self.chooses = chooses  # among numbers: what is chosen from a parameter is no parameter
 
     def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
         """What PyTorch makes of it; what is known of the operands holds for the result."""

@@ -16,7 +16,7 @@ _scales: ContextVar[bool] = ContextVar("simfloat.torch scaling", default=False)
 
 
 class OpenRun(Protocol):
-    """What functions of PyTorch's ask the run whose block they are called in."""
+    """What functions of PyTorch's use of the run in whose block they are called."""
 
     simulation: Simulation
     made: Format | None  # what numbers are of that are made of no tensor; None for data
@@ -42,7 +42,7 @@ def running() -> OpenRun | None:
 
 
 def run_in_thread(run: OpenRun | None) -> None:
-    """Open the block of a run in this thread, or none any more."""
+    """Open the block of a run in this thread; None closes it."""
     _thread.run = run
 
 

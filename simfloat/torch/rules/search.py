@@ -51,7 +51,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 _aten = torch.ops.aten
 
-#: Why some operations are refused, beside that nobody wrote a rule for them.
+#: Why some operations are refused, where there is a reason beside the missing rule.
 REMEDY = (
     'give it a rule by @simfloat.torch.rule("{name}"), a function of its own arguments that is written in PyTorch\'s '
     "operations; or write the module in other operations."
