@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.checks import check_flags, is_integer
+from simfloat.formulas.rounded import kept
 from simfloat.simulation.arithmetic import Arithmetic
 
 Axes = int | Sequence[int] | None
@@ -82,11 +83,6 @@ def normalized_axes(axis: Axes, ndim: int) -> tuple[int, ...]:
     if len(axes) < len(given):
         raise ValueError(f"axis {axis!r} does not name distinct axes of a tensor that has {ndim}.")
     return tuple(axes)
-
-
-def kept(shape: tuple[int, ...], axes: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape with axes of one element in the place of those that were reduced."""
-    return tuple(1 if i in axes else n for i, n in enumerate(shape))
 
 
 def _spread(g: NDArray, shape: tuple[int, ...], axes: tuple[int, ...]) -> NDArray:

@@ -10,8 +10,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.arithmetic.operands import as_operand
-from simfloat.autodiff.reductions import Axes, kept, normalized_axes
+from simfloat.autodiff.reductions import Axes, normalized_axes
 from simfloat.formats import Format
+from simfloat.formulas.rounded import kept
 from simfloat.simulation.arithmetic import Arithmetic, Input
 
 #: How the gradient of the result is called among the operands of a product.
