@@ -20,13 +20,9 @@ def for_types_only(node):
     return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
 
 
-#: Files whose imports for type checkers alone are not looked at: they list, or still stand in a circle.
-LISTING = {"simfloat"}
-OPEN = {"simfloat.formats.description", "simfloat.optim.optimizer_state"}
-
-
-def skips_types(name):
-    return name in LISTING | OPEN
+#: Files whose imports for type checkers alone are left out: the list of all rooms, and helpers that name the type of
+#: what calls them.
+TYPES_LEFT_OUT = {"simfloat", "simfloat.formats.description", "simfloat.optim.optimizer_state"}
 
 
 def imported(node, skipping=False):
@@ -45,7 +41,7 @@ def imported(node, skipping=False):
 
 def graph():
     return {
-        name: {other for other in imported(tree, skips_types(name)) if other in FILES}
+        name: {other for other in imported(tree, name in TYPES_LEFT_OUT) if other in FILES}
         for name, tree in ((name, ast.parse(path.read_text(encoding="utf-8"))) for name, path in FILES.items())
     }
 
