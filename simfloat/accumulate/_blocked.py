@@ -123,7 +123,7 @@ class Blocked(Accumulator):
         machine = problem.machine
         inner = self.inner.engine(Problem(problem.a, problem.b, depth, within, scales=problem.scales, machine=machine))
         results = OperandBounds(None, within, inner.carrier is np.float32, find=partial(self._results, problem))
-        outer = self.outer.engine(Problem(results, UNITY, runs, outside, start=problem.start, machine=machine))
+        outer = self.outer.engine(Problem(results, UNITY, runs, outside, initial=problem.initial, machine=machine))
         if is_direct(inner) and is_direct(outer) and machine is CPU:
             return StackedRunsEngine(self.size, inner, outer, within)
         blocks = self.size // self.inner.scales[0] if self.inner.scales else 0

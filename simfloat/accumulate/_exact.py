@@ -48,8 +48,8 @@ class Exact(Accumulator):
     def engine(self, problem: Problem) -> Engine:
         """Sums on as many grids as the operands' bits need."""
         exact_products = problem.products.precision <= 53
-        summands = problem.products if problem.start is None else problem.products.joined(problem.start)
-        terms = max(problem.depth + (problem.start is not None), 2) * (1 if exact_products else 2)
+        summands = problem.products if problem.initial is None else problem.products.joined(problem.initial)
+        terms = max(problem.depth + (problem.initial is not None), 2) * (1 if exact_products else 2)
         growth = math.ceil(math.log2(terms)) + 1
         inside = problem.products.low >= -1074 and summands.high + growth <= 1020
         if inside and exact_products and summands.high + growth - summands.low <= 53:
@@ -119,19 +119,19 @@ class Fractions(NamedTuple):
         with np.errstate(invalid="ignore", over="ignore"):
             for i, j in np.ndindex(*totals.shape):
                 # The plain sum is infinite or NaN just where an operand makes it so, or where nothing does.
-                start = float(totals[i, j])
-                special = _special(a[i], b[:, j], start)
+                initial = float(totals[i, j])
+                special = _special(a[i], b[:, j], initial)
                 divisors = scales[0][i] * scales[1][:, j] if scales else ()
-                totals[i, j] = self._total(a[i], b[:, j], divisors, start) if special is None else special
+                totals[i, j] = self._total(a[i], b[:, j], divisors, initial) if special is None else special
         put_back(totals, out)
 
-    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], start: float) -> float:
+    def _total(self, row: NDArray, column: NDArray, divisors: NDArray | tuple[()], initial: float) -> float:
         products = [x * y for x, y in zip(map(Fraction, row.tolist()), map(Fraction, column.tolist()), strict=True)]
         if self.block is not None:
             firsts = range(0, len(products), self.block)
             runs = (sum(products[first : first + self.block], Fraction(0)) for first in firsts)
             products = [run / Fraction(float(divisor)) for run, divisor in zip(runs, divisors, strict=True)]
-        total = sum(products, Fraction(start)) / self.divisor
+        total = sum(products, Fraction(initial)) / self.divisor
         near = _nearest(total)
         if self.to_nearest:
             return near
@@ -153,13 +153,13 @@ def fractions_for(problem: Problem, block: int | None = None) -> Fractions:
     return Fractions(Fraction(problem.divisor), problem.output == FP64, block)
 
 
-def _special(row: NDArray, column: NDArray, start: float) -> float | None:
+def _special(row: NDArray, column: NDArray, initial: float) -> float | None:
     """The sum, if an operand is infinite or NaN."""
-    if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(start):
+    if np.isfinite(row).all() and np.isfinite(column).all() and np.isfinite(initial):
         return None
     # Finite numbers count by their signs alone, so that no product overflows.
     signs = [np.where(np.isfinite(x), np.sign(x), x) for x in (row, column)]
-    return float(np.dot(*signs) + (start if not np.isfinite(start) else 0.0))
+    return float(np.dot(*signs) + (initial if not np.isfinite(initial) else 0.0))
 
 
 def _nearest(total: Fraction) -> float:

@@ -45,14 +45,14 @@ class Kahan(InOneFormat):
     #: The correction is lost where a sum is interrupted.
     resumes: ClassVar[bool] = False
 
-    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
+    def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """To nearest: t = round(s + y) is no farther from s + y than s is, so t - s lies between 0 and 2y, and so does
         its rounding, for 2y is a number of the format; hence |c| <= |y|. Likewise |y| <= |c| + 2|p|, as c is a number
-        of the format, so after n products |y| <= 2n max|p|, and |s| <= |start| + 2 * (2 + 4 + ... + 2n) max|p|.
+        of the format, so after n products |y| <= 2n max|p|, and |s| <= |initial| + 2 * (2 + 4 + ... + 2n) max|p|.
         In other modes, where t - s may be a spacing of s, however small y is, the format's largest number is the
         bound, and twice that of a sum of two.
         """
-        largest = added.high if start is None else max(added.high, start.high)
+        largest = added.high if initial is None else max(added.high, initial.high)
         if self.rounding.mode in ("nearest_even", "nearest_away"):
             return largest + 2 * math.ceil(math.log2(terms + 1)) + 2
         return max(largest, self.format.emax + 1) + 1

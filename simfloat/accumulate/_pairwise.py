@@ -45,7 +45,7 @@ class Pairwise(InOneFormat):
     def loops(cls, machine: Machine) -> Mapping[str, Loop]:
         return machine.loops.pairwise_loops.loops
 
-    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
+    def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two
         are numbers of the format, which no rounding passes."""
         return added.high + math.ceil(math.log2(max(terms, 1))) + 1

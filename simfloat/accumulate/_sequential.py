@@ -115,7 +115,7 @@ class SequentialSum(Accumulator):
         own = own_kind(problem, self.rounding, *self._formats)
         if own is not None:
             return in_images(_loop(self, f"{self._fusion}_{own}", np.float32), own)
-        engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.start)
+        engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if self.products is None or self.products.has_nan:
             return engine
         if self.products.signed and problem.a.bounds.finite and problem.b.bounds.finite:
@@ -142,11 +142,11 @@ class SequentialSum(Accumulator):
 
 
 @lru_cache(maxsize=4096)
-def _quickest(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> Engine:
+def _quickest(accumulator: SequentialSum, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> Engine:
     """The fastest loop that is exact for sums of so many products; the proofs take longer than a small sum."""
     formats, rounding = accumulator._formats, accumulator.rounding
-    terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, start)
-    step = quickest_step(formats, rounding, a, b, terms, sums, start, accumulator.products)
+    terms, sums = terms_and_sums(a.times(b), depth, accumulator.format, rounding, accumulator.products, initial)
+    step = quickest_step(formats, rounding, a, b, terms, sums, initial, accumulator.products)
     if step is None:
         return _Wide(accumulator, *accumulator._grids)
     name = f"{accumulator._fusion}_{step.kind}"

@@ -303,7 +303,7 @@ def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:
     terms = TWO_STEPS.terms
     sums = OperandBounds(problem.products.summed(terms).numbers_of(output), output, False)
     runs = -(-problem.depth // terms)
-    outer = SequentialSum(output).engine(Problem(sums, UNITY, runs, output, start=problem.start))
+    outer = SequentialSum(output).engine(Problem(sums, UNITY, runs, output, initial=problem.initial))
     return _Interleaved(RunsEngine(terms, 0, steps, outer, output, 0, terms, False))
 
 

@@ -106,16 +106,16 @@ def terms_and_sums(
     format: Format,
     rounding: Rounding,
     products_format: Format | None,
-    start: Bounds | None = None,
+    initial: Bounds | None = None,
 ) -> tuple[Bounds, Bounds]:
     """The bounds of what is added to a sum, and of the sums, where every step is rounded to the format.
 
-    Sums start from zero, or from numbers of the format of which `start` is known. The sums' last bits are those of
+    Sums start from zero, or from numbers of the format of which `initial` is known. The sums' last bits are those of
     all that is added: a sum that is rounded stays a multiple of them.
     """
     added = products if products_format is None else products.rounded(products_format, rounding)
     inward = rounding.mode in ("nearest_even", "nearest_away", "toward_zero")
-    summands, count = (added, terms) if start is None else (added.joined(start), terms + 1)
+    summands, count = (added, terms) if initial is None else (added.joined(initial), terms + 1)
     return limited_sums(added, summands.summed(count, None if inward else format), format, rounding)
 
 

@@ -116,17 +116,18 @@ def quickest_step(
     b: Bounds,
     terms: Bounds,
     sums: Bounds,
-    start: Bounds | None = None,
+    initial: Bounds | None = None,
     rounded: Format | None = None,
 ) -> CarrierStep | None:
     """The cheapest step in the first format whose sums, rounded again, are the exact sums rounded once.
 
-    `formats` are all that sums and products are rounded to; `a` and `b` are the operands' bounds, `start` those of what
-    the sums start from; `rounded` is the format of products that are rounded. None if only the careful loop will do.
+    `formats` are all that sums and products are rounded to; `a` and `b` are the operands' bounds, `initial` those of
+    what the sums start from; `rounded` is the format of products that are rounded. None if only the careful loop will
+    do.
     """
     _, double = CARRIERS
     products = a.times(b)
-    held = (a, b, products) if start is None else (a, b, products, start)
+    held = (a, b, products) if initial is None else (a, b, products, initial)
     if not all(kernels.grid.plain(format, rounding) for format in formats) or not double.holds(products):
         return None
     if rounding.is_stochastic:

@@ -80,16 +80,16 @@ def _prepare_further(
     x, y, own, divisor = _take_scaled(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    start = None if initial is None else machine.arrays.asarray(_initial(accumulator, initial, shape))
+    initial = None if initial is None else machine.arrays.asarray(_taken_initial(accumulator, initial, shape))
     factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
-    addend = None if start is None else bounds_of(start)
+    addend = None if initial is None else bounds_of(initial)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
     engine = engine_by_blocks(accumulator, problem, own) if own and not factors else accumulator.engine(problem)
     # Exact sums that float64 does not hold are divided where they are made.
     divisor = 1.0 if isinstance(engine, Fractions) else divisor
     assert x.array is not None and y.array is not None
     is_final = divisor == 1.0 and _is_final(plan, engine, target)
-    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, start, divisor)
+    return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, initial, divisor)
 
 
 def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:
@@ -157,7 +157,7 @@ def _check_scaled(options: Options, scales: Scales | None, initial: NDArray | No
         )
 
 
-def _initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
+def _taken_initial(accumulator: Accumulator, initial: NDArray, shape: tuple[int, ...]) -> NDArray:
     """The initial value of sums, C in D = A B + C, in the shape of the result; ValueError for what cannot be one."""
     if not accumulator.takes_initial:
         raise ValueError(f"{accumulator} has no running sum that could start from initial=; add it to the result.")

@@ -69,8 +69,8 @@ def conv2d(
     x, w = as_operand(x, "x"), as_operand(w, "w")
     geometry = geometry_of(x, w, stride, pair_of("padding", padding, 0), dilation, groups)
     options = options_of([x, w], inputs, accumulate, output, rounding, stream, observer, "conv2d")
-    start = None if initial is None else as_operand(initial, "initial")
-    return convolve(x, w, geometry, options, start)
+    initial = None if initial is None else as_operand(initial, "initial")
+    return convolve(x, w, geometry, options, initial)
 
 
 def convolve(
@@ -86,7 +86,7 @@ def convolve(
 
 def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:
     """The unrounded sums as one vector in C order."""
-    engine, draw, start = work.engine, work.draw, work.initial
+    engine, draw = work.engine, work.draw
     if is_on_gpu(x):
         return sums_of_images(*im2col(x, w, geometry), work, geometry)
     groups, pixels = geometry.groups, geometry.pixels
@@ -98,8 +98,8 @@ def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:
         weights = np.array(weights.swapaxes(1, 2) if swap else weights, engine.carrier, order="C")
         windows = geometry.windows(geometry.padded(x, engine.carrier))
     sums = np.zeros((len(x), groups, channels, pixels), engine.carrier)
-    if start is not None:
-        begin_from(start.reshape(sums.shape), sums)
+    if work.initial is not None:
+        begin_from(work.initial.reshape(sums.shape), sums)
     task = _ConvolutionTask(geometry, engine, windows, weights, sums, draw, swap)
     threads = busy_threads(sums.size * depth * engine.cost)
     run_all(task.compute_all, _shares(_tiles(len(x), depth, geometry, threads, swap), threads))

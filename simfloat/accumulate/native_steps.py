@@ -47,7 +47,7 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
 
 def _inside(problem: Problem, format: Format) -> bool:
     """Whether operands, and what the sums start from, are numbers of the format."""
-    known = (problem.a.bounds, problem.b.bounds, problem.start)
+    known = (problem.a.bounds, problem.b.bounds, problem.initial)
     return all(bounds is None or bounds.inside(format) for bounds in known)
 
 

@@ -63,7 +63,7 @@ class InOneFormat(Accumulator):
         return (self.rounding,)
 
     @abstractmethod
-    def high(self, added: Bounds, terms: int, start: Bounds | None) -> int:
+    def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """An exponent that bounds all that is met on the way: |x| < 2^high."""
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
@@ -71,11 +71,11 @@ class InOneFormat(Accumulator):
         _, sums = self.terms_and_sums(products, terms, None)
         return sums.numbers_of(self.format)
 
-    def terms_and_sums(self, products: Bounds, terms: int, start: Bounds | None) -> tuple[Bounds, Bounds]:
+    def terms_and_sums(self, products: Bounds, terms: int, initial: Bounds | None) -> tuple[Bounds, Bounds]:
         """The bounds of the operands of additions, and of their sums."""
         added = products.rounded(self.format, self.rounding)
-        summands = added if start is None else added.joined(start)
-        high = self.high(added, terms, start)
+        summands = added if initial is None else added.joined(initial)
+        high = self.high(added, terms, initial)
         sums = Bounds(max(high - summands.low, 1), summands.low, summands.low, high, summands.finite)
         added, sums = limited_sums(added, sums, self.format, self.rounding)
         # Both operands of an addition may be sums: numbers of the format, and multiples of what sums are.
@@ -89,7 +89,7 @@ class InOneFormat(Accumulator):
         own = own_kind(problem, self.rounding, self.format)
         if own is not None:
             return in_images(_engine(self, own, np.float32, None), own)
-        return _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.start)
+        return _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
 
 
 class _OrderLoop(NamedTuple):
@@ -111,11 +111,11 @@ class _OrderLoop(NamedTuple):
 
 
 @lru_cache(maxsize=1024)
-def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, start: Bounds | None) -> _OrderLoop:
+def _quickest(accumulator: InOneFormat, a: Bounds, b: Bounds, depth: int, initial: Bounds | None) -> _OrderLoop:
     """The fastest loop that is exact for sums of so many products."""
-    terms, sums = accumulator.terms_and_sums(a.times(b), depth, start)
+    terms, sums = accumulator.terms_and_sums(a.times(b), depth, initial)
     format, rounding = accumulator.format, accumulator.rounding
-    step = quickest_step((format,), rounding, a, b, terms, sums, start, format)
+    step = quickest_step((format,), rounding, a, b, terms, sums, initial, format)
     if step is None:
         return _engine(accumulator, "wide", np.float64, None)
     return _engine(accumulator, *step, step.numbers)

@@ -172,12 +172,12 @@ class Problem:
     """What an accumulator is asked to sum: `depth` products of numbers of `a` and `b`, and how sums are rounded in the
     end.
 
-    `scales` are the bounds of the scales of the operands' blocks, for accumulators that take them; `start` those of
+    `scales` are the bounds of the scales of the operands' blocks, for accumulators that take them; `initial` those of
     what the sums start from; `divisor` divides the totals before they are rounded; `machine` is where operands will be
     of which there are no arrays yet.
     """
 
-    __slots__ = ("_machine", "_products", "a", "b", "depth", "divisor", "output", "rounding", "scales", "start")
+    __slots__ = ("_machine", "_products", "a", "b", "depth", "divisor", "initial", "output", "rounding", "scales")
 
     def __init__(
         self,
@@ -187,12 +187,12 @@ class Problem:
         output: Format,
         rounding: Rounding = nearest_even,
         scales: tuple[Bounds, Bounds] | None = None,
-        start: Bounds | None = None,
+        initial: Bounds | None = None,
         divisor: float = 1.0,
         machine: Machine | None = None,
     ) -> None:
         self.a, self.b, self.depth, self.output, self.rounding = a, b, depth, output, rounding
-        self.scales, self.start, self.divisor = scales, start, divisor
+        self.scales, self.initial, self.divisor = scales, initial, divisor
         self._products: Bounds | None = None
         self._machine = machine
 

@@ -91,8 +91,8 @@ def matmul(
     options = options_of([x, y], inputs, accumulate, output, rounding, stream, observer, "matmul")
     if blocks is not None:
         blocks = as_scales(blocks, left, right, options.accumulator)
-    start = None if initial is None else as_operand(initial, "initial")
-    return multiply_matrices(left, right, options, blocks, start, shape)
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(left, right, options, blocks, initial, shape)
 
 
 def _as_matrices(x: NDArray, y: NDArray) -> tuple[NDArray, NDArray, tuple[int, ...] | None]:
@@ -137,8 +137,8 @@ def dot(
     row, column = x[np.newaxis], y[:, np.newaxis]
     if blocks is not None:
         blocks = as_scales(blocks, row, column, options.accumulator)
-    start = None if initial is None else as_operand(initial, "initial")
-    return multiply_matrices(row, column, options, blocks, start, ())
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(row, column, options, blocks, initial, ())
 
 
 def as_vectors(a: ArrayLike, b: ArrayLike) -> tuple[NDArray, NDArray]:
@@ -189,8 +189,8 @@ def sum(
         casts = plan.casts[0], plan.casts[1].unscaled
         options = options._replace(plan=product_plan(plan.accumulator, casts, plan.format, plan.rounding, plan.machine))
     ones = np.ones_like(x, order="C", shape=(rows.shape[1], 1))
-    start = None if initial is None else as_operand(initial, "initial")
-    return multiply_matrices(rows, ones, options, None, start, shape)
+    initial = None if initial is None else as_operand(initial, "initial")
+    return multiply_matrices(rows, ones, options, None, initial, shape)
 
 
 def options_of(

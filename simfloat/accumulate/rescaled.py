@@ -33,7 +33,7 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
     inner = accumulator.engine(Problem(problem.a, problem.b, min(scales.block, problem.depth), format))
     _check_draws(format, mode)
     freeing = _Freeing("divide" if divide else "multiply", format, mode)
-    outer = freeing.total.engine(Problem(freeing.results, UNITY, blocks, format, start=problem.start))
+    outer = freeing.total.engine(Problem(freeing.results, UNITY, blocks, format, initial=problem.initial))
     stages, steps = freeing.total.stages, accumulator.steps(scales.block)
     return RunsEngine(scales.block, 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
 

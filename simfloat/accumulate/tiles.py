@@ -39,12 +39,12 @@ UPRIGHT, TURNED = Region(0, 0, 0, None), Region(0, 0, 0, None, True)
 
 def sums_of_matrices(shape: tuple[int, ...], a: NDArray, b: NDArray, work: Work, turned: bool = False) -> NDArray:
     """The unrounded sums of matrices of `shape` in C order, in that of the transposed matrices if `turned`."""
-    machine, engine, quiet, is_final, draw, scales, start, _ = work
+    machine, engine, quiet, is_final, draw, scales, initial, _ = work
     if len(shape) > 2 and b.ndim == 2:
         # One matrix on the right: the leading axes of the left one are rows.
         a, scales = _as_rows(a), scales and scales._replace(a=_as_rows(scales.a))
         shape = (a.shape[0], b.shape[1])
-    if machine is not CPU or len(shape) > 2 or turned or start is not None or scales is not None:
+    if machine is not CPU or len(shape) > 2 or turned or initial is not None or scales is not None:
         return _sums_of_tiles(shape, a, b, scales, work, turned)
     m, n = shape
     if m * n * a.shape[1] * engine.cost >= LEAST_SHARED:
@@ -64,7 +64,7 @@ def _sums_of_tiles(
     shape: tuple[int, ...], a: NDArray, b: NDArray, scales: Scales | None, work: Work, turned: bool
 ) -> NDArray:
     """The same by as many tiles as keep the threads busy, for operands with these scales."""
-    machine, engine, quiet, is_final, draw, _, start, _ = work
+    machine, engine, quiet, is_final, draw, _, initial, _ = work
     *batch, m, n = shape
     count = math.prod(batch)
     # The innermost loop runs over columns: few of them are computed as rows of the transposed product.
@@ -74,8 +74,8 @@ def _sums_of_tiles(
     row_step, column_step = (1, rows) if flips else (columns, 1)
     left, right = (b, a) if swap else (a, b)
     sums = zeros_for((count, rows, columns), engine.carrier, is_final, machine)
-    if start is not None:
-        addend = start.reshape(count, columns, rows) if flips else start.reshape(count, rows, columns)
+    if initial is not None:
+        addend = initial.reshape(count, columns, rows) if flips else initial.reshape(count, rows, columns)
         begin_from(addend.transpose(0, 2, 1) if flips else addend, sums)
     left = _matrices(left, batch, engine.carrier, swap, quiet)
     right = _matrices(right, batch, engine.carrier, swap, quiet, reads=rows)
@@ -95,10 +95,10 @@ def zeros_for(shape: tuple[int, ...], carrier: FloatType, lasting: bool, machine
     return sums
 
 
-def begin_from(start: NDArray, sums: NDArray) -> None:
+def begin_from(initial: NDArray, sums: NDArray) -> None:
     """Let sums start from an addend; a signalling NaN in it is no warning."""
     with np.errstate(invalid="ignore"):
-        sums[:] = start
+        sums[:] = initial
 
 
 def in_carrier(x: NDArray, carrier: FloatType, quiet: bool, reads: int = 1) -> NDArray:

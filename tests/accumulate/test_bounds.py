@@ -82,7 +82,7 @@ def test_a_carrier_holds_what_lies_between_its_ends():
     assert DOUBLE.holds(bounds_of(np.array([1e308, 5e-324])))
 
 
-def test_a_step_is_chosen_by_operands_products_sums_and_start():
+def test_a_step_is_chosen_by_operands_products_sums_and_initial_values():
     one = Bounds(4, -6, -6, 9)
     for far in (Bounds(1, 200, 200, 201), Bounds(1, -200, -200, -199)):
         near = Bounds(1, -far.low, -far.low, -far.low + 1)
@@ -90,10 +90,10 @@ def test_a_step_is_chosen_by_operands_products_sums_and_start():
         assert quickest_step((sf.FP16,), sf.nearest_even, far, near, terms, sums).carrier is np.float64
     terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None)
     assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums).carrier is np.float32
-    start = Bounds(8, 120, 127, 128)
-    terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None, start)
+    initial = Bounds(8, 120, 127, 128)
+    terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None, initial)
     assert sums.high > 128 and terms.high < 128
-    assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums, start).carrier is np.float64
+    assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums, initial).carrier is np.float64
 
 
 def nearest(numerator, bits):
