@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
-from operator import is_
 from types import SimpleNamespace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,6 @@ from simfloat.simulation.simulation import Simulation, current
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
-
-
-class _Read(NamedTuple):
-    """What was read of a parameter group: the names and objects that it held, and the options that they are."""
-
-    names: tuple[str, ...]
-    values: tuple[Any, ...]
-    options: SimpleNamespace
 
 
 class Optimizer:
@@ -66,7 +57,6 @@ class Optimizer:
         self.defaults: dict[str, Any] = {"lr": lr, **options}
         self.param_groups: list[dict[str, Any]] = []
         self.state: list[dict[str, NDArray]] = []
-        self._read: dict[int, _Read] = {}  # by the number of the group
         for group in groups_in(params):
             self.add_param_group(group)
 
@@ -116,7 +106,7 @@ class Optimizer:
                 f"The groups hold {len(params)} parameters, the optimizer was given {len(self.state)}: add others by "
                 "add_param_group."
             )
-        read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
+        read = [(self.read(group), group["params"]) for group in self.param_groups]
         options = [chosen for chosen, its_params in read for _ in its_params]
         work = []
         for number, (parameter, kept, chosen) in enumerate(zip(params, self.state, options, strict=True)):
@@ -126,18 +116,6 @@ class Optimizer:
                 work.append((parameter, kept, gradient, chosen))
         for parameter, kept, gradient, chosen in work:
             self._update(Step(parameter, kept, simulation), gradient, chosen)
-
-    def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
-        """What `read` gives of the group of this number; it is kept as long as the group holds the same objects."""
-        names, values = tuple(group), tuple(group.values())
-        known = self._read.get(number)
-        if known is not None and known.names == names and all(map(is_, known.values, values)):
-            return known.options
-        options = self.read(group)
-        self._read.pop(number, None)
-        if not any(isinstance(group[name], list) for name in self.options):  # which may be written to
-            self._read[number] = _Read(names, values, options)
-        return options
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.optim.optimizer_options import Option
 from tests.bits import assert_bits
 
 
@@ -289,3 +290,28 @@ def test_options_become_numbers_of_pythons_and_lists_of_the_users_stay_theirs():
     group = optimizer.state_dict()["param_groups"][0]
     assert json.loads(json.dumps(group)) == {**group, "betas": [0.5, 0.75]}
     assert (group["lr"], group["betas"], group["amsgrad"]) == (0.25, (0.5, 0.75), True)
+
+
+class Scheduled(sf.optim.Optimizer):
+    """Its rates are a dictionary that may be written to, and an update halves the lr that it was given."""
+
+    rates = Option(lambda name, value: dict(value))
+
+    def __init__(self, params, lr, rates):
+        super().__init__(params, lr, rates=rates)
+
+    def update(self, step, gradient, options):
+        u = step.multiply(-options.lr * options.rates[0], gradient)
+        options.lr /= 2
+        return u
+
+
+def test_options_are_read_at_every_step():
+    parameter = sf.Parameter([1.0])
+    optimizer = Scheduled([parameter], 0.5, {0: 1.0})
+    for rate, expected in ((1.0, 0.5), (8.0, -3.5), (8.0, -7.5)):
+        optimizer.param_groups[0]["rates"][0] = rate
+        parameter.grad = np.ones(1, np.float32)
+        with sf.simulate("fp32"):
+            optimizer.step()
+        assert parameter.data == expected
