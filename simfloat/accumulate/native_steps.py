@@ -1,4 +1,4 @@
-"""Sums whose steps the machine makes itself, beside those in FP32 and FP64 to nearest even, which all machines make."""
+"""Steps that the hardware rounds natively, beside those in FP32 and FP64 to nearest even, which all processors have."""
 
 from __future__ import annotations
 
