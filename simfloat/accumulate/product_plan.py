@@ -125,7 +125,8 @@ def product_plan(
     if casts is not None:
         looks = engines[0] is None and not accumulator.is_matrix_unit
         operands = _operand_plan(casts[0], looks, machine), _operand_plan(casts[1], looks, machine)
-    keeps = machine is CPU and not draws and keeps_sums(accumulator.result, format, rounding)
+    may_be_direct = machine is CPU and not draws and any(one is None or is_direct(one) for one in engines)
+    keeps = may_be_direct and keeps_sums(accumulator.result, format, rounding)
     works = [Work(machine, one, False, keeps and is_direct(one)) if one else None for one in engines]
     return ProductPlan(
         machine,
