@@ -2,13 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint kernels bench docs release-check clean
+.PHONY: demo test suite lint bench docs release-check clean
 
 demo: .venv/demo.stamp
 	$(BIN)/python -m experiments run update-cancellation --seeds 5
 
 test: .venv/test.stamp
-	$(MAKE) -j 2 lint kernels
+	$(MAKE) --jobs 2 --output-sync lint suite
+
+suite: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 lint: .venv/test.stamp
@@ -16,10 +18,6 @@ lint: .venv/test.stamp
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-
-# Compiled ahead, each kernel is compiled once: two processes of tests would each compile most of them.
-kernels: .venv/test.stamp
-	$(BIN)/python -m simfloat warmup
 
 bench: .venv/test.stamp
 	$(BIN)/python -m benchmarks
