@@ -8,7 +8,7 @@ demo: .venv/demo.stamp
 	$(BIN)/python -m experiments run update-cancellation --seeds 5
 
 test: .venv/test.stamp
-	$(MAKE) --jobs 2 --output-sync lint suite
+	$(MAKE) --jobs 2 lint suite
 
 suite: .venv/test.stamp
 	$(BIN)/python -m pytest -n 2 --dist worksteal
