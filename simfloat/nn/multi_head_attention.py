@@ -103,7 +103,8 @@ class MultiHeadAttention(Module):
         """
         check_flags(need_weights=need_weights, average_attn_weights=average_attn_weights, is_causal=is_causal)
         self._check(*(np.shape(x) for x in (query, key, value)))
-        projected = self._projected([query, key, value])
+        turns = self.batch_first and len(np.shape(query)) == 3
+        projected = self._projected(_with_axes_exchanged(query, key, value) if turns else [query, key, value])
         is_single = projected[0].ndim == 2
         q, k, v = (self._heads(x) for x in projected)
         masks = self._masks((*q.shape[:3], k.shape[2]), is_single, key_padding_mask, attn_mask, is_causal)
@@ -112,8 +113,9 @@ class MultiHeadAttention(Module):
         weights = attention_weights(*scaled, masks)
         if self.training:
             weights = dropout(weights, self.dropout)
-        turned = (weights @ v).transpose((0, 2, 1, 3) if self.batch_first or is_single else (2, 0, 1, 3))
+        turned = (weights @ v).transpose((0, 2, 1, 3) if is_single else (2, 0, 1, 3))
         output = self.out_proj(turned.reshape(projected[0].shape))
+        output = output.swapaxes(0, 1) if turns else output
         if not need_weights:
             return output, None
         shown = weights.mean(1) if average_attn_weights else weights
@@ -147,11 +149,10 @@ class MultiHeadAttention(Module):
         return results
 
     def _heads(self, x: Tensor) -> Tensor:
-        """(L, N, embed_dim), as the layer takes it -> (N, heads, L, size of a head)."""
-        turned = x.ndim == 3 and not self.batch_first
-        x = x.unsqueeze(0) if x.ndim == 2 else x
-        parted = x.reshape(*x.shape[:2], self.num_heads, self.embed_dim // self.num_heads)
-        return parted.transpose((1, 2, 0, 3) if turned else (0, 2, 1, 3))
+        """(L, N, embed_dim) or (L, embed_dim) -> (N, heads, L, size of a head)."""
+        examples = x if x.ndim == 3 else x.unsqueeze(0)
+        parted = examples.reshape(*examples.shape[:2], self.num_heads, self.embed_dim // self.num_heads)
+        return parted.transpose((1, 2, 0, 3) if x.ndim == 3 else (0, 2, 1, 3))
 
     def _masks(
         self,
@@ -184,6 +185,12 @@ class MultiHeadAttention(Module):
 
 #: As torch.nn spells it.
 MultiheadAttention = MultiHeadAttention
+
+
+def _with_axes_exchanged(*given: Operand) -> list[Operand]:
+    """Inputs (N, L, ...) as (L, N, ...), the order in which PyTorch adds weights' gradients; what is one stays one."""
+    turned = {id(x): as_tensor(x).swapaxes(0, 1) for x in given}
+    return [turned[id(x)] for x in given]
 
 
 def _affine(x: Operand, weight: Parameter, bias: Parameter | None, rows: slice | None, part: slice | None) -> Tensor:

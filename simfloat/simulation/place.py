@@ -12,6 +12,7 @@ from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
+from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
 from simfloat.formats import Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.events import wants_more
@@ -94,6 +95,13 @@ class Place:
     def draws(self) -> bool:
         """Whether the policy draws random bits."""
         return self.streams is not None
+
+    @property
+    def keeps_histories(self) -> bool:
+        """Whether operands of this contraction are scaled by what was met before, each by a history of its own."""
+        recipe = self.recipe
+        casts = (recipe.compute, recipe.compute_weights, recipe.compute_gradients) if self.is_contraction else ()
+        return any(isinstance(as_cast(cast).scale, Delayed) for cast in casts)
 
     @property
     def is_particular(self) -> bool:

@@ -182,9 +182,12 @@ def _node_of(root: Any) -> Any:
 
 
 def _role(note: LoggedOperation, operand: Operand) -> tuple[Format, str | None, int]:
-    """What tells the gradients of two operands apart: format, events, overrides that name parameters, random bits."""
+    """What tells the gradients of two operands apart: format, events, overrides that name parameters, random bits, and
+    amax histories.
+    """
     place, path = note.place, operand.path
     recipe = place.recipe if path is None else place.recipe_of(path)
     role = recipe.activation_gradients if path is None else recipe.weight_gradients
     format = operand.format if role == WIDEST else role
-    return format, path if place.is_particular else None, operand.number if place.draws else 0
+    number = operand.number if place.draws or place.keeps_histories else 0
+    return format, path if place.is_particular else None, number
