@@ -10,6 +10,14 @@ from tests.train import toy
 from tests.train.test_saving import assert_same
 
 
+@pytest.fixture(autouse=True)
+def _ctrl_c_raises():
+    """As in a process of a terminal; one that a shell started in the background ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 def interrupting(at, presses=1):
     """A loss during whose computation Ctrl-C is pressed, in the step of this number."""
     calls = []
