@@ -96,7 +96,7 @@ class Place:
         """Whether the policy draws random bits."""
         return self.streams is not None
 
-    @property
+    @cached_property
     def keeps_histories(self) -> bool:
         """Whether operands of this contraction are scaled by what was met before, each by a history of its own."""
         recipe = self.recipe
