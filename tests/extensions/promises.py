@@ -6,6 +6,7 @@ import traceback
 
 from tests.extensions.kernels import KERNELS
 from tests.extensions.tables import TABLES
+from tests.extensions.trainings import TRAININGS
 
 
 def kept(extension):
@@ -18,5 +19,5 @@ def kept(extension):
 
 
 if __name__ == "__main__":
-    extensions = {"tables": TABLES, "kernels": KERNELS}[sys.argv[1]]
+    extensions = {"tables": (*TABLES, *TRAININGS), "kernels": KERNELS}[sys.argv[1]]
     print(json.dumps({extension.adds: kept(extension) for extension in extensions}))

@@ -11,6 +11,7 @@ import pytest
 from tests.extensions.extension import ROOT, copied, written
 from tests.extensions.kernels import KERNELS
 from tests.extensions.tables import TABLES
+from tests.extensions.trainings import TRAININGS
 
 #: Rows of CONTRIBUTING's table that are tried nowhere: what is no code, and what differs every time.
 APART = {"a notebook", "a role of a policy", "an accumulator of another kind"}
@@ -37,7 +38,7 @@ def promises(folder, name, extensions, **environment):
 
 @pytest.fixture(scope="module")
 def tables(tmp_path_factory):
-    return promises(tmp_path_factory.mktemp("tables"), "tables", TABLES, PYTHONWARNINGS="error")
+    return promises(tmp_path_factory.mktemp("tables"), "tables", (*TABLES, *TRAININGS), PYTHONWARNINGS="error")
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +46,7 @@ def kernels(tmp_path_factory):
     return promises(tmp_path_factory.mktemp("kernels"), "kernels", KERNELS, NUMBA_DISABLE_JIT="1")
 
 
-@pytest.mark.parametrize("extension", TABLES, ids=lambda extension: extension.adds)
+@pytest.mark.parametrize("extension", (*TABLES, *TRAININGS), ids=lambda extension: extension.adds)
 def test_what_is_added_as_the_table_says_works(tables, extension):
     assert tables[1][extension.adds] == ""
 
@@ -66,4 +67,4 @@ def test_tests_of_names_and_pages_hold_with_the_extensions(request, copy):
 def test_every_row_of_the_table_is_tried():
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     rows = {row.split(" (")[0].strip() for row in re.findall(r"^\| (an? [^|]+?) \|", text, re.MULTILINE)}
-    assert rows - APART == {extension.adds for extension in (*TABLES, *KERNELS)}
+    assert rows - APART == {extension.adds for extension in (*TABLES, *TRAININGS, *KERNELS)}

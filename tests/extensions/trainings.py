@@ -1,0 +1,294 @@
+"""Extensions of training, of PyTorch's rules, and of what is shown of results."""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.extensions.extension import Extension, Row
+
+LAYER_TEXT = '''"""Scaling by a number that is learned."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.tensor import as_tensor
+from simfloat.nn.module import Module
+
+
+class Gain(Module):
+    """x times a number that is learned, from 1 on.
+
+    Examples:
+        >>> layer = sf.nn.Gain()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([1.0, 1.0 + 2.0**-9])
+        >>> y.data
+        array([1., 1.], dtype=float32)
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = Parameter(np.ones((), np.float32))
+
+    def forward(self, x: object) -> Tensor:
+        """x of any shape -> the same shape."""
+        return as_tensor(x) * self.weight
+'''
+
+
+def layer_learns():
+    import simfloat as sf
+
+    layer = sf.nn.Gain()
+    optimizer = sf.optim.SGD(layer.parameters(), lr=0.5)
+    with sf.simulate("bf16-standard"):
+        layer([1.0, 2.0]).sum().backward()
+        optimizer.step()
+    assert layer.weight.data == -0.5 and list(dict(layer.named_parameters())) == ["weight"]
+
+
+LAYER = Extension(
+    "a layer",
+    layer_learns,
+    rows=(
+        Row("simfloat/nn/__init__.py", "from simfloat.nn.module import", "from simfloat.nn.gain import Gain"),
+        Row("simfloat/nn/__init__.py", '"Flatten",', '    "Gain",'),
+        Row("docs/reference/layers.rst", "linear", "   gain"),
+    ),
+    new={"simfloat/nn/gain.py": LAYER_TEXT},
+)
+
+
+OPTIMIZER_TEXT = '''"""Descent by signs."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.optim.optimizer import Optimizer, Params
+from simfloat.optim.step import Step
+
+
+class SignSGD(Optimizer):
+    """w = w - lr sign(g), the product rounded to `weights`; the sum follows the policy's `update`.
+
+    Raises ValueError for an lr that is negative or no finite number. Source: Bernstein et al. 2018, arXiv 1802.04434.
+    """
+
+    def __init__(self, params: Params, lr: float = 1e-3) -> None:
+        super().__init__(params, lr)
+
+    def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter: -lr * sign(g)."""
+        return step.multiply(-options.lr, np.sign(gradient))
+'''
+
+
+def optimizer_steps():
+    import simfloat as sf
+
+    parameter = sf.Parameter([1.0, 2.0, 3.0])
+    optimizer = sf.optim.SignSGD([parameter], lr=0.1)
+    parameter.grad = np.array([-5.0, 0.0, 1e-30], np.float32)
+    with sf.simulate("bf16-standard"):
+        optimizer.step()
+    assert parameter.data.tolist() == sf.add([1.0, 2.0, 3.0], sf.multiply(0.1, [1, 0, -1], sf.BF16), sf.BF16).tolist()
+    assert optimizer.state_dict()["param_groups"][0]["lr"] == 0.1
+
+
+OPTIMIZER = Extension(
+    "an optimizer",
+    optimizer_steps,
+    rows=(
+        Row("simfloat/optim/__init__.py", "from simfloat.optim.sgd", "from simfloat.optim.sign import SignSGD"),
+        Row("simfloat/optim/__init__.py", '"SequentialLR",', '    "SignSGD",'),
+        Row("docs/reference/optimizers.rst", "sgd", "   sign"),
+    ),
+    new={"simfloat/optim/sign.py": OPTIMIZER_TEXT},
+)
+
+
+LOSS_SCALE_TEXT = '''"""A scale that only falls."""
+
+from __future__ import annotations
+
+from simfloat.optim.loss_scale import LossScale
+
+
+class FallingLossScale(LossScale):
+    """S is halved after a step whose gradients are not all finite, and never grows."""
+
+    state_names = {}
+
+    def __init__(self, init_scale: float = 65536.0) -> None:
+        super().__init__(init_scale)
+
+    def adapt(self, is_finite: bool, largest: float) -> None:
+        """Halve S unless all gradients were finite."""
+        if not is_finite:
+            self._scale /= 2
+'''
+
+
+def loss_scale_falls():
+    import simfloat as sf
+
+    layer, scaler = sf.nn.Linear(2, 1, rng=0), sf.optim.FallingLossScale(1024.0)
+    optimizer = sf.optim.SGD(layer.parameters(), lr=0.1)
+    for gradient, scale in ((np.inf, 512.0), (1.0, 512.0)):
+        for parameter in layer.parameters():
+            parameter.grad = np.full(parameter.shape, gradient, np.float32)
+        with sf.simulate("fp16-master"):
+            scaler.step(optimizer)
+            scaler.update()
+        assert scaler.get_scale() == scale
+    other = sf.optim.FallingLossScale()
+    other.load_state_dict(scaler.state_dict())
+    assert other.get_scale() == 512.0
+
+
+LOSS_SCALE = Extension(
+    "a loss scale",
+    loss_scale_falls,
+    rows=(
+        Row(
+            "simfloat/optim/__init__.py",
+            "from simfloat.optim.dynamic_loss_scale",
+            "from simfloat.optim.falling import FallingLossScale",
+        ),
+        Row("simfloat/optim/__init__.py", '"DynamicLossScale",', '    "FallingLossScale",'),
+        Row("docs/reference/optimizers.rst", "dynamic_loss_scale", "   falling"),
+    ),
+    new={"simfloat/optim/falling.py": LOSS_SCALE_TEXT},
+)
+
+
+FIGURE_TEXT = '''"""Bits of numbers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from simfloat.plots.figure import label_axes
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+
+def draw_signs(axes: Axes, x: ArrayLike) -> None:
+    """Draw how many numbers are negative, and how many are not."""
+    negative = int(np.signbit(x).sum())
+    axes.bar(["negative", "not negative"], [negative, np.size(x) - negative], color="#0072b2")
+    label_axes(axes, xlabel="sign", ylabel="numbers", title="")
+'''
+
+
+def figure_is_drawn():
+    import simfloat as sf
+
+    figure, axes = sf.plots.new_figure(1, 1, sf.plots.COLUMN_WIDTH, 2.0)
+    sf.plots.draw_signs(axes, [1.0, -0.0, -2.0])
+    assert [bar.get_height() for bar in axes.patches] == [2, 1]
+
+
+FIGURE = Extension(
+    "a figure",
+    figure_is_drawn,
+    rows=(
+        Row("simfloat/plots/__init__.py", "from simfloat.plots.points", "from simfloat.plots.signs import draw_signs"),
+        Row("simfloat/plots/__init__.py", '"draw_points",', '    "draw_signs",'),
+    ),
+    new={"simfloat/plots/signs.py": FIGURE_TEXT},
+)
+
+
+def torch_rule_rounds():
+    torch = pytest.importorskip("torch")
+    import simfloat as sf
+
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return torch.special.erfcx(x)
+
+    model = Model()
+    with sf.torch.simulate(model, "bf16-standard"):
+        y = model(torch.tensor([0.5, 1.0]))
+    x = np.array([0.5, 1.0])
+    tail = sf.subtract(1.0, sf.erf(x, sf.BF16), sf.BF16)
+    assert y.tolist() == sf.multiply(sf.exp(sf.multiply(x, x, sf.BF16), sf.BF16), tail, sf.BF16).tolist()
+
+
+TORCH_RULE = Extension(
+    "a rule for an operation of PyTorch",
+    torch_rule_rounds,
+    rows=(
+        Row(
+            "simfloat/torch/rules/aten_functions.py", '"erfc": Composed', '    "special_erfcx": Composed("erf", erfcx),'
+        ),
+        Row(
+            "simfloat/torch/rules/aten_functions.py",
+            "LN10 =",
+            """
+
+def erfcx(x: Tensor) -> Tensor:
+    \"\"\"exp(x * x) * (1 - erf(x)).\"\"\"
+    return (x * x).exp() * (1 - x.erf())
+""",
+        ),
+    ),
+)
+
+
+EXPERIMENT_TEXT = '''"""Does a sum of halves lose one?"""
+
+from __future__ import annotations
+
+import simfloat as sf
+from experiments.options import Options
+from simfloat.studies import Job, Measured, Result, claim
+from simfloat.studies.verdicts import count_test
+
+
+def jobs(options: Options) -> list[Job]:
+    """A length for every seed."""
+    return [{"seed": seed, "length": 2 + seed % 8} for seed in options.seed_numbers]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return {**job, "sum": float(sf.sum([0.5] * job["length"], accumulate=sf.E4M3))}
+
+
+@claim("short sums of halves are exact in E4M3", "length / 2 in every case")
+def exact(results: list[Result]) -> Measured:
+    """How many are not."""
+    wrong = sum(result["sum"] != result["length"] / 2 for result in results)
+    return f"{wrong} of {len(results)} wrong", count_test(wrong, len(results))
+'''
+
+
+def experiment_runs():
+    folder = Path(tempfile.mkdtemp())
+    command = [sys.executable, "-m", "experiments", "run", "halves", "--seeds", "3", "--out", str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "short sums of halves" in done.stdout and "0 of 3" in done.stdout
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+EXPERIMENT = Extension("an experiment", experiment_runs, new={"experiments/halves/__init__.py": EXPERIMENT_TEXT})
+
+
+TRAININGS = (LAYER, OPTIMIZER, LOSS_SCALE, FIGURE, TORCH_RULE, EXPERIMENT)
