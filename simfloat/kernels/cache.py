@@ -27,6 +27,7 @@ import numpy as np
 from numba.core import config
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
+from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.misc import appdirs
 
@@ -51,14 +52,19 @@ class KernelCache(NullCache):
         return next((str(place) for place in places()), None)
 
     def load_overload(self, signature: Any, target: Any) -> CompileResult | None:
-        """The version for these types on this machine, if one of the places has it."""
-        target.refresh()
+        """The version for these types on this machine, if one of the places has it.
+
+        What is loaded needs Numba's memory for arrays, and not the modules that compile, which take longer to import
+        than Numba itself.
+        """
+        rtsys.initialize(target)
         name = self.file_name(signature, target.codegen())
         for place in places():
             content = read(place / name)
             if content is not None:
                 return CompileResult._rebuild(target, *pickle.loads(content))
         NOTICE.begin()
+        target.refresh()
         return None
 
     def save_overload(self, signature: Any, result: Any) -> None:

@@ -26,7 +26,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, is_extreme, odd, root
-from simfloat.kernels.plain import nearest, one_nan
+from simfloat.kernels.plain import one_nan
 from simfloat.kernels.random import as_word
 from simfloat.kernels.unrounded import divide_odd, double_of, odd_of, odd_sum
 
@@ -136,32 +136,6 @@ def native_loop(function):
     return loop
 
 
-def rounded_loop(function):
-    """Results of float32 numbers, each rounded to nearest even where it is made; for plain grids.
-
-    float64 holds the product of two float32 numbers, and has sums and quotients moved to odd. None of these numbers is
-    extreme there, so that the quick formula serves for all of them, and nothing is kept between it and the rounding.
-    Operands are vectors, or one of them is a scalar as a vector of length 1.
-    """
-
-    @kernel
-    def loop(a, b, out, numbers):
-        grid, wide = unpack(numbers), np.float64
-        if a.size == out.size and b.size == out.size:
-            for i in range(out.size):
-                out[i] = one_nan(nearest(function(wide(a[i]), wide(b[i])), grid))
-        elif b.size == 1:
-            y = wide(b[0])
-            for i in range(out.size):
-                out[i] = one_nan(nearest(function(wide(a[i]), y), grid))
-        else:
-            x = wide(a[0])
-            for i in range(out.size):
-                out[i] = one_nan(nearest(function(x, wide(b[i])), grid))
-
-    return loop
-
-
 def converted_loop(function):
     """Results of float32 numbers, which the hardware rounds to FP16: see `processor.CONVERTS_FP16`.
 
@@ -249,12 +223,6 @@ def odd_difference(x, y):
 
 
 @scalar
-def product(x, y):
-    """x * y, of numbers whose product the type holds."""
-    return x * y
-
-
-@scalar
 def half_quotient(x, y):
     """x / y; the remainder of a tiny x has bits below float32's last one, unless both grow."""
     scale = np.float32(2.0**64) if abs(x) < np.float32(2.0**-60) else ONE
@@ -296,17 +264,8 @@ CONVERTED = {
     "reciprocal": _of_one(half_reciprocal),
 }
 
-#: name -> the exact result of two numbers, rounded to odd.
-ROUNDED_AT_ONCE = {
-    "add": odd_sum,
-    "subtract": odd_difference,
-    "multiply": product,
-    "divide": divide_odd,
-}
-
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
-rounded_results = {name: rounded_loop(function) for name, function in ROUNDED_AT_ONCE.items()}
 converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}

@@ -149,6 +149,11 @@ def has_exponents_of_float32(format: Format) -> bool:
     return ieee and format.exponent_bits == 8 and format.emax == 127 and format.mantissa_bits < 23
 
 
+def holds_in_float32(format: Format) -> bool:
+    """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too."""
+    return format.fits_float32 and format.emax + 23 - format.mantissa_bits < 127
+
+
 def plain(format: Format, rounding: Rounding) -> bool:
     """Whether the short rounding functions serve: signed numbers of several bits with zero and gradual underflow.
 

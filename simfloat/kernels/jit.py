@@ -18,14 +18,16 @@ and no function of others, is touched.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 from types import FunctionType
 from typing import Any
 
 import numba
 from numba.core import config
-from numba.core.compiler import CompilerBase, DefaultPassBuilder
+from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
+from numba.core.registry import CPUDispatcher
 from numba.core.typed_passes import NativeLowering
 
 from simfloat.kernels import processor
@@ -70,21 +72,49 @@ class WideCompiler(CompilerBase):
 COMPILER = WideCompiler if processor.VECTORS == 512 else None
 
 
+class Inner(CPUDispatcher):
+    """What kernels call. What Python and C would call it by took a quarter of all compilation, so it is left out.
+
+    Python, which calls few such functions, gets a version of its own.
+    """
+
+    def _insert(self, *version: Any, **options: Any) -> None:
+        """Keep a version from Python, which would jump to an address that is not there."""
+
+    def _compile_for_args(self, *args: Any, **options: Any) -> Any:
+        """What Python calls instead, whatever the types."""
+        return self.outer
+
+    @cached_property
+    def outer(self) -> Any:
+        """The function with what Python calls it by."""
+        return numba.njit(error_model="numpy", pipeline_class=COMPILER)(self.py_func)
+
+
+def _inner(function: Callable, **options: Any) -> Any:
+    if config.DISABLE_JIT:  # type: ignore[attr-defined]
+        return function
+    uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+    options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
+    return Inner(_named(function), targetoptions=options, pipeline_class=COMPILER or Compiler)
+
+
 def scalar(function: Callable) -> Any:
     """Compile arithmetic on numbers, always inlined: an outlined call would stop LLVM's vectoriser."""
-    return numba.njit(forceinline=True, error_model="numpy", pipeline_class=COMPILER)(_named(function))
+    return _inner(function, forceinline=True)
 
 
 def outlined(function: Callable) -> Any:
     """Compile arithmetic on numbers that is called, not inlined: for rare cases, which would swell the loops."""
-    return numba.njit(error_model="numpy", pipeline_class=COMPILER)(_named(function))
+    return _inner(function)
 
 
 def kernel(function: Callable) -> Any:
     """Compile a loop over arrays. It must be defined in this package, whose sources its files on disk are keyed by."""
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
-    dispatcher: Any = numba.njit(nogil=True, error_model="numpy", pipeline_class=COMPILER)(_named(function))
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
+    dispatcher: Any = numba.njit(pipeline_class=COMPILER, **options)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher

@@ -41,15 +41,15 @@ def fma_lanes(x, lanes, sums):
 class Lanes(types.Type):
     """A vector's numbers as a type of Numba's."""
 
-    def __init__(self, dtype: Any) -> None:
-        self.dtype, self.count = dtype, VECTORS // dtype.bitwidth
+    def __init__(self, dtype: Any, count: int | None = None) -> None:
+        self.dtype, self.count = dtype, count or VECTORS // dtype.bitwidth
         super().__init__(name=f"Lanes({dtype}, {self.count})")
 
 
 @register_model(Lanes)
 class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, lanes: Lanes) -> None:
-        number = manager.lookup(lanes.dtype).get_value_type()
+        number = ir.IntType(1) if lanes.dtype == types.boolean else manager.lookup(lanes.dtype).get_value_type()
         super().__init__(manager, lanes, ir.VectorType(number, lanes.count))
 
 
@@ -58,6 +58,14 @@ def _address(context, builder, kind, array, i, j, vector):
     struct = context.make_array(kind)(context, builder, array)
     place = cgutils.get_item_pointer(context, builder, kind, struct, [i, j])
     return builder.bitcast(place, vector.as_pointer())
+
+
+def spread(builder, number, vector):
+    """The number in every lane of a vector of this type."""
+    index = ir.IntType(32)
+    nothing = ir.Constant(vector, ir.Undefined)
+    first = builder.insert_element(nothing, number, ir.Constant(index, 0))
+    return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(index, vector.count), [0] * vector.count))
 
 
 @intrinsic
@@ -86,14 +94,10 @@ def _llvm_store(typing_context, array, i, j, lanes):
 def _llvm_fma_lanes(typing_context, x, lanes, sums):
     def generate(context, builder, signature, arguments):
         number, *vectors = arguments
-        kind, index = vectors[0].type, ir.IntType(32)
-        nothing = ir.Constant(kind, ir.Undefined)
-        first = builder.insert_element(nothing, number, ir.Constant(index, 0))
-        everywhere = ir.Constant(ir.VectorType(index, kind.count), [0] * kind.count)
-        spread = builder.shuffle_vector(first, nothing, everywhere)
+        kind = vectors[0].type
         name = f"llvm.fma.v{kind.count}f{sums.dtype.bitwidth}"
         fma = cgutils.get_or_insert_function(builder.module, ir.FunctionType(kind, [kind] * 3), name)
-        return builder.call(fma, [spread, *vectors])
+        return builder.call(fma, [spread(builder, number, kind), *vectors])
 
     return lanes(sums.dtype, lanes, sums), generate
 

@@ -80,8 +80,9 @@ def root(x):
 
 
 def left(x, count):
-    """An unsigned integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
-    return type(x)(int(x) << int(count) & (1 << 8 * x.itemsize) - 1)
+    """An integer shifted left by fewer bits than it has, in its type: Numba would widen it to 64 bits."""
+    image = int(x) << int(count) & (1 << 8 * x.itemsize) - 1
+    return type(x)(int.from_bytes(image.to_bytes(x.itemsize, "little"), "little", signed=x.dtype.kind == "i"))
 
 
 def right(x, count):

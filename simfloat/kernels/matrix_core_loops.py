@@ -126,7 +126,7 @@ def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
                             product = x * row[j]
                             plain[j] += product if abs(product) < 2.0**128 else product * np.inf
                 for j in range(sums.size):
-                    total = _floored(dot[0, j], dot[1, j], dot_top[0, j], dot_top[1, j], sums[j], parts)
+                    total = floored_total(dot[0, j], dot[1, j], dot_top[0, j], dot_top[1, j], sums[j], parts)
                     sums[j] = unless_special(total, plain[j])
 
 
@@ -147,7 +147,7 @@ def _cut_sum(a, b, a_powers, b_powers, i, left, right, first, terms, step, tops,
 
 
 @scalar
-def _floored(one, two, one_top, two_top, so_far, parts):
+def floored_total(one, two, one_top, two_top, so_far, parts):
     """The two partial sums and the sum so far, added through floors and rounded to nearest float32."""
     dot_top = max(one_top, two_top)
     dot = _floor(one, dot_top * 2.0**-24) + _floor(two, dot_top * 2.0**-24)
@@ -163,4 +163,10 @@ def _floored(one, two, one_top, two_top, so_far, parts):
 @scalar
 def _floor(x, spacing):
     """The multiple of a power of two at or below x."""
-    return floor(x / spacing) * spacing
+    return floor(x * _inverse(spacing)) * spacing
+
+
+@scalar
+def _inverse(power):
+    """1 over a power of two whose inverse is a normal number, too, sooner than by a division."""
+    return np.uint64(np.uint64(0x7FE0000000000000) - np.float64(power).view(np.uint64)).view(np.float64)

@@ -52,3 +52,8 @@ COMPUTES_BF16 = COMPUTES_DIRECTED = False
 #: Bits of a vector. LLVM's tuning for Intel's processors prefers 256 where there are 512, which halves the lanes of all
 #: loops here, so 512 is asked for (see `vectors`); AMD's prefer 512 anyway, and no instruction changes.
 VECTORS = 512 if "avx512f" in FEATURES else 256 if "avx2" in FEATURES else 128
+
+#: Whether a loop can have float32 rounded down, up and toward zero, on vectors: by instructions that say so themselves,
+#: or by the processor's mode, which LLVM writes on x86 and on ARM.
+ROUNDS_BY_INSTRUCTION = ARCHITECTURE == "x86_64" and VECTORS == 512
+ROUNDS_LANES = FUSES and (_is_arm or VECTORS >= 256)

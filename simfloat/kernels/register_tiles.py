@@ -1,4 +1,4 @@
-"""Tiles of a product whose sums stay in registers: chains of the hardware's fused multiply-adds.
+"""Tiles of a product whose sums stay in registers, and the loop over them: for steps that are made on lanes.
 
 A tile has TALL rows and two vectors of columns: eight sums that do not wait for each other, enough to keep two
 multipliers busy for the four cycles that one takes. Its columns of `b` are read for all rows, so they are copied
@@ -7,6 +7,8 @@ to where they lie side by side: rows of 512 numbers, 2048 bytes apart, share a f
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
 from simfloat.kernels.jit import scalar
@@ -14,46 +16,44 @@ from simfloat.kernels.lanes import fma_lanes, load, store, width
 
 TALL, DEPTH = 4, 256
 
-#: Products that are sooner made than tiles are set up.
+#: Products that are sooner made than tiles of the hardware's own steps are set up.
 FEW = 1 << 12
 
 
-@scalar
-def add_in_tiles(a, b, out):
-    """Add a (m, k) times b (k, n) to out (m, n), unless it has too few rows for tiles: whether that was done."""
-    columns = 2 * width(out)
-    rest = out.shape[1] % columns
-    whole = out.shape[1] - rest
-    if out.shape[0] < TALL or out.size * a.shape[1] <= FEW:
-        return False
-    # The last columns, if they are not enough for a tile, are summed elsewhere, with zeros beside them.
-    panel = np.zeros((min(DEPTH, a.shape[1]), columns), b.dtype)
-    edge = np.zeros((out.shape[0] if rest > 0 else 0, columns), out.dtype)
-    _copy_columns(out, whole, edge, 0, rest)
-    for left in range(0, out.shape[1], columns):
-        for first in range(0, a.shape[1], DEPTH):
-            rows = b[first : first + DEPTH]
-            if left < whole:
-                for k in range(rows.shape[0]):
-                    store(panel, k, 0, load(rows, k, left))
-                    store(panel, k, width(out), load(rows, k, left + width(out)))
-                sums, at = out, left
-            else:
-                _copy_columns(rows, whole, panel, 0, rest)
-                sums, at = edge, 0
-            within = slice(first, first + rows.shape[0])
-            for i in range(0, out.shape[0] - TALL + 1, TALL):
-                _add_four(a[i, within], a[i + 1, within], a[i + 2, within], a[i + 3, within], panel, sums, i, at)
-            for i in range(out.shape[0] // TALL * TALL, out.shape[0]):
-                _add_one(a[i, within], panel, sums, i, at)
-    _copy_columns(edge, 0, out, whole, rest)
-    return True
+def tiled(add_panel: Any, copied: Any) -> Any:
+    """What adds a (m, k) times b (k, n) to out (m, n), panel by panel.
 
+    `add_panel(a, first, count, panel, out, left, rule)` adds the products of the columns of `a` from `first` on with so
+    many rows of the panel, two vectors wide, to those columns of `out`; a panel holds what `copied` makes of lanes.
+    """
 
-@scalar
-def no_tiles(a, b, out):
-    """For steps that have none."""
-    return False
+    @scalar
+    def add(a, b, out, rule):
+        columns = 2 * width(out)
+        rest = out.shape[1] % columns
+        whole = out.shape[1] - rest
+        # The last columns, if they are not enough for a tile, are summed elsewhere, with zeros beside them.
+        panel = np.zeros((min(DEPTH, a.shape[1]), columns), b.dtype)
+        edge = np.zeros((out.shape[0] if rest > 0 else 0, columns), out.dtype)
+        _copy_columns(out, whole, edge, 0, rest)
+        for left in range(0, out.shape[1], columns):
+            for first in range(0, a.shape[1], DEPTH):
+                rows = b[first : first + DEPTH]
+                if left < whole:
+                    for k in range(rows.shape[0]):
+                        store(panel, k, 0, copied(load(rows, k, left)))
+                        store(panel, k, width(out), copied(load(rows, k, left + width(out))))
+                    sums, at = out, left
+                else:
+                    _copy_columns(rows, whole, panel, 0, rest)
+                    for k in range(rows.shape[0]):
+                        store(panel, k, 0, copied(load(panel, k, 0)))
+                        store(panel, k, width(out), copied(load(panel, k, width(out))))
+                    sums, at = edge, 0
+                add_panel(a, first, rows.shape[0], panel, sums, at, rule)
+        _copy_columns(edge, 0, out, whole, rest)
+
+    return add
 
 
 @scalar
@@ -64,29 +64,112 @@ def _copy_columns(x, left, out, at, count):
             out[i, at + j] = x[i, left + j]
 
 
-@scalar
-def _add_four(w, x, y, z, panel, out, i, left):
-    """To four rows of `out`, row i and those below it, the products of these factors with the panel."""
-    right = left + width(out)
-    p0, p1, p2, p3 = load(out, i, left), load(out, i + 1, left), load(out, i + 2, left), load(out, i + 3, left)
-    q0, q1, q2, q3 = load(out, i, right), load(out, i + 1, right), load(out, i + 2, right), load(out, i + 3, right)
-    for k in range(w.size):
-        p, q = load(panel, k, 0), load(panel, k, width(out))
-        p0, q0 = fma_lanes(w[k], p, p0), fma_lanes(w[k], q, q0)
-        p1, q1 = fma_lanes(x[k], p, p1), fma_lanes(x[k], q, q1)
-        p2, q2 = fma_lanes(y[k], p, p2), fma_lanes(y[k], q, q2)
-        p3, q3 = fma_lanes(z[k], p, p3), fma_lanes(z[k], q, q3)
-    for row, one, two in ((i, p0, q0), (i + 1, p1, q1), (i + 2, p2, q2), (i + 3, p3, q3)):
-        store(out, row, left, one)
-        store(out, row, right, two)
+class TileSteps(NamedTuple):
+    """What is done on lanes in a tile; `rule` is what the loop tells all of them."""
+
+    step: Any  # (x, lanes, sums, rule) -> new sums, x being a number
+    begin: Any  # (lanes, rule) -> sums, of what is in `out`
+    start_watch: Any  # (sums) -> what follows sums on the way, at first ...
+    watch: Any  # (watched, sums, rule) -> ... and after each step
+    finish: Any  # (out, i, left, right, one, two, watched, rule): puts the sums of a row back
+
+
+def rows_of(tile: TileSteps) -> Any:
+    """What adds to all rows of `out`, four at a time, the products of the factors with the panel."""
+    step, begin, start_watch, watch, finish = tile
+
+    @scalar
+    def four(a, i, first, count, panel, out, left, rule):
+        right = left + width(out)
+        w, x = a[i, first : first + count], a[i + 1, first : first + count]
+        y, z = a[i + 2, first : first + count], a[i + 3, first : first + count]
+        p0, q0 = begin(load(out, i, left), rule), begin(load(out, i, right), rule)
+        p1, q1 = begin(load(out, i + 1, left), rule), begin(load(out, i + 1, right), rule)
+        p2, q2 = begin(load(out, i + 2, left), rule), begin(load(out, i + 2, right), rule)
+        p3, q3 = begin(load(out, i + 3, left), rule), begin(load(out, i + 3, right), rule)
+        m0, m1, m2, m3 = start_watch(p0), start_watch(p1), start_watch(p2), start_watch(p3)
+        for k in range(count):
+            p, q = load(panel, k, 0), load(panel, k, width(out))
+            p0, q0 = step(w[k], p, p0, rule), step(w[k], q, q0, rule)
+            p1, q1 = step(x[k], p, p1, rule), step(x[k], q, q1, rule)
+            p2, q2 = step(y[k], p, p2, rule), step(y[k], q, q2, rule)
+            p3, q3 = step(z[k], p, p3, rule), step(z[k], q, q3, rule)
+            m0, m1 = watch(watch(m0, p0, rule), q0, rule), watch(watch(m1, p1, rule), q1, rule)
+            m2, m3 = watch(watch(m2, p2, rule), q2, rule), watch(watch(m3, p3, rule), q3, rule)
+        finish(out, i, left, right, p0, q0, m0, rule)
+        finish(out, i + 1, left, right, p1, q1, m1, rule)
+        finish(out, i + 2, left, right, p2, q2, m2, rule)
+        finish(out, i + 3, left, right, p3, q3, m3, rule)
+
+    @scalar
+    def one(a, i, first, count, panel, out, left, rule):
+        right = left + width(out)
+        x = a[i, first : first + count]
+        p0, q0 = begin(load(out, i, left), rule), begin(load(out, i, right), rule)
+        most = start_watch(p0)
+        for k in range(count):
+            p0, q0 = step(x[k], load(panel, k, 0), p0, rule), step(x[k], load(panel, k, width(out)), q0, rule)
+            most = watch(watch(most, p0, rule), q0, rule)
+        finish(out, i, left, right, p0, q0, most, rule)
+
+    @scalar
+    def rows(a, first, count, panel, out, left, rule):
+        for i in range(0, out.shape[0] - TALL + 1, TALL):
+            four(a, i, first, count, panel, out, left, rule)
+        for i in range(out.shape[0] // TALL * TALL, out.shape[0]):
+            one(a, i, first, count, panel, out, left, rule)
+
+    return rows
 
 
 @scalar
-def _add_one(x, panel, out, i, left):
-    """The same for one row."""
-    right = left + width(out)
-    p0, q0 = load(out, i, left), load(out, i, right)
-    for k in range(x.size):
-        p0, q0 = fma_lanes(x[k], load(panel, k, 0), p0), fma_lanes(x[k], load(panel, k, width(out)), q0)
-    store(out, i, left, p0)
-    store(out, i, right, q0)
+def _as_they_are(lanes):
+    return lanes
+
+
+@scalar
+def _start(lanes, rule):
+    return lanes
+
+
+@scalar
+def watch_nothing(sums):
+    """Nothing is followed."""
+    return sums
+
+
+@scalar
+def still_nothing(watched, sums, rule):
+    """Nothing is followed."""
+    return watched
+
+
+@scalar
+def _fma(x, lanes, sums, rule):
+    return fma_lanes(x, lanes, sums)
+
+
+@scalar
+def _put_back(out, i, left, right, one, two, watched, rule):
+    store(out, i, left, one)
+    store(out, i, right, two)
+
+
+_add_products = tiled(rows_of(TileSteps(_fma, _start, watch_nothing, still_nothing, _put_back)), _as_they_are)
+
+
+@scalar
+def add_in_tiles(a, b, out):
+    """Add a (m, k) times b (k, n) to out (m, n) by the hardware's fused multiply-add, unless it has too few rows for
+    tiles or there are too few products: whether that was done.
+    """
+    worthwhile = out.shape[0] >= TALL and out.size * a.shape[1] > FEW
+    if worthwhile:
+        _add_products(a, b, out, 0)
+    return worthwhile
+
+
+@scalar
+def no_tiles(a, b, out):
+    """For steps that have none."""
+    return False

@@ -6,15 +6,20 @@ are words or bytes (see `random.as_word`).
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import kernel, outlined, scalar
+from simfloat.kernels.machine import left, right
 from simfloat.kernels.plain import directed, nearest, one_nan, to_odd
 from simfloat.kernels.random import as_word
+
+U32 = np.uint32
 
 
 @kernel
@@ -24,19 +29,29 @@ def copy(x, words, out, numbers):
         out[i] = one_nan(x[i])
 
 
-def rounding(round_one):
-    """The loop of a deterministic mode, for plain grids."""
+def each(round_one):
+    """Round a vector in a deterministic mode, for plain grids, in the type of their numbers."""
+
+    @outlined
+    def round_vector(x, out, numbers):
+        grid = unpack(numbers)
+        for i in range(x.size):
+            out[i] = one_nan(round_one(type(grid.max)(x[i]), grid))
+
+    return round_vector
+
+
+def rounding(round_vector):
+    """The loop of a mode that draws no words."""
 
     @kernel
     def loop(x, words, out, numbers):
-        grid = unpack(numbers)
-        for i in range(x.size):
-            out[i] = one_nan(round_one(np.float64(x[i]), grid))
+        round_vector(x, out, numbers)
 
     return loop
 
 
-round_nearest, round_directed, round_to_odd = rounding(nearest), rounding(directed), rounding(to_odd)
+each_nearest, each_directed, each_to_odd = each(nearest), each(directed), each(to_odd)
 
 
 @kernel
@@ -46,35 +61,72 @@ def round_half(x, words, out, numbers):
         out[i] = one_nan(half(x[i]))
 
 
-@scalar
-def image_of_cut(grid):
-    """(bits that are dropped, one less than half of the lowest bit that is kept, bits that are kept) of an image."""
-    u = np.uint32
-    drop = u(23.0 - grid.mantissa_bits)
-    return drop, u((u(1) << u(drop - u(1))) - u(1)), u(~u((u(1) << drop) - u(1)))
+class ImageCut(NamedTuple):
+    """A grid that is float32 with a shorter fraction, and a mode, as images are rounded by them."""
+
+    drop: int
+    dropped: int
+    positive: int  # what is added to the image of a positive number, so that it carries where the mode goes up
+    negative: int
+    even: int  # 1 where the last bit that is kept is added, too, for ties go to even
+    odd: int  # that bit, where it is set if one is dropped
+    beyond: int  # the image of what lies beyond the largest number
 
 
 @scalar
-def nearest_in_image(x, drop, half, kept):
-    """Round float32 to nearest even where only its fraction gets shorter, in its integer image.
+def image_cut_of(grid):
+    """The cut of a grid in a deterministic mode."""
+    drop = U32(23.0 - grid.mantissa_bits)
+    last = left(U32(1), drop)
+    even, to_odd = grid.nearest_even != 0.0, grid.away_odd != 0.0
+    beyond = np.float32(grid.infinite if grid.max < np.inf else np.inf)
+    return ImageCut(
+        drop,
+        U32(last - U32(1)),
+        _carrying(grid.away_positive, last, even, to_odd),
+        _carrying(grid.away_negative, last, even, to_odd),
+        U32(1) if even else U32(0),
+        last if to_odd else U32(0),
+        beyond.view(U32),
+    )
 
-    Adding just under half of what is cut off, and the last bit that is kept, carries into the kept bits when it
-    should; a carry out of the fraction moves on to the exponent, and from the largest number to infinity. Half as
-    many operations as `nearest`, which makes it as quick as a copy.
+
+@scalar
+def _carrying(part, last, even, to_odd):
+    """What makes a part of the last bit, or more, carry into it; ties do where the last bit is added as well."""
+    half = right(last, U32(1))
+    least = U32(half + U32(1)) if even or 0.5 < part < 1.0 else half if part == 0.5 else U32(1)
+    return U32(0) if to_odd or (part > 1.0 and not even) else U32(last - least)
+
+
+@scalar
+def rounded_in_image(x, cut):
+    """Round float32 where only its fraction gets shorter, in its integer image.
+
+    What is added carries into the kept bits when it should: to nearest even just under half of what is cut off, and the
+    last bit that is kept. A carry out of the fraction moves on to the exponent, and from the largest number to
+    infinity. Half as many operations as those of floats take, which makes it as quick as a copy.
     """
-    u = np.uint32
-    image = np.float32(x).view(u)
+    image = np.float32(x).view(U32)
+    sign = U32(image & U32(0x80000000))
     # Every step is cast: Numba would widen it to 64 bits, and LLVM use half the lanes.
-    rounded = u(u(image + u(half + u(u(image >> drop) & u(1)))) & kept)
-    return rounded.view(np.float32) if x == x else np.float32(np.nan)
+    carrying = U32((cut.negative if sign != U32(0) else cut.positive) + U32(right(image, cut.drop) & cut.even))
+    moved = U32(U32(image + carrying) | (cut.odd if U32(image & cut.dropped) != U32(0) else U32(0)))
+    magnitude = U32(moved & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
+    rounded = U32(min(magnitude, cut.beyond) | sign).view(np.float32)
+    return rounded if x == x else np.float32(np.nan)
 
 
-@kernel
-def round_image(x, words, out, numbers):
-    """Round float32 to nearest even to formats that are float32 with a shorter fraction."""
-    drop, half, kept = image_of_cut(unpack(numbers))
+@outlined
+def each_image(x, out, numbers):
+    """Round float32 to formats that are float32 with a shorter fraction, in any deterministic mode."""
+    cut = image_cut_of(unpack(numbers))
     for i in range(x.size):
-        out[i] = nearest_in_image(x[i], drop, half, kept)
+        out[i] = rounded_in_image(x[i], cut)
+
+
+round_nearest, round_directed, round_to_odd = rounding(each_nearest), rounding(each_directed), rounding(each_to_odd)
+round_image = rounding(each_image)
 
 
 @kernel

@@ -3,11 +3,12 @@
 import importlib
 import pkgutil
 
+import numba
 import numpy as np
 
 import simfloat.kernels
 from simfloat.kernels.cache import KernelCache
-from simfloat.kernels.jit import kernel, reader, scalar
+from simfloat.kernels.jit import kernel, outlined, reader, scalar
 
 
 def all_kernels():
@@ -43,6 +44,25 @@ def test_a_closure_is_called_after_what_it_closes_over():
     # The functions of a test are made inside it, so its name is that of the maker.
     name = test_a_closure_is_called_after_what_it_closes_over.__name__
     assert summing(twice, 1.0).py_func.__qualname__ == f"{name}(function=twice, start=1.0)"
+
+
+def test_what_kernels_call_has_no_wrappers_and_python_calls_it_all_the_same():
+    def tripled(x):
+        return 3.0 * x
+
+    inlined, called = scalar(tripled), outlined(tripled)
+
+    @numba.njit
+    def both(x):
+        return inlined(x) + called(x)
+
+    for _ in range(2):  # before there are versions for compiled functions, and after
+        assert inlined(2.0) == called(x=2.0) == 6.0
+        assert both(2.0) == 12.0
+    for function in (inlined, called):
+        assert [str(types) for types in function.signatures] == ["(float64,)"]
+        text = function.inspect_llvm(function.signatures[0])
+        assert "cpython" not in text and "cfunc" not in text
 
 
 def test_a_reader_gives_the_fields_in_order():

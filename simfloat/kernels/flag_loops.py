@@ -1,0 +1,165 @@
+"""IEEE exceptions of results: a loop for results that are rounded from exact ones in float64, and loops for FP64.
+
+The definition, and what each flag means, is `formats/exceptions.py`. What is no number, or comes of what is none, is
+left to `arithmetic/flags.py`. Operands are vectors of the results' length, or of length 1 for a scalar.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.formats.exceptions import INEXACT, OVERFLOW, UNDERFLOW, Thresholds
+from simfloat.kernels.elementwise import BLOCK, OPERATIONS, part, repeated
+from simfloat.kernels.jit import kernel, outlined, reader, scalar
+from simfloat.kernels.machine import floor, fma, is_extreme
+from simfloat.kernels.unrounded import scaled, two_product, two_sum
+
+thresholds_in = reader(Thresholds)
+
+
+@scalar
+def _may_and_must(magnitude, negative, thresholds):
+    """(overflows surely, perhaps, is normal surely, perhaps) of an exact result."""
+    must = thresholds.must_overflow_below if negative else thresholds.must_overflow
+    may = thresholds.may_overflow_below if negative else thresholds.may_overflow
+    must_be_normal = thresholds.must_be_normal_below if negative else thresholds.must_be_normal
+    may_be_normal = thresholds.may_be_normal_below if negative else thresholds.may_be_normal
+    return magnitude >= must, magnitude >= may, magnitude >= must_be_normal, magnitude >= may_be_normal
+
+
+@kernel
+def flag_results(exact, out, thresholds, flags):
+    """Write the flags of the results `out` of finite exact ones; returns whether there are (doubts, others).
+
+    Doubts are results that only their draws tell, from `may` below `must`: they are flagged as if they neither
+    overflowed nor were tiny. Others are results that are no numbers, or whose exact ones are none.
+    """
+    numbers = thresholds_in(thresholds)
+    doubts, others = np.int64(0), np.int64(0)
+    for i in range(out.size):
+        x, result = np.float64(exact[i]), np.float64(out[i])
+        magnitude = abs(x)
+        over, may_be_over, normal, may_be_normal = _may_and_must(magnitude, x < 0.0, numbers)
+        inexact = np.int64(x != result)
+        tiny = inexact & np.int64(not may_be_normal)
+        doubts |= np.int64(over != may_be_over) | np.int64(normal != may_be_normal)
+        others |= np.int64(not magnitude < np.inf) | np.int64(result != result)
+        flags[i] = np.uint8(inexact * INEXACT + tiny * UNDERFLOW + np.int64(over) * OVERFLOW)
+    return doubts, others
+
+
+def double_flag_loop(wide, rest):
+    """Flags of results in FP64, to nearest even; returns whether there are results that are no numbers. These have no
+    flags yet, but for overflow.
+
+    Inexact results show in what rounding left over, `rest`, where that holds and the result is far from the ends of the
+    range, else in the pair that `wide` gives.
+    """
+
+    @kernel
+    def loop(a, b, c, sign, out, flags):
+        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        others = np.int64(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, after, block = part(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
+            far = np.int64(0)
+            for i in range(block.size):
+                u, v, w = np.float64(x[i]), np.float64(y[i]), np.float64(z[i])
+                left = rest(u, v, w, after[i])
+                block[i] = np.uint8(left != 0.0)
+                far |= np.int64(_is_far(u, v, w, after[i], left))
+            if far != 0:
+                for i in range(block.size):
+                    u, v, w = np.float64(x[i]), np.float64(y[i]), np.float64(z[i])
+                    if _is_far(u, v, w, after[i], rest(u, v, w, after[i])):
+                        high, low, exponent = wide(u, v, w, sign)
+                        block[i] = _flags_of_pair(high, low, exponent, after[i])
+                        others |= np.int64(not abs(after[i]) < np.inf)
+        return others
+
+    return loop
+
+
+@scalar
+def _is_far(x, y, z, result, left):
+    """Whether an operand, the result or what is left over may lie where errors leave float64's range."""
+    magnitude = abs(result)
+    inside = (magnitude < 2.0**1000) & ((magnitude > 2.0**-900) | (magnitude == 0.0)) & (left == left)
+    return (not inside) | is_extreme(x) | is_extreme(y) | is_extreme(z)
+
+
+@outlined
+def _flags_of_pair(high, low, exponent, result):
+    """The flags of rounding (high + low) * 2^exponent, where high is the sum's rounding, to `result` in FP64."""
+    if not abs(high) < np.inf:
+        return np.uint8(0)
+    if abs(result) == np.inf:
+        return np.uint8(OVERFLOW + INEXACT)
+    units = scaled(high, exponent + 1074)  # in units of the smallest number, as far as these are numbers
+    cut = abs(result) < 2.0**-1021 and units != floor(units)
+    if not (low != 0.0 or cut):
+        return np.uint8(0)
+    tiny = scaled(abs(high), exponent + 1000) < 2.0**-22
+    return np.uint8(INEXACT + UNDERFLOW if tiny else INEXACT)
+
+
+@scalar
+def _unknown(x, y, z, result):
+    return np.nan
+
+
+@scalar
+def _of_sum(x, y, z, result):
+    return two_sum(x, y)[1]
+
+
+@scalar
+def _of_difference(x, y, z, result):
+    return two_sum(x, -y)[1]
+
+
+@scalar
+def _of_product(x, y, z, result):
+    return fma(x, y, -result)
+
+
+@scalar
+def _of_quotient(x, y, z, result):
+    return fma(-result, y, x)
+
+
+@scalar
+def _of_reciprocal(x, y, z, result):
+    return fma(-result, x, 1.0)
+
+
+@scalar
+def _of_root(x, y, z, result):
+    return fma(-result, result, x)
+
+
+@scalar
+def _of_fma(x, y, z, result):
+    """0 if result is x * y + z: what s lacks of it is then the sum of the rests, which is a float64 itself."""
+    high, low = two_product(x, y)
+    s, e = two_sum(high, z)
+    together, lost = two_sum(e, low)
+    return lost if together == result - s else 1.0
+
+
+_RESTS = {
+    "add": _of_sum,
+    "subtract": _of_difference,
+    "multiply": _of_product,
+    "divide": _of_quotient,
+    "fma": _of_fma,
+    "sqrt": _of_root,
+    "reciprocal": _of_reciprocal,
+    "power": _unknown,
+}
+
+#: name -> flags of results in FP64; (a, b, c, sign, out, flags). Exact results of other operations have fewer bits than
+#: float64, so that an odd last one in round-to-odd tells that a result is inexact.
+double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _RESTS.items()}

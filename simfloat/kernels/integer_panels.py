@@ -1,0 +1,175 @@
+"""Operands of matrix units, made ready for lanes of 32 bits: factors, and panels of columns, with exponents as bytes.
+
+A chunk's rows of `b` lie side by side in a panel, which all rows of `a` meet; the innermost loops run over its columns,
+and LLVM vectorises them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.kernels.integer_lanes import exponent_of, integer_toward_zero, without_bits
+from simfloat.kernels.jit import reader, scalar
+
+#: The columns of a panel, at most, and what their number is a multiple of.
+COLUMNS, STEP = 256, 16
+
+#: Products that are added before their sum is put back into memory.
+PASS = 4
+
+#: How far both operands' exponents together may lie apart: a byte holds them, and less than the least for zeros.
+SPREAD = 126
+
+
+class IntegerUnit(NamedTuple):
+    """The numbers of a unit's sums in 32 bits."""
+
+    terms: float
+    sections: float  # sums of their own that a chunk has: of the products 0, 2, ... and 1, 3, ..., if there are two
+    part: float  # products, a multiple of PASS: an int32 takes so many and the sum so far, another one the others
+    fraction_bits: float
+    a_least: float  # emin of the left and of the right operand
+    b_least: float
+    dropped: float  # last bits of float32 that operands are read without
+    least: float  # emin of the output format
+    zero: float  # the exponent of a sum of zero
+    output_drops: float  # last bits of float32 that the output format does not have
+    is_nearest: float  # whether totals are rounded to nearest even, and not toward zero
+
+
+integer_unit = reader(IntegerUnit)
+
+
+class Space(NamedTuple):
+    """What the operands of a matrix product become, and where a row's chunk is summed."""
+
+    factors: NDArray[np.float32]  # rows of `a`, every chunk with zeros up to whole passes, and their exponents
+    factor_bytes: NDArray[np.int8]
+    panel: NDArray[np.float32]  # the same of some columns of `b` and of one chunk
+    panel_bytes: NDArray[np.int8]
+    sums: NDArray[np.float32]  # of these columns
+    tops: NDArray[np.int8]  # the largest exponent of a column's products, from the least one on; below 0: there is none
+    scales: NDArray[np.float32]  # units in one
+    parts: NDArray[np.int32]  # both parts of a chunk's sum
+    dots: NDArray[np.float64]  # sums of two sections, and the largest powers of their products
+    powers: NDArray[np.float64]
+
+
+@scalar
+def space_for(rows, width, depth, unit):
+    """For `rows` of so many products, and as many columns of a panel as there are, or are worth it."""
+    columns, whole = min(COLUMNS, _up_to(width, STEP)), _up_to(np.int64(unit.terms), PASS)
+    chunks = -(-depth // np.int64(unit.terms))
+    return Space(
+        np.zeros((rows, chunks * whole), np.float32),
+        np.zeros((rows, chunks * whole), np.int8),
+        np.zeros((whole, columns), np.float32),
+        np.zeros((whole, columns), np.int8),
+        np.zeros((rows, columns), np.float32),
+        np.empty(columns, np.int8),
+        np.empty(columns, np.float32),
+        np.empty((2, columns), np.int32),
+        np.empty((2, columns)),
+        np.empty((2, columns)),
+    )
+
+
+@scalar
+def _up_to(size, step):
+    """The multiple of a step at or above a size."""
+    return -(-size // step) * step
+
+
+@scalar
+def exponents_in(x, least, dropped):
+    """The lowest and the highest exponent of a matrix's numbers that are not zero; 0 of none."""
+    nothing = np.int32(1 << 20)
+    low, high = nothing, -nothing
+    for i in range(x.shape[0]):
+        for j in range(x.shape[1]):
+            exponent, is_zero = _exponent_and_zero(without_bits(x[i, j], dropped), least)
+            low, high = min(low, nothing if is_zero else exponent), max(high, -nothing if is_zero else exponent)
+    return (np.int64(low), np.int64(high)) if low <= high else (np.int64(0), np.int64(0))
+
+
+@scalar
+def _exponent_and_zero(x, least):
+    """The exponent of a number, at least `least`; whether it is zero."""
+    return max(exponent_of(x), np.int32(least)), x == np.float32(0)
+
+
+@scalar
+def has_room(low_a, high_a, low_b, high_b, fraction_bits):
+    """Whether operands with such exponents are summed without loss; infinities and NaN have 128."""
+    are_normal = (min(low_a, low_b) >= -126) & (max(high_a, high_b) < 128)
+    are_products = (low_a + low_b >= fraction_bits - 126) & (high_a + high_b <= 126)
+    return are_normal & are_products & (high_a - low_a + high_b - low_b <= SPREAD)
+
+
+@scalar
+def _place(k, space, unit):
+    """Where product k of a chunk lies: a section's products lie side by side."""
+    sections = np.int64(unit.sections)
+    return k % sections * (space.panel.shape[0] // sections) + k // sections
+
+
+@scalar
+def take_factors(x, space, unit, low, none):
+    """Rows of `a` and their exponents from the lowest on, chunk by chunk."""
+    terms, whole = np.int64(unit.terms), space.panel.shape[0]
+    for i in range(x.shape[0]):
+        space.factor_bytes[i, :] = none
+        for k in range(x.shape[1]):
+            place = k // terms * whole + _place(k % terms, space, unit)
+            number = without_bits(x[i, k], unit.dropped)
+            exponent, is_zero = _exponent_and_zero(number, unit.a_least)
+            space.factors[i, place], space.factor_bytes[i, place] = number, none if is_zero else exponent - low
+
+
+@scalar
+def take_panel(rows, left, width, space, unit, low, none):
+    """The same of `width` columns of some rows of `b`."""
+    for k in range(space.panel.shape[0]):
+        size, place = width if k < rows.shape[0] else 0, _place(k, space, unit)
+        for j in range(size):
+            number = without_bits(rows[k, left + j], unit.dropped)
+            exponent, is_zero = _exponent_and_zero(number, unit.b_least)
+            space.panel[place, j], space.panel_bytes[place, j] = number, none if is_zero else exponent - low
+        for j in range(size, space.panel.shape[1]):
+            space.panel[place, j], space.panel_bytes[place, j] = 0, none
+
+
+@scalar
+def find_tops(space, i, at, first, last):
+    """The largest exponent in every column of products first to last of a chunk: that of row i from place `at` on."""
+    factors, panel, tops = space.factor_bytes, space.panel_bytes, space.tops
+    tops[:] = -128
+    for k in range(first, last, PASS):
+        w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
+        for j in range(tops.size):
+            one = max(np.int8(w + panel[k, j]), np.int8(x + panel[k + 1, j]))
+            two = max(np.int8(y + panel[k + 2, j]), np.int8(z + panel[k + 3, j]))
+            tops[j] = max(tops[j], max(one, two))
+
+
+@scalar
+def cut_to_integer(x, scale):
+    """A term in units of 1 / scale, without what lies below one."""
+    return integer_toward_zero(x * scale)
+
+
+@scalar
+def add_products(space, i, at, first, last, unit):
+    """The same products, cut, in every column."""
+    factors, panel, scales, parts = space.factors, space.panel, space.scales, space.parts
+    for k in range(first, last, PASS):
+        w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
+        part = 0 if k < unit.part else 1
+        for j in range(scales.size):
+            scale = scales[j]
+            one, two = cut_to_integer(w * panel[k, j], scale), cut_to_integer(x * panel[k + 1, j], scale)
+            three, four = cut_to_integer(y * panel[k + 2, j], scale), cut_to_integer(z * panel[k + 3, j], scale)
+            parts[part, j] += one + two + (three + four)

@@ -1,0 +1,156 @@
+"""Lanes as numbers and as images: integer arithmetic on the images of lanes, and what is chosen among them.
+
+Numbers are lanes of float32, images lanes of uint32; comparisons give truths. As in `machine`, each function has a
+plain body, its meaning, and arrays have the same operators.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core.typing import signature
+from numba.core.typing.templates import AbstractTemplate, infer_global
+from numba.extending import lower_builtin
+
+from simfloat.kernels.lanes import Lanes, spread
+
+#: The image of the positive quiet NaN.
+NAN = np.uint32(0x7FC00000)
+
+
+def image(lanes):
+    """The images of numbers."""
+    return lanes.view(np.uint32)
+
+
+def number(images):
+    """The numbers of images."""
+    return images.view(np.float32)
+
+
+def smaller(a, b):
+    """The smaller of two images, as unsigned integers."""
+    return np.minimum(a, b)
+
+
+def larger(a, b):
+    """The larger one."""
+    return np.maximum(a, b)
+
+
+def choose(which, a, b):
+    """The image a where that is said, else b."""
+    return np.where(which, a, b).astype(np.uint32)
+
+
+def quiet(lanes):
+    """Numbers, with every NaN replaced by the positive quiet one, whose image does not carry into the sign."""
+    return number(choose(lanes == lanes, image(lanes), NAN))
+
+
+def any_lane(which):
+    """Whether that is said of any."""
+    return bool(np.any(which))
+
+
+def define(function: Callable, operands: int, others: int, result: Callable, make: Callable) -> None:
+    """Compile a function in place, as Numba does its own: an overload would be compiled for itself, every time.
+
+    It has so many operands, lanes or numbers that are spread over lanes, and then other parameters. Its type is
+    `result(lanes)`, and `make(builder, vectors, others)` makes it.
+    """
+
+    class Template(AbstractTemplate):
+        def generic(self, arguments: Any, keywords: Any) -> Any:
+            if any(isinstance(kind, Lanes) for kind in arguments[:operands]):
+                return signature(result(_lanes_among(arguments)), *map(types.unliteral, arguments))
+            return None
+
+    infer_global(function)(Template)
+
+    def lower(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        lanes = _lanes_among(signature.args)
+        vector = context.get_value_type(lanes)
+        vectors = [
+            value
+            if isinstance(kind, Lanes)
+            else spread(builder, context.cast(builder, value, kind, lanes.dtype), vector)
+            for kind, value in zip(signature.args[:operands], arguments[:operands], strict=True)
+        ]
+        return make(builder, vectors, arguments[operands:])
+
+    for kinds in product((Lanes, types.Number), repeat=operands):
+        if Lanes in kinds:
+            lower_builtin(function, *kinds, *[types.Number] * others)(lower)
+
+
+def _lanes_among(kinds: Any) -> Lanes:
+    """What numbers are spread like: lanes of numbers or images, and images where there are but truths."""
+    lanes = [kind for kind in kinds if isinstance(kind, Lanes)]
+    return next((kind for kind in lanes if kind.dtype != types.boolean), Lanes(types.uint32, lanes[0].count))
+
+
+def same(lanes: Lanes) -> Lanes:
+    """The type of what has that of its operands."""
+    return lanes
+
+
+def _truths(lanes: Lanes) -> Lanes:
+    return Lanes(types.boolean, lanes.count)
+
+
+def _of(dtype: Any) -> Callable:
+    return lambda lanes: Lanes(dtype, lanes.count)
+
+
+def _cast(builder: Any, vectors: Any, number: Any) -> Any:
+    return builder.bitcast(vectors[0], ir.VectorType(number, vectors[0].type.count))
+
+
+def _chosen_by(comparison: str) -> Callable:
+    return lambda builder, ab, _: builder.select(builder.icmp_unsigned(comparison, *ab), *ab)
+
+
+def _compared(builder: Any, name: str, a: Any, b: Any) -> Any:
+    is_number = a.type.element == ir.FloatType()
+    return (builder.fcmp_ordered if is_number else builder.icmp_unsigned)(name, a, b)
+
+
+def _any(builder: Any, which: Any, _: Any) -> Any:
+    bits = ir.IntType(which[0].type.count)
+    return builder.icmp_unsigned("!=", builder.bitcast(which[0], bits), ir.Constant(bits, 0))
+
+
+def _quiet(builder: Any, lanes: Any, _: Any) -> Any:
+    nan = ir.Constant(lanes[0].type, [math.nan] * lanes[0].type.count)
+    return builder.select(builder.fcmp_ordered("==", lanes[0], lanes[0]), lanes[0], nan)
+
+
+INTEGER_OPERATIONS = {
+    operator.add: "add",
+    operator.sub: "sub",
+    operator.and_: "and_",
+    operator.or_: "or_",
+    operator.xor: "xor",
+    operator.rshift: "lshr",
+    operator.lshift: "shl",
+}
+for _function, _name in INTEGER_OPERATIONS.items():
+    define(_function, 2, 0, same, lambda builder, ab, _, _name=_name: getattr(builder, _name)(*ab))
+for _function, _name in {operator.eq: "==", operator.gt: ">", operator.lt: "<"}.items():
+    define(_function, 2, 0, _truths, lambda builder, ab, _, _name=_name: _compared(builder, _name, *ab))
+define(operator.mul, 2, 0, same, lambda builder, ab, _: builder.fmul(*ab))
+define(smaller, 2, 0, same, _chosen_by("<"))
+define(larger, 2, 0, same, _chosen_by(">"))
+define(choose, 3, 0, _of(types.uint32), lambda builder, values, _: builder.select(*values))
+define(image, 1, 0, _of(types.uint32), lambda builder, lanes, _: _cast(builder, lanes, ir.IntType(32)))
+define(number, 1, 0, _of(types.float32), lambda builder, lanes, _: _cast(builder, lanes, ir.FloatType()))
+define(quiet, 1, 0, same, _quiet)
+define(any_lane, 1, 0, lambda lanes: types.boolean, _any)

@@ -1,0 +1,166 @@
+"""Rounding of float32's sums to shorter formats, on lanes.
+
+Float32 rounds an exact result down, up or toward zero (`lane_rounding`): that is where the bits that a format drops
+are cut off, and what lies below them has no say but through whether it is zero. The larger neighbour is one more in
+the image's bits that are kept. No mode needs to know anything of the operands:
+
+* toward zero: the truncated image without the dropped bits;
+* nearest with ties away: half a unit is added to it first;
+* upward: the image that is rounded up, to which all dropped bits are added first if it is positive; downward is upward
+  with all signs turned (see `LaneCut.scale`);
+* nearest even, and to odd: of the images rounded down and up the smaller is the truncated one, and if they differ the
+  result is inexact. The truncated image and half a unit carry into the bits that are kept where the nearest number is
+  the larger one; at a tie, which is exact, one less does if the smaller one is even.
+
+Sums and the left factors are multiplied by a power of two that brings the format's smallest normal number to float32's:
+then underflow is float32's own, and gradual. Overflow is float32's own where the format has its exponents; otherwise a
+loop looks whether an image was larger than the largest number's.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.lane_images import choose, image, number, smaller
+from simfloat.kernels.lane_rounding import (
+    DOWN,
+    TO_ZERO,
+    add_down,
+    add_to_zero,
+    add_up,
+    fma_down,
+    fma_to_zero,
+    fma_up,
+    multiply_down,
+    multiply_to_zero,
+    multiply_up,
+)
+from simfloat.kernels.machine import left, right
+from simfloat.kernels.unrounded import power_of_two
+
+U32 = np.uint32
+SIGN = U32(0x80000000)
+
+
+class LaneCut(NamedTuple):
+    """A format as lanes are rounded to it."""
+
+    dropped: int  # the bits of an image that the format lacks
+    kept: int
+    half: int  # a tie's
+    unit: int  # the last bit that is kept
+    largest: int  # the image of the largest number, shifted left by one
+    sign: int  # the sign's bit, which is read when the loop runs
+    scale: float  # of sums and left factors
+    unscale: float
+
+
+@scalar
+def cut_of(grid, sign):
+    """The cut of a grid; `sign` is -1 where the loop rounds upward and downward is meant."""
+    drop = U32(23.0 - grid.mantissa_bits)
+    unit = left(U32(1), drop)
+    dropped = U32(unit - U32(1))
+    scale = power_of_two(np.int64(-126.0 - grid.emin))
+    largest = np.float32(grid.max * scale).view(np.uint32)
+    return LaneCut(
+        dropped,
+        U32(~dropped),
+        right(unit, U32(1)),
+        unit,
+        left(largest, U32(1)),
+        np.float32(grid.zero).view(np.uint32),  # of -0
+        np.float32(sign * scale),
+        np.float32(sign / scale),
+    )
+
+
+@scalar
+def _cut_off(truncated, cut):
+    return number(image(truncated) & cut.kept)
+
+
+@scalar
+def _away(truncated, cut):
+    return number((image(truncated) + cut.half) & cut.kept)
+
+
+@scalar
+def _upward(upper, cut):
+    up = image(upper)
+    return number(choose(up < SIGN, up + cut.dropped, up) & cut.kept)
+
+
+@scalar
+def _nearest(lower, upper, cut):
+    truncated = smaller(image(lower), image(upper))
+    less = (image(lower) == image(upper)) & ((truncated & cut.unit) == U32(0))
+    return number((truncated + choose(less, cut.half - U32(1), cut.half)) & cut.kept)
+
+
+@scalar
+def _to_odd(lower, upper, cut):
+    truncated = smaller(image(lower), image(upper))
+    # As numbers: an exact zero is -0 rounded down and +0 rounded up.
+    exact = (lower == upper) & ((truncated & cut.dropped) == U32(0))
+    return number((truncated & cut.kept) | choose(exact, U32(0), cut.unit))
+
+
+class LaneOperations(NamedTuple):
+    """Rounded operations on lanes: each gets the cut last, and the processor's mode is `mode` meanwhile."""
+
+    mode: int
+    fma: Any  # (x, lanes, sums, cut), x being a number
+    multiply: Any  # (x, lanes, cut)
+    add: Any  # (a, b, cut)
+
+
+def _by_one(round_lanes: Any, mode: int, fma: Any, multiply: Any, add: Any) -> LaneOperations:
+    """Operations that round what float32 rounds in one way."""
+
+    @scalar
+    def fused(x, lanes, sums, cut):
+        return round_lanes(fma(x, lanes, sums, cut.sign), cut)
+
+    @scalar
+    def product(x, lanes, cut):
+        return round_lanes(multiply(x, lanes, cut.sign), cut)
+
+    @scalar
+    def total(a, b, cut):
+        return round_lanes(add(a, b, cut.sign), cut)
+
+    return LaneOperations(mode, fused, product, total)
+
+
+def _by_two(round_lanes: Any) -> LaneOperations:
+    """Operations that need to know both neighbours of the exact result."""
+
+    @scalar
+    def fused(x, lanes, sums, cut):
+        return round_lanes(fma_down(x, lanes, sums, cut.sign), fma_up(x, lanes, sums, cut.sign), cut)
+
+    @scalar
+    def product(x, lanes, cut):
+        return round_lanes(multiply_down(x, lanes, cut.sign), multiply_up(x, lanes, cut.sign), cut)
+
+    @scalar
+    def total(a, b, cut):
+        return round_lanes(add_down(a, b, cut.sign), add_up(a, b, cut.sign), cut)
+
+    return LaneOperations(DOWN, fused, product, total)
+
+
+_ZERO, _UP = (fma_to_zero, multiply_to_zero, add_to_zero), (fma_up, multiply_up, add_up)
+
+#: By the name of the mode; toward_negative is toward_positive with all signs turned.
+LANE_OPERATIONS = {
+    "toward_zero": _by_one(_cut_off, TO_ZERO, *_ZERO),
+    "nearest_away": _by_one(_away, TO_ZERO, *_ZERO),
+    "toward_positive": _by_one(_upward, DOWN, *_UP),
+    "nearest_even": _by_two(_nearest),
+    "to_odd": _by_two(_to_odd),
+}

@@ -1,0 +1,167 @@
+"""Sums rounded at every step on lanes (`lane_steps`), in tiles that stay in registers (`register_tiles`).
+
+`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`stack`); the grids are
+float64's. Where a sum may leave the format otherwise than to float32's infinity, the largest image is followed, and
+rows of a tile in which one was too large, or none of a number, are summed again in float64, which needs to know
+nothing of the operands either: float64 holds their products, and rounds a sum to odd.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import kernel, outlined, scalar
+from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
+from simfloat.kernels.lane_rounding import restore_mode, set_mode
+from simfloat.kernels.lane_steps import LANE_OPERATIONS, LaneOperations, cut_of
+from simfloat.kernels.lanes import store
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
+from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.step_kinds import KINDS, StepKind, StepOptions, native_product
+
+U32 = np.uint32
+
+#: The kind of float64's steps by the mode of the lanes'.
+CAREFUL = {"nearest_even": "odd", "to_odd": "to_odd"}
+
+
+#: The modes that have a loop without a look at the largest image, and those that have one for rounded products, which
+#: others are as quick for, or nearly.
+UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even")
+UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd")
+
+
+class Rule(NamedTuple):
+    """What the steps of a tile are told."""
+
+    cut: Any  # of sums
+    products: Any  # of products, where they are rounded
+    doubts: Any  # the rows in which an image was too large
+
+
+def fused_step(operations: LaneOperations) -> Any:
+    """A sum and an exact product, rounded once."""
+    fma = operations.fma
+
+    @scalar
+    def step(x, lanes, sums, rule):
+        return fma(x, lanes, sums, rule.cut)
+
+    return step
+
+
+def unfused_step(operations: LaneOperations) -> Any:
+    """A product that is rounded, and a sum that is. A product beyond its format makes the sum NaN, which is seen."""
+    multiply, add = operations.multiply, operations.add
+
+    @scalar
+    def step(x, lanes, sums, rule):
+        term = image(multiply(x, lanes, rule.products))
+        seen = choose((term << U32(1)) > rule.products.largest, NAN, term)
+        return add(sums, number(seen), rule.cut)
+
+    return step
+
+
+@scalar
+def _scaled(lanes, rule):
+    return quiet(lanes) * rule.cut.scale
+
+
+@scalar
+def _put_back(out, i, left, right, one, two, largest, rule):
+    store(out, i, left, one * rule.cut.unscale)
+    store(out, i, right, two * rule.cut.unscale)
+
+
+@scalar
+def _no_image(sums):
+    return image(sums) & U32(0)
+
+
+@scalar
+def _larger_image(largest, sums, rule):
+    """The largest image so far, without its sign."""
+    return larger(largest, image(sums) << U32(1))
+
+
+@scalar
+def _put_back_if_inside(out, i, left, right, one, two, largest, rule):
+    if any_lane(largest > rule.cut.largest):
+        rule.doubts[i] = True
+    else:
+        _put_back(out, i, left, right, one, two, largest, rule)
+
+
+def careful_row(product: Any, add: Any) -> Any:
+    """What adds to a row of `out` the products of factors, which are scaled, with the panel, in float64."""
+
+    @outlined
+    def again(factors, unscale, panel, sums, grid_numbers, product_numbers, sign):
+        options = StepOptions(unpack(grid_numbers), unpack(product_numbers), sign, False)
+        for k in range(factors.size):
+            x, row = np.float64(factors[k] * unscale), panel[k]
+            for j in range(sums.size):
+                term = product(x, np.float64(row[j]), 0.0, options)
+                sums[j] = np.float32(add(np.float64(sums[j]), term, 0.0, options))
+
+    return again
+
+
+def loop_of(operations: LaneOperations, step: Any, again: Any, watches: bool) -> Any:
+    """The loop of a step; `watches` if sums may leave the format otherwise than by float32's own overflow."""
+    watching = (_no_image, _larger_image, _put_back_if_inside) if watches else (watch_nothing, still_nothing, _put_back)
+    rows, mode = rows_of(TileSteps(step, _scaled, *watching)), np.int32(operations.mode)
+
+    @scalar
+    def add_panel(a, first, count, panel, out, left, rule_and_numbers):
+        rule, grid_numbers, product_numbers, sign = rule_and_numbers
+        before = set_mode(mode)
+        rows(a, first, count, panel, out, left, rule)
+        restore_mode(before)
+        if watches:
+            for i in range(out.shape[0]):
+                if rule.doubts[i]:
+                    rule.doubts[i] = False
+                    factors, sums = a[i, first : first + count], out[i, left : left + panel.shape[1]]
+                    again(factors, rule.cut.unscale, panel, sums, grid_numbers, product_numbers, sign)
+
+    add_products = tiled(add_panel, quiet)
+
+    @kernel
+    def loop(a, b, out, grid_numbers, product_numbers, sign):
+        cut = cut_of(unpack(grid_numbers), sign)
+        rule = Rule(cut, cut_of(unpack(product_numbers), sign), np.zeros(out.shape[0], np.bool_))
+        scaled = np.empty(a.shape, np.float32)
+        for i in range(a.shape[0]):
+            for k in range(a.shape[1]):
+                scaled[i, k] = one_nan(a[i, k]) * cut.scale
+        for i in range(products_of(a, b)):
+            factors, terms, totals = matrices_of(scaled, b, out, i)
+            add_products(factors, terms, totals, (rule, grid_numbers, product_numbers, sign))
+        make_nans_one(out)
+
+    return loop
+
+
+def _loops() -> dict[str, Any]:
+    """The loops of every mode, with exact products and with rounded ones."""
+    loops = {}
+    for mode, operations in LANE_OPERATIONS.items():
+        kind: StepKind = KINDS[CAREFUL.get(mode, "directed")]
+        exact, rounded = careful_row(native_product, kind.add), careful_row(kind.product, kind.add)
+        step = fused_step(operations)
+        loops[f"fused_{mode}_watched"] = loop_of(operations, step, exact, True)
+        if mode in UNWATCHED:
+            loops[f"fused_{mode}"] = loop_of(operations, step, exact, False)
+        if mode in UNFUSED:
+            loops[f"unfused_{mode}_watched"] = loop_of(operations, unfused_step(operations), rounded, True)
+    return loops
+
+
+#: Loops by mode and kind; (a, b, out, grid_numbers, product_numbers, sign).
+steps = _loops()

@@ -1,0 +1,235 @@
+"""Sums rounded on lanes: held to float64's loops and to fractions, with the processor's mode as it was afterwards."""
+
+import os
+import re
+import subprocess
+import sys
+from itertools import product
+from threading import Thread
+
+import numpy as np
+import pytest
+from numba.core.caching import NullCache
+
+import simfloat as sf
+from simfloat.accumulate.lane_engines import LaneLoop
+from simfloat.accumulate.operand_bounds import Problem, operand_bounds
+from simfloat.kernels import grid, processor, rounded_tiles, sequential
+from simfloat.kernels.lane_steps import LANE_OPERATIONS
+from simfloat.kernels.step_kinds import KINDS as STEP_KINDS
+from simfloat.kernels.step_kinds import native_product
+from simfloat.selftest.hard_numbers import all_values
+from tests.bits import DETERMINISTIC, assert_bits
+from tests.reference import matrix_product, sequential_dot
+
+pytestmark = pytest.mark.skipif(not processor.ROUNDS_LANES, reason="this processor rounds vectors to nearest only")
+
+#: (format of sums, of operands): float32's exponents and fewer, shifted ones, and as many bits as there may be.
+FORMATS = [
+    *((format, format) for format in (sf.BF16, sf.FP16, sf.E4M3, sf.E5M2, sf.TF32, sf.FP32)),
+    (sf.BF16, sf.FP32),
+    (sf.FP16, sf.E4M3),
+    (sf.Format(8, 22), sf.FP32),
+    (sf.Format(6, 20), sf.FP16),
+    (sf.Format(4, 3, bias=20), sf.E4M3),
+]
+
+
+def spread(rng, shape, lowest, highest):
+    return rng.standard_normal(shape) * 2.0 ** rng.integers(lowest, highest, shape)
+
+
+def operands(kind, format, rng, m, k, n):
+    """Operands, as float32 numbers, of a kind of which sums are hard to round."""
+    a, b = rng.standard_normal((m, k)), rng.standard_normal((k, n))
+    if kind == "ties":
+        a, b = rng.integers(-9, 10, (m, k)) / 4, rng.integers(-9, 10, (k, n)) / 4
+    elif kind == "sticky bits far below":
+        low, high = format.emin // 2 - 6, max(2, min(format.emax // 3, 40))
+        a, b = spread(rng, (m, k), low, high), spread(rng, (k, n), low, high)
+    elif kind == "underflow":
+        low = format.emin // 2
+        a, b = spread(rng, (m, k), low - 8, low + 3), spread(rng, (k, n), low - 8, low + 3)
+    elif kind == "overflow and back":
+        a, b = (x * 2.0 ** ((format.emax + 1) / 2 - 0.5) for x in (a, b))
+        a[:, 1::2] = -a[:, : k // 2 * 2 : 2]
+    elif kind == "cancellation":
+        a[:, 1 : k // 2 * 2 : 2], b[1 : k // 2 * 2 : 2] = -a[:, : k // 2 * 2 : 2], b[: k // 2 * 2 : 2] * (1 + 2.0**-9)
+    special = kind == "infinities and NaN"
+    if special:
+        a[0, k // 2], a[-1, k // 3], b[k // 4, n // 2], b[k // 2, 0], a[0, 0] = np.inf, np.nan, -np.inf, 0.0, -0.0
+    rounding = sf.nearest_even if special else sf.nearest_even.saturating()
+    a, b = (np.ascontiguousarray(sf.round(x.astype(np.float32), format, rounding)) for x in (a, b))
+    for x in (a, b):  # payloads from which a carry would reach the sign
+        x.view(np.uint32)[np.isnan(x)] = rng.choice(np.array([0x7FFFFFFF, 0xFFFFFFFF, 0x7FC00000], np.uint32))
+    return a, b
+
+
+KINDS = [
+    "ties",
+    "sticky bits far below",
+    "underflow",
+    "overflow and back",
+    "cancellation",
+    "infinities and NaN",
+]
+
+
+def loops(format, rounding, fused):
+    """(loops on lanes that give such sums, the loop in float64)."""
+    fusion = "fused" if fused else "unfused"
+    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
+    careful = f"{fusion}_{rounded_tiles.CAREFUL.get(mode, 'directed')}"
+    overflows = format.emax == 127 and format.mantissa_bits > 3 and not rounding.saturates
+    names = [f"{fusion}_{mode}"] * overflows + [f"{fusion}_{mode}_watched"]
+    steps = rounded_tiles.steps
+    return [steps[name] for name in names if name in steps], sequential.steps[careful]
+
+
+def has_tie(format, rounding):
+    return format.mantissa_bits < 23 or "nearest" not in rounding.mode
+
+
+@pytest.mark.parametrize("fused", [True, False], ids=["fused", "unfused"])
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
+def test_sums_on_lanes_are_those_of_float64(rounding, fused, rng):
+    for (format, inputs), mode in product(FORMATS, (rounding, rounding.saturating())):
+        numbers = grid.numbers(format, mode)
+        fast, careful = loops(format, mode, fused)
+        rest = numbers, numbers, mode.zero_sum
+        for kind, (m, k, n) in product(KINDS if fast and has_tie(format, mode) else (), ((5, 260, 45), (1, 40, 7))):
+            a, b = operands(kind, inputs, rng, m, k, n)
+            start = sf.round(spread(rng, (m, n), max(format.emin, -100) - 3, 3).astype(np.float32), format)
+            start[0, 0] = -0.0
+            with np.errstate(invalid="ignore"):
+                want = start.astype(np.float64)
+                careful(a.astype(np.float64), b.astype(np.float64), want, *rest)
+            for loop in fast:
+                got = start.copy()
+                loop(a, b, got, *rest)
+                assert_bits(got, want.astype(np.float32))
+
+
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
+def test_every_step_of_a_small_format_is_the_exact_one_rounded(rounding):
+    # All x * y + s of numbers of 6 bits: sums that are exact, ties, just beside ties, tiny, and beyond the format.
+    format = sf.Format(3, 2)
+    numbers, all_of_it = grid.numbers(format, rounding), all_values(format).astype(np.float32)
+    (loop,), careful = loops(format, rounding, True)
+    a, b = all_of_it[:, np.newaxis], all_of_it[np.newaxis]
+    for start in all_of_it:
+        got = np.full((a.size, b.size), start)
+        want = got.astype(np.float64)
+        loop(a, b, got, numbers, numbers, rounding.zero_sum)
+        careful(a.astype(np.float64), b.astype(np.float64), want, numbers, numbers, rounding.zero_sum)
+        assert_bits(got, want.astype(np.float32))
+
+
+def engine_of(a, b, accumulator):
+    return accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), a.shape[1], accumulator.result))
+
+
+def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(rng):
+    x = sf.round(rng.standard_normal((16, 16)).astype(np.float32), sf.FP16)
+
+    def step(format, rounding, products=None, x=x):
+        engine = engine_of(x, x, sf.sequential(format, rounding=rounding, products=products))
+        return engine.step if isinstance(engine, LaneLoop) else None
+
+    assert step(sf.BF16, sf.toward_zero) == "fused_toward_zero"
+    assert step(sf.FP32, sf.toward_negative) == "fused_toward_positive", "with all signs turned"
+    assert step(sf.FP16, sf.toward_zero) == "fused_toward_zero_watched"
+    assert step(sf.BF16, sf.toward_zero.saturating()) == "fused_toward_zero_watched"
+    assert step(sf.TF32, sf.nearest_even) == "fused_nearest_even"
+    if not processor.COMPUTES_FP16:
+        assert step(sf.FP16, sf.nearest_even) == "fused_nearest_even_watched"
+        eight = sf.round(x, sf.E4M3)
+        assert (step(sf.FP16, sf.nearest_even, x=eight) is None) is processor.CONVERTS_FP16, "one rounding is enough"
+    assert step(sf.FP16, sf.to_odd, sf.FP16) == "unfused_to_odd_watched"
+    assert step(sf.FP32, sf.nearest_away) is None, "float32 has no bit for ties"
+    assert step(sf.E4M3FNUZ, sf.toward_zero) is None, "zero has no sign"
+    assert step(sf.FP16, sf.toward_zero, sf.BF16) is None, "two ranges"
+    assert step(sf.Format(11, 10), sf.toward_zero) is None
+    assert step(sf.FP16, sf.toward_zero, x=x * np.float32(2.0**-100)) is None, "too small for float32, once scaled"
+    assert step(sf.FP16, sf.toward_zero, x=x.astype(np.float64) / 3) is None, "no float32 numbers"
+
+
+#: Sums that float64 rounds to other numbers in every mode but to nearest even.
+PROBES = [(1.0, 1.5 * 2.0**-53), (-1.0, -1.5 * 2.0**-53), (1.0, 2.0**-53), (-1.0, -(2.0**-53))]
+NEAREST = [1 + 2.0**-52, -1 - 2.0**-52, 1.0, -1.0]
+
+
+def rounds_to_nearest():
+    """Whether Python and NumPy, in float32 and float64, round to nearest even in this thread."""
+    ones, rests = np.array(PROBES).T
+    in_float32 = np.float32(1) + np.float32(1.5 * 2.0**-24) == np.float32(1 + 2.0**-23)
+    return [a + b for a, b in PROBES] == NEAREST and (ones + rests == NEAREST).all() and in_float32
+
+
+def test_the_rounding_mode_is_restored(rng):
+    a, b = operands("overflow and back", sf.FP16, rng, 9, 300, 40)
+    done = []
+
+    def work():
+        for mode in (sf.toward_zero, sf.toward_positive, sf.nearest_away, sf.to_odd):
+            for format in (sf.BF16, sf.FP16):
+                sf.matmul(a, b, accumulate=sf.sequential(format, rounding=mode))
+                done.append(rounds_to_nearest())
+
+    threads = [Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    work()
+    for thread in threads:
+        thread.join()
+    with pytest.raises(ValueError, match="matmul"):
+        sf.matmul(a, a, accumulate=sf.sequential(sf.BF16, rounding=sf.toward_zero))
+    assert len(done) == 32 and all(done) and rounds_to_nearest()
+
+
+def assembly():
+    """The instructions of the loop that asks for both neighbours, compiled anew for this processor."""
+    operations, kind = LANE_OPERATIONS["nearest_even"], STEP_KINDS["odd"]
+    careful = rounded_tiles.careful_row(native_product, kind.add)
+    loop = rounded_tiles.loop_of(operations, rounded_tiles.fused_step(operations), careful, False)
+    loop._cache = NullCache()
+    one, numbers = np.ones((4, 64), np.float32), grid.numbers(sf.BF16, sf.nearest_even)
+    loop(one, np.ones((64, 4), np.float32), np.zeros((4, 4), np.float32), numbers, numbers, 1.0)
+    return loop.inspect_asm(loop.signatures[-1])
+
+
+def check_sums_and_instructions():
+    """A loop of which both neighbours of a result are asked, and arithmetic after it."""
+    text = assembly()
+    if processor.ROUNDS_BY_INSTRUCTION:
+        assert "{rd-sae}" in text and "{ru-sae}" in text and not re.search("ldmxcsr", text)
+    elif processor.ARCHITECTURE == "x86_64":
+        # The mode is set once and restored once, and of two products one is the negative one.
+        lower, upper = (len(re.findall(name, text)) for name in (r"vfmadd\w+ps", r"vfnmsub\w+ps"))
+        assert len(re.findall("ldmxcsr", text)) == 2 and lower == upper >= 8
+    else:
+        assert len(re.findall(r"msr\s+FPCR", text)) >= 2
+    rng, numbers = np.random.default_rng(0), grid.numbers(sf.BF16, sf.nearest_even)
+    for kind in ("ties", "sticky bits far below", "cancellation"):
+        a, b = operands(kind, sf.BF16, rng, 5, 30, 11)
+        got = np.zeros((5, 11), np.float32)
+        rounded_tiles.steps["fused_nearest_even"](a, b, got, numbers, numbers, 1.0)
+        want = matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, sf.BF16, sf.nearest_even, None))
+        assert_bits(got, want)
+        assert rounds_to_nearest()
+
+
+def test_the_processor_is_asked_for_both_neighbours_and_rounds_to_nearest_again_afterwards():
+    check_sums_and_instructions()
+
+
+@pytest.mark.skipif(not processor.ROUNDS_BY_INSTRUCTION, reason="this processor's own code is that of the mode")
+def test_the_same_by_the_processors_mode():
+    # As for a processor without vectors of 512 bits, in a process of its own.
+    features = "+avx,+avx2,+bmi,+bmi2,+f16c,+fma,+sse4.2"
+    environment = {**os.environ, "NUMBA_CPU_NAME": "haswell", "NUMBA_CPU_FEATURES": features}
+    code = (
+        "from tests.kernels import test_rounded_tiles as t; t.check_sums_and_instructions(); print(t.processor.VECTORS)"
+    )
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "256\n"), done.stderr
