@@ -13,6 +13,7 @@ from simfloat.arithmetic.memory_images import readmemh, writememh
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.scaling import delayed, per_tensor
 from simfloat.arithmetic.spacing import nextafter, ulp
+from simfloat.arithmetic.testfloat import read_vectors, write_vectors
 from simfloat.arithmetic.threads import get_threads, set_threads
 
 __all__ = [
@@ -30,12 +31,14 @@ __all__ = [
     "hadamard",
     "nextafter",
     "per_tensor",
+    "read_vectors",
     "readmemh",
     "round",
     "scaled",
     "set_threads",
     "to_hex",
     "ulp",
+    "write_vectors",
     "writememh",
     *_FUNCTIONS,
 ]

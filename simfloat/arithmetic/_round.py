@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
+from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
@@ -21,6 +22,7 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
 
+@overload
 def round(
     x: ArrayLike,
     format: FormatLike,
@@ -28,7 +30,27 @@ def round(
     *,
     stream: Stream | None = None,
     observer: Observer | None = None,
-) -> NDArray[np.floating]:
+    flags: Literal[False] = False,
+) -> NDArray[np.floating]: ...
+@overload
+def round(
+    x: ArrayLike,
+    format: FormatLike,
+    rounding: RoundingLike = nearest_even,
+    *,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: Literal[True],
+) -> tuple[NDArray[np.floating], Flags]: ...
+def round(
+    x: ArrayLike,
+    format: FormatLike,
+    rounding: RoundingLike = nearest_even,
+    *,
+    stream: Stream | None = None,
+    observer: Observer | None = None,
+    flags: bool = False,
+) -> NDArray[np.floating] | tuple[NDArray[np.floating], Flags]:
     """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
 
     float32 in gives float32 out when every number of the format is one (`format.fits_float32`); everything else is
@@ -40,6 +62,13 @@ def round(
     `rounding` is a mode or its text, as `format` is: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
     Stochastic modes take their bits from `stream`. `observer` receives the counted events.
 
+    With ``flags=True`` the result is a pair: the numbers, and a uint8 array of IEEE exceptions with RISC-V's bits.
+    Inexact, 1: the result is another number. Underflow, 2: it is tiny, as the format's `tininess` has it, and inexact.
+    Overflow, 4: rounded as if the exponent had no bounds, it lies beyond max, whatever becomes of it; so does an
+    infinity in a format that has none. Invalid, 16: a negative number in an unsigned format, zero in a scale
+    format. NaN raises nothing, since signalling NaN are not modelled. Operations add division by zero, 8, and invalid,
+    16, as IEEE 754-2019 section 7 has them; fma of 0 and inf is invalid whatever is added, as in RISC-V.
+
     Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, and input that float64
     cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
 
@@ -48,8 +77,14 @@ def round(
         array([0.1015625,       nan, 0.       ])
         >>> sf.round(0.1, "bf16", sf.toward_positive)
         array(0.10009766)
+        >>> sf.round([0.5, 465.0, 1e-9], sf.E4M3, flags=True)
+        (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
     x = as_operand(x)
+    if flags and machine_of(x) is not CPU:
+        return on_cpu_alone(
+            lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x]
+        )
     given: tuple[Any, ...] = format, rounding, x.dtype.type
     try:
         target, plan = _prepared(*given, machine_of(x))
@@ -58,6 +93,9 @@ def round(
     if format is not target.format or stream is not None or observer is not None:
         target = target.of_call(format, stream, observer)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
+    if flags:
+        out = empty(x.shape, target.dtype, plan.machine)
+        return out, round_flagged(Elements(flat(x)), plan, out, target, draw)
     return round_vector(flat(x), plan, x.shape, target, draw)
 
 

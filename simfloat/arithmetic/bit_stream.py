@@ -72,8 +72,13 @@ class GivenBits:
     Every element of a result takes one, in C order, zeros and NaN too; the next call goes on where the last one
     stopped. For comparing with hardware or a paper draw by draw.
 
+    Sums (sequential, kahan, pairwise, blocked ones of these) take one for each rounding: element by element in C order,
+    step by step, and inside of a step in the order in which the accumulator's documentation gives its roundings: a
+    product, then the sum. A pairwise sum takes those of all products first, then those of each level; a blocked one
+    those of all its runs, then those of the outer sum.
+
     Raises ValueError for what is no array of integers from 0 below 2^32; where it is used, for a draw of 2^bits or
-    more, for fewer draws than there are elements, and for sums whose steps draw too.
+    more, for fewer draws than there are roundings, and for other sums, or operands and outputs, that draw too.
 
     Examples:
         >>> sf.round([0.3, 0.3], sf.E2M1, sf.stochastic(bits=3), stream=sf.GivenBits([0, 7]))
@@ -100,7 +105,7 @@ class GivenBits:
         if draws.size < count:
             raise ValueError(
                 f"A result of {count} elements takes {count} draws, and GivenBits has {draws.size} of its "
-                f"{self._draws.size} left; give it one integer for each element."
+                f"{self._draws.size} left; give it one integer for each element, or each rounding of a sum."
             )
         if count and int(draws.max()) >> bits:
             raise ValueError(f"A draw of {bits} bits lies below {1 << bits}, got {int(draws.max())}.")
@@ -154,8 +159,8 @@ def take_draw(stream: Stream | None, *roundings: Rounding) -> Draw | None:
         return Draw(stream.take_call(), stream.seed)
     if any(rounding.is_stochastic for rounding in roundings[1:]):
         raise ValueError(
-            "GivenBits holds one draw for each element of the result, and the roundings inside a sum take more; "
-            "pass stream=simfloat.BitStream(seed)."
+            "GivenBits serve a result's rounding or the steps of its sum, and more than these draw here; pass "
+            "stream=simfloat.BitStream(seed)."
         )
     return Draw(0, 0, given=stream)
 

@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import Machine, is_on_gpu, machine_of
+from simfloat import kernels
+from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.loops import Loop
+from simfloat.arithmetic.machines import CPU, Machine, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import as_operand, check_not_masked
-from simfloat.formats import Format, as_format
+from simfloat.arithmetic.plan import pieces
+from simfloat.arithmetic.target import carrier_of
+from simfloat.arithmetic.threads import run_all
+from simfloat.formats import FP32, Format, as_format
 from simfloat.formats.format_names import FormatLike
+
+#: Nanoseconds that a number's code takes, and a code's number.
+ENCODING, DECODING = 0.5, 0.5
 
 #: Digits with or without 0x; underscores may stand between digits, as in Verilog and in Python.
 CODE = re.compile(r"(?:0x_?)?([0-9a-f](?:_?[0-9a-f])*)", re.IGNORECASE)
@@ -31,7 +40,11 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
     """
     format = as_format(format)
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
-        x = as_operand(x).astype(np.float64)
+        operand = as_operand(x)
+        codes = _codes_at_once(operand, format)
+        if codes is not None:
+            return codes
+        x = operand.astype(np.float64)
     magnitude = np.abs(x)
     codes = finite_codes(magnitude, format)
     negative = np.signbit(x) & ((magnitude > 0) | format.has_negative_zero)
@@ -48,6 +61,61 @@ def encode(x: ArrayLike, format: FormatLike) -> NDArray[np.unsignedinteger]:
         mend = "it has no NaN" if np.isnan(x[place]) else "round to the format first"
         raise ValueError(f"{float(x[place])!r}{where} is not a number of {format}; {mend}.")
     return codes.astype(_code_dtype(format))
+
+
+def _codes_at_once(x: NDArray, format: Format) -> NDArray[np.unsignedinteger] | None:
+    """The codes by one compiled loop; None where it has none, as for what is not a number of the format."""
+    numbers = _coding(format)
+    if numbers is None or machine_of(x) is not CPU:
+        return None
+    operands = np.ascontiguousarray(x).reshape(-1)
+    codes: NDArray[np.unsignedinteger] = np.empty(operands.size, _code_dtype(format))
+    loop = _encoder(format, operands.dtype.type)
+
+    def work(piece: tuple[int, int]) -> bool:
+        part = slice(*piece)
+        return bool(loop(operands[part], codes[part], numbers))
+
+    return codes.reshape(x.shape) if all(run_all(work, pieces(operands.size, ENCODING))) else None
+
+
+def _encoder(format: Format, carrier: type) -> Loop:
+    """The loop for numbers of a format in an array of this type."""
+    if carrier is np.float32 and _codes_are_images(format):
+        return CPU.loops.encoding.codes_of_images
+    # One over the lowest spacing, and the smallest normal number, are float32's.
+    in_single = format.bias < 128 and format.mantissa_bits + format.bias <= 128
+    if carrier is np.float32 and in_single:
+        return CPU.loops.encoding.codes_of_single
+    return CPU.loops.encoding.codes_of
+
+
+def _codes_are_images(format: Format) -> bool:
+    """Whether codes are the upper bits of float32's images."""
+    return format == FP32 or kernels.grid.has_exponents_of_float32(format)
+
+
+@lru_cache(maxsize=64)
+def _coding(format: Format) -> NDArray[np.float64] | None:
+    """What the loop reads of a format; None for formats beyond float32, and for those that lack subnormals or zero."""
+    if not format.fits_float32 or format.flushes or not format.has_zero:
+        return None
+    drop = 52 - format.mantissa_bits
+    sign = 1 << (format.bits - 1)
+    return np.array(
+        kernels.encoding.Coding(
+            least=2.0 ** (1 - format.bias),
+            per_subnormal=2.0 ** (format.mantissa_bits + format.bias - 1),
+            drop=drop,
+            offset=(1023 - format.bias) << format.mantissa_bits,
+            largest=format.max_code,
+            negative=sign if format.signed else -1,
+            has_negative_zero=format.has_negative_zero,
+            infinity=-1 if format.infinity_code is None else format.infinity_code,
+            nan=-1 if format.nan_code is None else format.nan_code,
+        ),
+        np.float64,
+    )
 
 
 def to_hex(x: ArrayLike, format: FormatLike) -> str | NDArray[np.str_]:
@@ -84,6 +152,9 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     codes = codes_of(codes, format) if array.dtype.kind in "UT" else array
     if codes.dtype.kind not in "iu":
         raise ValueError(f"Codes are integers, got dtype {codes.dtype}.")
+    numbers = _numbers_at_once(codes, format)
+    if numbers is not None:
+        return numbers
     if codes.size and (int(codes.min()) < 0 or int(codes.max()) >> format.bits):
         place = np.argmax((codes < 0) | (codes > (1 << format.bits) - 1))
         raise ValueError(
@@ -92,6 +163,51 @@ def decode(codes: ArrayLike, format: FormatLike) -> NDArray[np.floating]:
     flat = codes.reshape(-1)
     numbers = _table(format, machine_of(codes))[flat] if format.bits <= 16 else _decode(flat.astype(np.uint64), format)
     return numbers.reshape(codes.shape)
+
+
+def _numbers_at_once(codes: NDArray, format: Format) -> NDArray[np.floating] | None:
+    """The numbers by one compiled loop; None where it has none, as for what is no code of the format."""
+    numbers = _decoding(format)
+    if numbers is None or machine_of(codes) is not CPU or (format.bits == 64 and codes.dtype.kind == "i"):
+        return None
+    given = np.ascontiguousarray(codes, codes.dtype.newbyteorder("=")).reshape(-1)
+    out = empty((given.size,), carrier_of(format))
+    is_image = _codes_are_images(format)
+
+    def work(piece: tuple[int, int]) -> bool:
+        part, results = given[slice(*piece)], out[slice(*piece)]
+        if is_image:
+            return bool(CPU.loops.encoding.numbers_of_images(part, results, format.bits))
+        if format.bits <= 16:
+            return bool(CPU.loops.encoding.numbers_in_table(part, _table(format, CPU), results))
+        return bool(CPU.loops.encoding.numbers_of(part, results, numbers))
+
+    return out.reshape(codes.shape) if all(run_all(work, pieces(given.size, DECODING))) else None
+
+
+@lru_cache(maxsize=64)
+def _decoding(format: Format) -> NDArray[np.float64] | None:
+    """What the loop reads of a format; None where normal numbers, or the largest code, are not float64's."""
+    none = 2.0**63
+    above = none if not format.has_nan else format.max_code if format.infinity_code is None else format.infinity_code
+    if format.emin < -1022 or float(above) != above:
+        return None
+    at_sign = format.has_nan and format.signed and not format.has_negative_zero
+    return np.array(
+        kernels.encoding.Decoding(
+            bits=format.bits,
+            first=(1 << format.mantissa_bits) if format.has_zero else 0,
+            smallest=0.0 if format.flushes else 2.0 ** (1 - format.bias - format.mantissa_bits),
+            drop=52 - format.mantissa_bits,
+            offset=(1023 - format.bias) << format.mantissa_bits,
+            sign=1 << (format.bits - 1) if format.signed else 0,
+            infinity=none if format.infinity_code is None else format.infinity_code,
+            above=none if at_sign else above,
+            nan_at_sign=at_sign,
+            has_negative_zero=format.has_negative_zero,
+        ),
+        np.float64,
+    )
 
 
 @lru_cache(maxsize=64)

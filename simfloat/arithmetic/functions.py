@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ParamSpec
+from typing import TYPE_CHECKING, Any, Literal, Protocol, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.catalog import FUNCTIONS, OPERATIONS
+from simfloat.arithmetic.flags import Flags
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operations import operate
 from simfloat.formats import nearest_even
@@ -18,7 +19,6 @@ from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
 Result = NDArray[np.floating]
-Arguments = ParamSpec("Arguments")
 
 _RULES = """
 
@@ -26,7 +26,8 @@ _RULES = """
 
 Operands are any float32 or float64 values, whatever the format; they broadcast. Specials follow IEEE 754-2019. The
 result is float32 if all operands are float32 and the format fits, else float64. Stochastic modes take their bits from
-`stream`; `observer` receives the counted events.
+`stream`; `observer` receives the counted events. With ``flags=True`` the result is a pair, the numbers and a uint8
+array of IEEE exceptions: inexact 1, underflow 2, overflow 4, division by zero 8, invalid 16, as in :func:`round`.
 
 Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
 broadcast, and what :func:`simfloat.round` refuses.
@@ -48,6 +49,96 @@ every machine.""",
 _row = OPERATIONS["add"]
 
 
+class _OfOne(Protocol):
+    """A function of 1 operand, to type checkers."""
+
+    @overload
+    def __call__(
+        self,
+        x: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[False] = ...,
+    ) -> Result: ...
+
+    @overload
+    def __call__(
+        self,
+        x: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[True],
+    ) -> tuple[Result, Flags]: ...
+
+
+class _OfTwo(Protocol):
+    """A function of 2 operands, to type checkers."""
+
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[False] = ...,
+    ) -> Result: ...
+
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[True],
+    ) -> tuple[Result, Flags]: ...
+
+
+class _OfThree(Protocol):
+    """A function of 3 operands, to type checkers."""
+
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[False] = ...,
+    ) -> Result: ...
+
+    @overload
+    def __call__(
+        self,
+        a: ArrayLike,
+        b: ArrayLike,
+        c: ArrayLike,
+        format: FormatLike,
+        rounding: RoundingLike = ...,
+        *,
+        stream: Stream | None = ...,
+        observer: Observer | None = ...,
+        flags: Literal[True],
+    ) -> tuple[Result, Flags]: ...
+
+
 def _unary(
     x: ArrayLike,
     format: FormatLike,
@@ -55,8 +146,9 @@ def _unary(
     *,
     stream: Stream | None = None,
     observer: Observer | None = None,
-) -> Result:
-    return operate(_row, (x,), format, rounding, stream, observer)
+    flags: bool = False,
+) -> Result | tuple[Result, Flags]:
+    return operate(_row, (x,), format, rounding, stream, observer, flags)
 
 
 def _binary(
@@ -67,8 +159,9 @@ def _binary(
     *,
     stream: Stream | None = None,
     observer: Observer | None = None,
-) -> Result:
-    return operate(_row, (a, b), format, rounding, stream, observer)
+    flags: bool = False,
+) -> Result | tuple[Result, Flags]:
+    return operate(_row, (a, b), format, rounding, stream, observer, flags)
 
 
 def _ternary(
@@ -80,11 +173,12 @@ def _ternary(
     *,
     stream: Stream | None = None,
     observer: Observer | None = None,
-) -> Result:
-    return operate(_row, (a, b, c), format, rounding, stream, observer)
+    flags: bool = False,
+) -> Result | tuple[Result, Flags]:
+    return operate(_row, (a, b, c), format, rounding, stream, observer, flags)
 
 
-def _function(template: Callable[Arguments, Result], name: str, example: str) -> Callable[Arguments, Result]:
+def _function(template: Callable[..., Any], name: str, example: str) -> Any:
     """The template as the function of a row of the catalog, with its meaning and an example: operands -> result."""
     row, (operands, result) = OPERATIONS[name], example.split(" -> ")
     function: Any = FunctionType(template.__code__, globals() | {"_row": row}, name, template.__defaults__)
@@ -96,24 +190,24 @@ def _function(template: Callable[Arguments, Result], name: str, example: str) ->
 
 
 # The operands of each and their result in BF16, as the example of its documentation.
-add = _function(_binary, "add", "256.0, 1.0 -> 256.")
-subtract = _function(_binary, "subtract", "1.0, 2.0**-9 -> 1.")
-multiply = _function(_binary, "multiply", "0.1, 3.0 -> 0.30078125")
-divide = _function(_binary, "divide", "1.0, 3.0 -> 0.33398438")
-fma = _function(_ternary, "fma", "7.0, 37.0, -(2.0**-60) -> 258.")
-power = _function(_binary, "power", "2.0, 0.5 -> 1.4140625")
-sqrt = _function(_unary, "sqrt", "2.0 -> 1.4140625")
-exp = _function(_unary, "exp", "1.0 -> 2.71875")
-log = _function(_unary, "log", "10.0 -> 2.296875")
-log2 = _function(_unary, "log2", "10.0 -> 3.328125")
-tanh = _function(_unary, "tanh", "0.5 -> 0.46289062")
-sin = _function(_unary, "sin", "1e6 -> -0.34960938")
-cos = _function(_unary, "cos", "1e6 -> 0.9375")
-erf = _function(_unary, "erf", "0.5 -> 0.51953125")
-gelu = _function(_unary, "gelu", "-1.0 -> -0.15820312")
-sigmoid = _function(_unary, "sigmoid", "2.0 -> 0.87890625")
-reciprocal = _function(_unary, "reciprocal", "3.0 -> 0.33398438")
-rsqrt = _function(_unary, "rsqrt", "2.0 -> 0.70703125")
+add: _OfTwo = _function(_binary, "add", "256.0, 1.0 -> 256.")
+subtract: _OfTwo = _function(_binary, "subtract", "1.0, 2.0**-9 -> 1.")
+multiply: _OfTwo = _function(_binary, "multiply", "0.1, 3.0 -> 0.30078125")
+divide: _OfTwo = _function(_binary, "divide", "1.0, 3.0 -> 0.33398438")
+fma: _OfThree = _function(_ternary, "fma", "7.0, 37.0, -(2.0**-60) -> 258.")
+power: _OfTwo = _function(_binary, "power", "2.0, 0.5 -> 1.4140625")
+sqrt: _OfOne = _function(_unary, "sqrt", "2.0 -> 1.4140625")
+exp: _OfOne = _function(_unary, "exp", "1.0 -> 2.71875")
+log: _OfOne = _function(_unary, "log", "10.0 -> 2.296875")
+log2: _OfOne = _function(_unary, "log2", "10.0 -> 3.328125")
+tanh: _OfOne = _function(_unary, "tanh", "0.5 -> 0.46289062")
+sin: _OfOne = _function(_unary, "sin", "1e6 -> -0.34960938")
+cos: _OfOne = _function(_unary, "cos", "1e6 -> 0.9375")
+erf: _OfOne = _function(_unary, "erf", "0.5 -> 0.51953125")
+gelu: _OfOne = _function(_unary, "gelu", "-1.0 -> -0.15820312")
+sigmoid: _OfOne = _function(_unary, "sigmoid", "2.0 -> 0.87890625")
+reciprocal: _OfOne = _function(_unary, "reciprocal", "3.0 -> 0.33398438")
+rsqrt: _OfOne = _function(_unary, "rsqrt", "2.0 -> 0.70703125")
 
 if not TYPE_CHECKING:  # type checkers find the names above without
     __all__ = list(FUNCTIONS)

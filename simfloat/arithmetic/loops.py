@@ -28,8 +28,38 @@ class ElementwiseLoops(Protocol):
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
     double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
-    rounded_results: Mapping[str, Loop]  # (a, b, out, numbers), of two float32 operands, to nearest even, plain grids
     converted_results: Mapping[str, Loop]  # (a, b, c, out), in FP16, where the machine rounds to it itself
+
+
+class SingleLoops(Protocol):
+    """Results of float32 operands in float32's lanes, by the name of the operation."""
+
+    single_results: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind): see kernels.single.single_loop
+
+
+class FlagLoops(Protocol):
+    """IEEE exceptions of results, on the CPU."""
+
+    flag_results: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
+    double_flags: Mapping[str, Loop]  # (a, b, c, sign, out, flags) -> others, of results in FP64
+
+
+class LookupLoops(Protocol):
+    """Results found in tables, on the CPU: (x, table, out) -> whether all operands have a place there."""
+
+    of_bfloat16: Loop
+    of_float16: Loop
+
+
+class EncodingLoops(Protocol):
+    """Codes of a format's numbers, and numbers of its codes, on the CPU; each returns whether all have one."""
+
+    codes_of: Loop  # (x, codes, numbers)
+    codes_of_single: Loop
+    codes_of_images: Loop
+    numbers_of: Loop  # (codes, out, numbers)
+    numbers_of_images: Loop  # (codes, out, bits)
+    numbers_in_table: Loop  # (codes, table, out)
 
 
 class ImageLoops(Protocol):
@@ -53,12 +83,24 @@ class RandomLoops(Protocol):
     fill_words: Loop  # (words, start, call, stage, seed)
 
 
+class ProgramLoops(Protocol):
+    """Programs of operations on vectors, on the CPU."""
+
+    run: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs)
+
+
 class SequentialLoops(Protocol):
     """Sums rounded at every step."""
 
     steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
     random_steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, place, seed)
     sequential_wide: Loop  # (a, b, out, grid_numbers, product_numbers, sign, place, seed, pair, rounds_products)
+
+
+class RoundedTiles(Protocol):
+    """Sums rounded at every step on lanes, where the processor rounds them up, down and toward zero."""
+
+    steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
 
 
 class StepwiseLoops(Protocol):
@@ -73,12 +115,24 @@ class PairwiseLoops(Protocol):
     loops: Mapping[str, Loop]
 
 
+class TreeLoops(Protocol):
+    """Sums in an order of one's own, by the kind of step."""
+
+    loops: Mapping[str, Loop]  # (a, b, out, program, numbers, sign, pair, place, seed)
+
+
 class FusedLoops(Protocol):
     """Sums of tensor cores."""
 
     powers_of: Loop  # (x, least, out)
     loops: Mapping[str, Loop]  # (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite)
     fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
+
+
+class IntegerSumLoops(Protocol):
+    """Sums of units in 32-bit lanes, on the CPU: (a, b, out, first, unit_numbers, grid_numbers) -> number."""
+
+    loops: Mapping[str, Loop]
 
 
 class MatrixCoreLoops(Protocol):
@@ -104,6 +158,7 @@ class Processor(Protocol):
     COMPUTES_FP16: bool  # sums, products and fused multiply-adds in FP16
     COMPUTES_BF16: bool  # in BF16
     COMPUTES_DIRECTED: bool  # in FP32, in the directed modes
+    ROUNDS_LANES: bool  # whether it has the loops of RoundedTiles
 
 
 class Loops(Protocol):
@@ -111,13 +166,21 @@ class Loops(Protocol):
 
     rounding_loops: RoundingLoops
     elementwise: ElementwiseLoops
+    single: SingleLoops
+    encoding: EncodingLoops
+    flag_loops: FlagLoops
+    lookups: LookupLoops
     halves: ImageLoops
     counting: CountingLoops
+    programs: ProgramLoops
     random: RandomLoops
     sequential: SequentialLoops
+    rounded_tiles: RoundedTiles
     stepwise: StepwiseLoops
     pairwise_loops: PairwiseLoops
+    tree_loops: TreeLoops
     fused_loops: FusedLoops
+    integer_sums: IntegerSumLoops
     matrix_core_loops: MatrixCoreLoops
     bins: BinLoops
     processor: Processor

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -18,6 +19,14 @@ FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
 
 #: Above it not every integer is a float64 number.
 INTEGERS = 2.0**53
+
+#: What to pass instead, by the kinds of dtypes that hold no real numbers; fractions and decimals are "exact".
+REMEDIES = {
+    "U": "np.array({}, float), the numbers that the text writes, each rounded to float64",
+    "S": "np.array({}, float), the numbers that the text writes, each rounded to float64",
+    "c": "the parts, {0}.real and {0}.imag, one after the other",
+    "exact": "np.array({}, float), its numbers rounded to float64 first",
+}
 
 
 def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
@@ -42,7 +51,7 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
     if array.dtype.kind == "O":
         return _from_objects(array, name)
     if not _is_real(array.dtype):
-        raise ValueError(f"{name} must hold real numbers that float64 can hold, got dtype {array.dtype}.")
+        raise ValueError(_no_numbers(name, f"dtype {array.dtype}", array.dtype.kind))
     with np.errstate(invalid="ignore"):  # converting a signalling NaN
         wide = array.astype(np.float64)
     # What has a dtype holds numbers of one kind, and no integers among its floats.
@@ -53,6 +62,13 @@ def as_operand(x: ArrayLike, name: str = "x") -> NDArray[np.floating]:
         # An integer among numbers that a sequence made floats of is seen only in the sequence itself.
         _check_integers(array.astype(object) if array.dtype.kind in "iu" else np.array(x, object), wide, name)
     return wide
+
+
+def _no_numbers(name: str, found: str, kind: str) -> str:
+    """What is said of an operand that holds no real numbers, or such as float64 lacks."""
+    remedy = REMEDIES.get(kind)
+    answer = f"; pass {remedy.format(name)}" if remedy else ""
+    return f"{name} must hold real numbers that float64 can hold, got {found}{answer}."
 
 
 def _as_array(x: Any, name: str) -> NDArray:
@@ -110,7 +126,8 @@ def _from_objects(array: NDArray, name: str) -> NDArray[np.float64]:
     """The float64 numbers of Python integers and floats, which NumPy keeps as objects where they are too large."""
     for element in array.reshape(-1):
         if not isinstance(_plain(element), int | float):
-            raise ValueError(f"{name} must hold real numbers that float64 can hold, got {type(element).__name__}.")
+            kind = "exact" if isinstance(element, Number) else ""
+            raise ValueError(_no_numbers(name, type(element).__name__, kind))
     try:
         wide = array.astype(np.float64)
     except OverflowError:
@@ -175,13 +192,15 @@ def aligned(operands: list[NDArray]) -> tuple[tuple[int, ...], list[NDArray]]:
 
 def broadcast_shape(operands: list[NDArray]) -> tuple[int, ...]:
     """The shape that operands broadcast to. Raises ValueError if they do not."""
-    shapes = {operand.shape for operand in operands if operand.ndim}
-    if len(shapes) == 1:  # a scalar beside an array is what comes most
-        return shapes.pop()
+    shapes = [operand.shape for operand in operands]
+    longest = max(shapes, key=len)
+    # Numbers and rows beside an array are what comes most.
+    if all([not shape or shape == longest[-len(shape) :] for shape in shapes]):
+        return longest
     try:
-        return np.broadcast_shapes(*(operand.shape for operand in operands))
+        return np.broadcast_shapes(*shapes)
     except ValueError:
-        given = [str(operand.shape) for operand in operands]
+        given = map(str, shapes)
         raise ValueError(f"Shapes {' and '.join(given)} do not broadcast.") from None
 
 
@@ -194,6 +213,7 @@ def _repeated(operand: NDArray, shape: tuple[int, ...]) -> NDArray:
 
 def _filled(shape: tuple[int, ...], numbers: NDArray) -> NDArray:
     """A new array in C order with these numbers, broadcast to the shape."""
-    out = machine_of(numbers).make("empty", shape, numbers.dtype)
+    dtype = numbers.dtype
+    out = np.empty(shape, dtype) if type(numbers) is ndarray else machine_of(numbers).make("empty", shape, dtype)
     out[...] = numbers
     return out

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -11,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, Stream, take_draw
 from simfloat.arithmetic.catalog import Operation
+from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, as_operand, types_of
@@ -24,14 +26,17 @@ from simfloat.kernels.events import wants_more
 
 def operate(
     operation: Operation,
-    operands: tuple[ArrayLike, ...],
+    operands: Sequence[ArrayLike],
     format: Any,
     rounding: RoundingLike,
     stream: Stream | None,
     observer: Observer | None,
-) -> NDArray[np.floating]:
-    """A public operation, as users call it."""
+    flags: bool,
+) -> Any:
+    """A public operation, as users call it: its results, or a pair of them and their flags."""
     arrays = list(map(as_operand, operands, operation.operands))
+    if flags and machine_of(*arrays) is not CPU:
+        return on_cpu_alone(lambda there: operate(operation, there, format, rounding, stream, observer, True), arrays)
     try:
         target, route = _prepared(operation.name, format, rounding, *types_of(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
@@ -39,6 +44,8 @@ def operate(
     if format is not target.format or stream is not None or observer is not None:
         target = target.of_call(format, stream, observer)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
+    if flags:
+        return _flagged(route, arrays, target, draw)
     return _computed(route, arrays, target, draw)
 
 
@@ -79,6 +86,8 @@ def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
 
 def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
     """The results of an operation on float arrays."""
+    if route.kernel == "power" and (factors := _factors_of_power(*arrays)) is not None:
+        route, arrays = route_of("multiply", target.format, target.rounding, *types_of(factors)), factors
     plan, observer = route.plan, target.observer
     shape, vectors = aligned(arrays)
     out = empty(shape, target.dtype, plan.machine)
@@ -91,6 +100,27 @@ def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | 
         check_inexact(target.format, route.operation)
     round_planned(source, plan, out, target, draw)
     return out
+
+
+def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
+    """Two factors whose exact product is x^2, x^3 or x^4, sooner rounded than a power; None for other powers."""
+    if x.dtype != np.float32 or exponent.ndim or type(exponent) is not np.ndarray or exponent not in (2.0, 3.0, 4.0):
+        return None
+    if exponent == 2.0:
+        return [x, x]
+    with np.errstate(invalid="ignore"):  # converting a signalling NaN
+        wide = x.astype(np.float64)
+        square = wide * wide  # exact: twice 24 bits
+    return [square, wide if exponent == 3.0 else square]
+
+
+def _flagged(
+    route: Route, arrays: list[NDArray], target: Target, draw: Draw | None
+) -> tuple[NDArray[np.floating], Flags]:
+    """The results of an operation on float arrays, and their flags."""
+    shape, vectors = aligned(arrays)
+    out = empty(shape, target.dtype, route.plan.machine)
+    return out, round_flagged(route.source(route, vectors, out.size), route.plan, out, target, draw)
 
 
 @lru_cache(maxsize=512)

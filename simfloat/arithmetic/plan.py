@@ -36,8 +36,8 @@ class Plan(NamedTuple):
     """How to round to a format in a mode: a loop over a block, and the numbers of the grid that it reads."""
 
     loop: Callable[[NDArray, NDArray, NDArray, NDArray], None]  # (x, words, out, numbers)
-    numbers: NDArray[np.float64]
-    unbounded: NDArray[np.float64]  # the same without a largest number
+    numbers: NDArray[np.floating]  # in the type that the loop computes in
+    unbounded: NDArray[np.floating]  # the same without a largest number
     largest: float
     has_nan: bool
     is_copy: bool  # all the carrier's numbers are the format's
@@ -81,25 +81,27 @@ class Source(Protocol):
 def plan_for(format: Format, rounding: Rounding, carrier: FloatType, machine: Machine) -> Plan:
     """The plan for rounding numbers that travel as `carrier` to `format` on a machine."""
     loops, grid = machine.loops, kernels.grid
+    single, numbers = carrier is np.float32, grid.numbers(format, rounding)
     # Every float32 number is a number of FP32, and every float64 number one of FP64.
-    identity = format == FP64 or (format == FP32 and carrier is np.float32)
-    if identity and not rounding.saturates:
+    if (format == FP64 or (format == FP32 and single)) and not rounding.saturates:
         loop = loops.rounding_loops.copy
     elif rounding == nearest_even and format == FP16 and loops.processor.CONVERTS_FP16:
         loop = loops.rounding_loops.round_half
-    elif carrier is np.float32 and rounding == nearest_even and grid.has_exponents_of_float32(format):
+    elif single and not rounding.is_stochastic and grid.has_exponents_of_float32(format):
         loop = loops.rounding_loops.round_image
     elif not grid.plain(format, rounding):
         loop = loops.rounding_loops.round_general
     elif rounding.is_stochastic:
         loop = loops.rounding_loops.round_stochastic
     else:
+        if single and grid.holds_in_float32(format):
+            numbers = grid.numbers_below(format, rounding, format.emax, np.float32)
         quick = {"nearest_even": loops.rounding_loops.round_nearest, "to_odd": loops.rounding_loops.round_to_odd}
         loop = quick.get(rounding.mode, loops.rounding_loops.round_directed)
-    unbounded = grid.numbers(format, rounding).copy()
+    unbounded = numbers.copy()
     unbounded[grid.Grid._fields.index("max")] = np.inf
     is_copy = loop is loops.rounding_loops.copy
-    numbers, wide, precise = grid.numbers(format, rounding), is_wide(format), is_precise(format)
+    wide, precise = is_wide(format), is_precise(format)
     return Plan(loop, numbers, unbounded, format.max, format.has_nan, is_copy, wide, precise, machine)
 
 

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat import kernels
+from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.function_tables import BFLOAT16, FEW, FLOAT16, FunctionTable
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.arithmetic.nan_causes import causes_of_operation, causes_of_rounding
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.plan import Plan, plan_for
@@ -132,18 +133,34 @@ class Converted(Computed):
         self.route.loop(a, b, c, out)
 
 
-class AtOnce(Computed):
-    """Results of operations on float32 operands to nearest even, each rounded where it is made."""
+class Tabled(Computed):
+    """Results of functions of one float32 operand, looked up where there are many and the operands have 16 bits."""
+
+    @property
+    def cost(self) -> float:
+        """A series, until there is a table."""
+        return 0.7 if any(table.results is not None for table in self.route.tables) else super().cost
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        if stop - start >= FEW and out.dtype == np.float32:
+            x = self.block(start, stop)[0]
+            if any(table.look_up(x, out) for table in self.route.tables):
+                return
+        plan.loop(self.exact(start, stop), words, out, plan.numbers)
+
+
+class Single(Computed):
+    """Results of float32 operands in narrower formats, rounded to odd and once more in float32's lanes."""
 
     makes_blocks = False
 
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.elementwise.rounded_results[kernel]
+        return machine.loops.single.single_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, _ = self.vectors if stop - start == self.size else self.block(start, stop)
-        self.route.loop(a, b, out, plan.numbers)
+        a, b, c = self.vectors if stop - start == self.size else self.block(start, stop)
+        self.route.loop(a, b, c, self.route.sign, out, *self.route.rounds)
 
 
 class Double(_Apart):
@@ -186,6 +203,8 @@ class Route(NamedTuple):
     loop: Any  # the source's own, which rounds results where it makes them
     sign: float  # of an exact zero sum of unlike signs
     padding: list[NDArray]  # zeros for the operands that it lacks: kernels take three
+    tables: tuple[FunctionTable, ...] = ()  # of a function of 16-bit numbers
+    rounds: tuple[Any, ...] = ()  # numbers of the grid and kind of rounding for float32's lanes
 
 
 @cache
@@ -196,7 +215,32 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, m
     exact = machine.loops.elementwise.exact_results[kernel]
     padding = [ZERO] * (3 - len(OPERATIONS[kernel].operands))
     plan = plan_for(format, rounding, source.carrier, machine)
-    return Route(operation, kernel, source, plan, exact, source.loop(kernel, machine), rounding.zero_sum, padding)
+    loop = source.loop(kernel, machine)
+    route = Route(operation, kernel, source, plan, exact, loop, rounding.zero_sum, padding)
+    if source is Single:
+        return route._replace(rounds=_single_rounding(format, rounding, machine))
+    return route._replace(tables=_tables_of(route)) if source is Tabled else route
+
+
+def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tuple[Any, ...]:
+    """Numbers of the grid and kind of rounding for results that float32 holds rounded to odd; nothing for others."""
+    plan, loops = plan_for(format, rounding, np.float32, machine), machine.loops
+    kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
+    kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]
+    suffices = odd_suffices(format, rounding, np.float32) and plan.loop in kinds
+    return (plan.numbers, kinds.index(plan.loop)) if suffices else ()
+
+
+def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
+    """The tables of a route's function; FP16's numbers are looked up where the processor converts to them."""
+
+    def compute(x: NDArray[np.float32]) -> NDArray[np.float32]:
+        out = np.empty_like(x)
+        Computed(route, [x], x.size).round_block(route.plan, 0, x.size, NO_WORDS, out)
+        return out
+
+    operands = (BFLOAT16, FLOAT16) if route.plan.machine.loops.processor.CONVERTS_FP16 else (BFLOAT16,)
+    return tuple(FunctionTable(format, compute) for format in operands)
 
 
 def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, machine: Machine) -> type[Computed]:
@@ -208,7 +252,9 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
     if not odd_suffices(format, rounding):
         return Paired
     if rounding == nearest_even and format == FP16 and single and machine.loops.processor.CONVERTS_FP16:
-        return Converted if kernel in machine.loops.elementwise.converted_results else Computed
-    if rounding.mode == "nearest_even" and single and kernels.grid.plain(format, rounding):
-        return AtOnce if kernel in machine.loops.elementwise.rounded_results else Computed
-    return Computed
+        if kernel in machine.loops.elementwise.converted_results:
+            return Converted
+    if single and kernel in machine.loops.single.single_results and _single_rounding(format, rounding, machine):
+        return Single
+    has_table = machine is CPU and single and len(OPERATIONS[kernel].operands) == 1 and format.fits_float32
+    return Tabled if has_table and not rounding.is_stochastic else Computed

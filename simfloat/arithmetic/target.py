@@ -92,9 +92,11 @@ def check_inexact(format: Format, operation: str) -> None:
         )
 
 
-def odd_suffices(format: Format, rounding: Rounding) -> bool:
-    """Whether round-to-odd in float64 holds all that a rounding reads, at every magnitude of the format."""
+def odd_suffices(format: Format, rounding: Rounding, carrier: FloatType = np.float64) -> bool:
+    """Whether round-to-odd in the carrier holds all that a rounding reads, at every magnitude of the format."""
+    digits, least, top = (24, -149, 127) if carrier is np.float32 else (53, -1074, 1023)
     # A draw reads `bits` bits below the last place, and two more stand for what lies below.
     bits = rounding.bits + 2
-    above = format.emax < 1023 or not rounding.is_stochastic  # without a draw, what lies above is beyond the largest
-    return above and format.last_exponent - format.mantissa_bits - bits >= -1074 and format.precision + bits <= 53
+    # Without a draw, what lies above is beyond the largest.
+    above = format.emax < top or (format.emax == top and not rounding.is_stochastic)
+    return above and format.last_exponent - format.mantissa_bits - bits >= least and format.precision + bits <= digits

@@ -42,9 +42,18 @@ def round_magnitude(
     exponent = binade - format.mantissa_bits
     spacing = Fraction(2) ** exponent
     kept, rest = divmod(magnitude / spacing, 1)
-    if _away(rest, _is_odd(kept, exponent, format), negative, rounding, random):
+    if is_away(rest, kept, exponent, negative, format, rounding, random):
         kept += 1
     return kept * spacing
+
+
+def is_away(
+    rest: Fraction, kept: int, exponent: int, negative: bool, format: Format, rounding: Rounding, random: int
+) -> bool:
+    """Whether a magnitude of (kept + rest) spacings 2^exponent is rounded away from zero, `rest` being a fraction."""
+    if rounding.is_stochastic:
+        return _stochastic_away(rest, rounding, random)
+    return MODES[rounding.mode].away(rest, _is_odd(kept, exponent, format), negative)
 
 
 def floor_log2(x: Fraction) -> int:
@@ -58,13 +67,6 @@ def _is_odd(kept: int, exponent: int, format: Format) -> bool:
         return kept % 2 == 1
     # One significand bit is always 1: the code's last bit, which belongs to the exponent field, decides.
     return kept > 0 and (exponent + format.bias) % 2 == 1
-
-
-def _away(rest: Fraction, odd: bool, negative: bool, rounding: Rounding, random: int) -> bool:
-    """Whether the neighbour farther from zero is chosen; `rest` is the part of a spacing that was cut off."""
-    if rounding.is_stochastic:
-        return _stochastic_away(rest, rounding, random)
-    return MODES[rounding.mode].away(rest, odd, negative)
 
 
 def _stochastic_away(rest: Fraction, rounding: Rounding, random: int) -> bool:

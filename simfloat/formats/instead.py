@@ -1,4 +1,4 @@
-"""Names of formats that are no Format, as posits and MXFP4 are, each with what to write instead."""
+"""Names that no Format has, as of posits, of MXFP4 and of accumulators, each with what to write instead."""
 
 from __future__ import annotations
 
@@ -25,6 +25,12 @@ INSTEAD = {
     r"(?:uint|u)\d{1,2}|int|uint|integer": "Integers are fixed-point numbers: sf.fixed(8) is -127 to 127, sf.fixed(9) "
     "-255 to 255",
     r"(?:fp|float|binary)(?:80|96|128|256)|longdouble|quad.*": "FP64 is the widest format that there is",
+    r"(?P<order>kahan|pairwise|sequential)": "{order} is an order of sums, made with a format: sf.{order}(sf.FP32)",
+    r"blocked": "blocked is an order of sums, made with a length and two formats: sf.blocked(32, sf.FP16, sf.FP32)",
+    r"fused": "fused is an order of sums, made with numbers of a unit: sf.fused(terms=16, fraction_bits=25)",
+    r"tensor_?core": "A tensor core is named by its architecture: sf.tensor_core('hopper')",
+    r"matrix_?core": "A matrix core is named by its architecture and inputs: sf.matrix_core('cdna3', sf.FP16)",
+    r"exact": "The accumulator of that name is sf.exact",
     r"(?:fixed|q)[\d.]+.*": "Fixed-point numbers are sf.fixed(bits, fraction_bits)",
 }
 
@@ -33,6 +39,6 @@ def instead_of(name: str) -> str | None:
     """What to write instead of such a name; None for any other name."""
     for pattern, answer in INSTEAD.items():
         if found := re.fullmatch(pattern, name.lower()):
-            bits = found.groupdict().get("bits") or "1"
-            return answer.format(bits=bits, most=2 ** (int(bits) - 1) - 1)
+            named = found.groupdict()
+            return answer.format(**named, most=2 ** (int(named.get("bits", 1)) - 1) - 1)
     return None

@@ -86,8 +86,8 @@ def test_given_bits_decide_as_the_definition_does(variant, rng):
         (lambda: use(sf.GivenBits([8, 0])), "A draw of 3 bits lies below 8, got 8"),
         (lambda: use(sf.GivenBits([1])), "A result of 2 elements takes 2 draws, and GivenBits has 1 of its 1 left"),
         (
-            lambda: sf.sum([1, 2], accumulate=sf.sequential("fp16", rounding=sf.stochastic(3)), stream=given()),
-            "the roundings inside a sum take more",
+            lambda: sf.sum([1, 2, 3], accumulate=sf.sequential("fp16", rounding=sf.stochastic(3)), stream=given()),
+            "GivenBits has 2 of its 2 left; give it one integer for each element, or each rounding of a sum",
         ),
     ],
 )

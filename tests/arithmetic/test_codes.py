@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic.codes import _decode
 from tests.bits import FORMATS, assert_bits
 
 
@@ -19,6 +20,42 @@ def test_codes_round_trip(format):
     assert (back[np.isnan(values)] == (format.nan_code or 0)).all()
     assert np.unique(values[np.isfinite(values)]).size == format.values().size
     assert back.dtype == (np.uint8 if format.bits <= 8 else np.uint16)
+
+
+#: Formats whose numbers are decoded by arithmetic: their codes have more than 16 bits.
+LONG = [sf.FP32, sf.TF32, sf.FP64, sf.Format(8, 15), sf.Format(5, 14), sf.Format(11, 40), sf.Format(6, 9, bias=-900)]
+LONG += [sf.Format(6, 14, subnormals=False), sf.Format(5, 14, signed=False), sf.Format(11, 20, bias=1040)]
+LONG += [sf.Format(4, 20, special=special) for special in ("fn", "fnuz", "finite", "p3109")]
+
+
+@pytest.mark.parametrize("format", LONG, ids=repr)
+def test_long_codes_are_decoded_as_by_whole_arrays_and_encoded_from_either_type(format, rng):
+    codes = rng.integers(0, (1 << format.bits) - 1, 3000, np.uint64, endpoint=True)
+    places = [0, 1, 1 << format.mantissa_bits, format.max_code, 1 << (format.bits - 1), (1 << format.bits) - 1]
+    ends = [place + step for place in places for step in (-1, 0, 1) if 0 <= place + step < 1 << format.bits]
+    codes = np.concatenate([codes, codes[:1000] >> 3, np.array(ends, np.uint64)])
+    numbers = sf.decode(codes, format)
+    assert_bits(numbers, _decode(codes, format))
+    known = numbers[~np.isnan(numbers)] if not format.has_nan else numbers
+    assert (sf.encode(known, format) == sf.encode(known.astype(np.float64), format)).all()
+    if format.bits < 63:
+        assert_bits(sf.decode(codes.astype(np.int64), format), numbers)
+
+
+@pytest.mark.parametrize(
+    "format", [sf.BF16, sf.E4M3, sf.E2M1, sf.Format(5, 14), sf.Format(5, 2, signed=False)], ids=str
+)
+def test_float32_is_refused_as_float64_is(format, rng):
+    words = rng.integers(0, 2**32, 200, dtype=np.uint32).view(np.float32)
+    for x in [*words, np.inf, -np.inf, np.nan, -0.0, -1.0, format.smallest_subnormal / 2]:
+        assert encoded(np.float32(x), format) == encoded(np.float64(x), format)
+
+
+def encoded(x, format):
+    try:
+        return int(sf.encode(x, format))
+    except ValueError as refusal:
+        return str(refusal)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +136,21 @@ def test_flushed_codes_stand_for_the_only_zero_that_a_format_has(special):
     format = sf.Format(3, 2, special=special, subnormals=False)
     codes = np.array([0x00, 0x01, 0x03, 0x21, 0x23])
     assert_bits(sf.decode(codes, format), np.zeros(5, np.float32))
+
+
+def answer(x, format):
+    """The codes, or the sentence that says why there are none."""
+    try:
+        return sf.encode(x, format).tolist()
+    except ValueError as error:
+        return str(error)
+
+
+@pytest.mark.parametrize("format", [f for f in FORMATS if f.bits <= 16], ids=str)
+def test_the_loop_gives_the_codes_of_the_array_operations(format, monkeypatch):
+    numbers = sf.decode(np.arange(2**format.bits), format)
+    specials = ([0.0], [-0.0], [np.nan], [-np.nan], [np.inf], [-np.inf], [1.0, 0.1], [2.0**-1074], [2.0**1023], [])
+    cases = [numbers, numbers.astype(np.float64), -np.abs(numbers), numbers * 0.75, numbers[::-3], *specials]
+    at_once = [answer(x, format) for x in cases]
+    monkeypatch.setattr("simfloat.arithmetic.codes._codes_at_once", lambda x, format: None)
+    assert at_once == [answer(x, format) for x in cases]

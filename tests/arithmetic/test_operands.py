@@ -1,5 +1,8 @@
 """What users may pass as numbers: everything that float64 holds, read exactly; the rest is refused."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -87,7 +90,10 @@ def test_numbers_in_sequences_are_read_as_such_alone():
         (sf.block_quantize(np.ones(32), sf.E2M1), "x is a result of block_quantize, .* pass x.values()"),
         ([10**400, 1.0], "beyond float64's range"),
         ([1.0, None], "must hold real numbers that float64 can hold, got NoneType"),
-        ([1j], "must hold real numbers that float64 can hold, got dtype complex128"),
+        ([1j], r"can hold, got dtype complex128; pass the parts, x.real and x.imag"),
+        ("0.1", r"can hold, got dtype <U3; pass np.array\(x, float\), the numbers that the text writes"),
+        (Fraction(1, 3), r"can hold, got Fraction; pass np.array\(x, float\), its numbers rounded to float64 first"),
+        ([Decimal("0.1")], r"can hold, got Decimal; pass np.array\(x, float\), its numbers rounded to float64 first"),
     ],
 )
 def test_what_holds_no_plain_numbers_is_refused(x, message):

@@ -7,6 +7,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic import threads
+from simfloat.arithmetic.codes import magnitudes
 from simfloat.formats.definition import round_value
 from tests.bits import DETERMINISTIC, FORMATS, adversarial, assert_bits, equal_bits
 from tests.reference import draws
@@ -68,16 +69,25 @@ def test_nearest_even_agrees_with_ml_dtypes_on_random_float32_words(name, dtype,
     assert equal_bits(got, want).all()
 
 
-@pytest.mark.parametrize("mantissa_bits", [0, 1, 7, 10, 15, 22])
-def test_float32_with_a_shorter_fraction_is_rounded_like_float64(mantissa_bits, rng):
-    format = sf.Format(8, mantissa_bits) if mantissa_bits else sf.BF16
-    x = rng.integers(0, 2**32, 1 << 16, dtype=np.uint32).view(np.float32)
+#: Formats that float32 is rounded to in its own lanes: with its exponents, and with others.
+IN_FLOAT32 = [sf.BF16, *(sf.Format(8, m) for m in (1, 10, 15, 22)), sf.FP16, sf.E4M3, sf.E5M2FNUZ, sf.E2M1]
+IN_FLOAT32 += [sf.p3109(8, 4), sf.Format(7, 16), sf.Format(5, 21), sf.Format(8, 7, bias=140), sf.Format(8, 3, bias=146)]
+
+
+@pytest.mark.parametrize("format", IN_FLOAT32, ids=repr)
+def test_float32_is_rounded_like_float64_in_every_mode(format, rng):
+    words = rng.integers(0, 2**32, 1 << 14, dtype=np.uint32)
     edges = np.array([0x7F7FFFFF, 0x7F800000, 0x7F800001, 0x7FFFFFFF, 1, 0x00800000, 0x007FFFFF, 0], np.uint32)
-    x = np.concatenate([x, edges.view(np.float32), (edges | 0x80000000).view(np.float32)])
+    # Numbers of the format, ties, and what lies just beside both.
+    numbers = rng.integers(2, 2 * format.max_code, 1 << 12)
+    exact = (magnitudes(numbers >> 1, format) + magnitudes((numbers + 1) >> 1, format)) / 2
+    near = exact.astype(np.float32).view(np.uint32)
+    x = np.concatenate([words, edges, edges | 0x80000000, near - 1, near, near + 1, near | 0x80000000]).view(np.float32)
+    x = x if format.has_nan else x[~np.isnan(x)]
     with np.errstate(invalid="ignore"):
         wide = x.astype(np.float64)
-    assert_bits(sf.round(x, format), sf.round(wide, format), wide)
-    assert_bits(sf.round(x, format, sf.nearest_even.saturating()), sf.round(wide, format, sf.nearest_even.saturating()))
+    for rounding in MODES:
+        assert_bits(sf.round(x, format, rounding), sf.round(wide, format, rounding), wide)
 
 
 def test_float64_is_rounded_once():

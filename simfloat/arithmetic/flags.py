@@ -1,0 +1,184 @@
+"""IEEE exceptions of arrays' results: where they are found while blocks of results are rounded."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.arithmetic.arrays import empty, image_of
+from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.machines import CPU, GPU, on_cpu
+from simfloat.arithmetic.plan import Plan, round_planned
+from simfloat.arithmetic.sources import Computed, Double, Elements, Native
+from simfloat.arithmetic.target import Target, check_inexact
+from simfloat.arithmetic.threads import scratch
+from simfloat.formats import Format, Rounding
+from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW, thresholds_of
+
+Flags = NDArray[np.uint8]
+
+#: Nanoseconds an element that flags take.
+FLAGGING = 0.5
+
+
+def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
+    """Round the source's numbers, on the CPU, as planned into `out`; returns their flags.
+
+    Raises ValueError for operations in formats whose inexact results cannot be told.
+    """
+    flags = empty(out.shape, np.uint8)
+    kind = _kind_of(source, target.format)
+    round_planned(kind(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
+    return flags
+
+
+def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray]) -> Any:
+    """What a function makes of arrays on the CPU, where they lie on a GPU: flags are found on the CPU alone."""
+    results, flags = function([on_cpu(array) for array in arrays])
+    return GPU.take(results), GPU.take(flags)
+
+
+def _kind_of(source: Elements | Computed, format: Format) -> type[Flagged]:
+    """How its results are flagged."""
+    if not isinstance(source, Computed):
+        return Flagged
+    if source.route.source in (Native, Double):
+        return FlaggedDouble if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
+    check_inexact(format, source.route.operation)
+    return Flagged
+
+
+class Flagged:
+    """A source whose results are flagged as they are rounded."""
+
+    makes_blocks = True
+
+    def __init__(self, source: Elements | Computed, plan: Plan, target: Target, flags: Flags) -> None:
+        self.source, self.plan, self.flags = source, plan, flags
+        self.format, self.rounding = target.format, target.rounding
+        self.carrier, self.cost = source.carrier, source.cost + FLAGGING
+        self.unchanged, self.causes, self.exact = source.unchanged, source.causes, source.exact
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop."""
+        self.round_exact(plan, self.exact(start, stop), start, words, out)
+
+    def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
+        """The same for exact results that are known. Other roundings, which observers ask for, are not flagged."""
+        self.source.round_exact(plan, exact, start, words, out)
+        if plan is self.plan:
+            self.flag(exact, start, words, out, self.flags[start : start + out.size])
+
+    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
+        """Flag the results from `start` on."""
+        thresholds = _thresholds(self.format, self.rounding)
+        doubts, others = CPU.loops.flag_loops.flag_results(exact, out, thresholds, flags)
+        if others:
+            self.flag_others(exact, start, out, flags)
+        if doubts:
+            self.flag_drawn(exact, start, words, flags)
+
+    def flag_drawn(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
+        """Flag what only its draw can tell, by rounding without a largest number, and without tiny ones."""
+        chosen = scratch("flagged", exact.size, np.float64)
+        numbers = np.isfinite(exact) & (flags & INVALID == 0)
+        if (
+            isinstance(self.source, Computed) and self.format.emax == 1023
+        ):  # exact results may lie beyond float64's range
+            loop = CPU.loops.elementwise.paired_results[self.source.route.kernel]
+            operands = self.source.block(start, start + exact.size)
+            loop(*operands, self.source.route.sign, words, chosen, self.plan.unbounded)
+        else:
+            self.source.round_exact(self.plan._replace(numbers=self.plan.unbounded), exact, start, words, chosen)
+        flags[numbers & (np.abs(chosen) > self.format.max)] |= OVERFLOW | INEXACT
+        general = self.plan.machine.loops.rounding_loops.round_general
+        without = self.plan._replace(loop=general, numbers=_without_tiny(self.format, self.rounding))
+        self.source.round_exact(without, exact, start, words, chosen)
+        flags[numbers & (chosen == 0) & (flags & INEXACT != 0)] |= UNDERFLOW
+
+    def flag_others(self, exact: NDArray, start: int, out: NDArray, flags: Flags) -> None:
+        """Flag results that are no numbers, or whose exact ones are none."""
+        at = np.flatnonzero(~np.isfinite(exact) | np.isnan(out))
+        before, after, format = exact[at], out[at], self.format
+        unknown, infinite = np.isnan(before), np.isinf(before)
+        undefined, of_numbers = self._of_operands(start, out.size, at)
+        found = np.where(unknown | infinite, 0, flags[at])
+        found[infinite & (after != before)] = OVERFLOW | INEXACT
+        found[infinite & of_numbers] |= DIVISION_BY_ZERO
+        no_place = ((before < 0) & (not format.signed)) | ((before == 0) & (not format.has_zero))
+        found[(unknown & undefined) | (~unknown & np.isnan(after) & no_place)] = INVALID
+        flags[at] = found
+
+    def _of_operands(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:
+        """(whether operands make a NaN, whether all are finite) for elements of a block; neither for a rounding."""
+        if not isinstance(self.source, Computed):
+            return False, False
+        block = self.source.block(start, start + size)
+        a, b, c = (vector if vector.size == 1 else vector[at] for vector in block)
+        undefined = ~(np.isnan(a) | np.isnan(b) | np.isnan(c))
+        if self.source.route.kernel == "fma":  # 0 * inf is undefined, whatever is added
+            undefined |= ((a == 0) & np.isinf(b)) | (np.isinf(a) & (b == 0))
+        return undefined, np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
+
+
+class FlaggedDouble(Flagged):
+    """The same for results in FP64, whose exact ones float64 does not hold."""
+
+    source: Computed
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop, without exact results."""
+        self.round_exact(plan, out, start, words, out)
+
+    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
+        """Flag the results from `start` on."""
+        route = self.source.route
+        loop = CPU.loops.flag_loops.double_flags[route.kernel]
+        if loop(*self.source.block(start, start + out.size), route.sign, out, flags):
+            self.flag_others(np.where(flags & OVERFLOW, self.format.max, out), start, out, flags)
+
+
+class FlaggedFunction(Flagged):
+    """The same for functions in FP64 whose exact results are short, if float64 has them at all: an odd last bit of what
+    was rounded to odd then tells that it is inexact.
+    """
+
+    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
+        """Flag the results from `start` on."""
+        finite, others = np.isfinite(exact), not np.isfinite(out).all()
+        inexact = finite & (image_of(exact) & np.uint64(1) != 0)
+        flags[:] = inexact * INEXACT
+        # No result lies so little below the smallest normal number that more bits alone would keep it there.
+        flags[inexact & (np.abs(out) < self.format.smallest_normal)] |= UNDERFLOW
+        if others:
+            flags[finite & np.isinf(out)] |= OVERFLOW
+            self.flag_others(exact, start, out, flags)
+
+
+@cache
+def _thresholds(format: Format, rounding: Rounding) -> NDArray[np.float64]:
+    return np.array(thresholds_of(format, rounding), np.float64)
+
+
+@cache
+def _without_tiny(format: Format, rounding: Rounding) -> NDArray[np.float64]:
+    """The grid of a format in a mode, with tiny numbers rounded to zero."""
+    grid = kernels.grid
+    numbers, lower = grid.numbers(format, rounding).copy(), format.emin - 1
+    changes = {
+        "min_normal": math.ldexp(1.0, lower),
+        "low_anchor": math.ldexp(1.0, lower + 52 - format.mantissa_bits),
+        "least": format.smallest_normal,
+        "small": 0.0,
+        "cut": format.smallest_normal if format.tininess == "before_rounding" else 0.0,
+        "at_zero": 0.0,
+    }
+    for name, value in changes.items():
+        numbers[grid.Grid._fields.index(name)] = value
+    return numbers

@@ -1,0 +1,185 @@
+"""NumPy's functions of the library's own arrays: an operation of theirs where it is exactly one, else refused by name.
+
+NumPy would compute on their numbers in float64, past formats and policies. `np.asarray(x)` takes the numbers out for
+that.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import as_array
+
+#: NumPy's ufuncs by the method that each of them is.
+UFUNCS = {
+    name: name
+    for name in "add subtract multiply divide power matmul negative maximum minimum sqrt square reciprocal".split()
+    + "exp log log2 sin cos tanh".split()
+} | {"absolute": "abs", "fabs": "abs", "conjugate": "conj"}
+
+#: Tests, which give truth values.
+TESTS = frozenset("less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split())
+
+#: Functions that compute no numbers: shapes, places of numbers, equality, printing and storing.
+READERS: frozenset[Callable[..., Any]] = frozenset(
+    {
+        *(np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.count_nonzero, np.nonzero),
+        *(np.array_equal, np.array_equiv, np.allclose, np.isclose, np.may_share_memory, np.shares_memory),
+        *(np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.iscomplexobj, np.isrealobj),
+        *(np.array_repr, np.array_str, np.array2string, np.save, np.savez, np.savez_compressed, np.savetxt),
+    }
+)
+
+#: What to write for some of the others, in methods that all such arrays have, or tensors.
+INSTEAD = {
+    "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
+    "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
+    "std": "x.var().sqrt()", "log10": "x.log2() / math.log2(10)", "exp2": "2.0 ** x", "float_power": "x ** y",
+    "erf": "x.erf()", "expit": "x.sigmoid()", "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
+    "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
+    "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",
+}  # fmt: skip
+
+
+class NumpyProtocol:
+    """What NumPy asks of other arrays: a subclass says how its messages call it, and how its operands are joined."""
+
+    #: How messages call such arrays.
+    called: ClassVar[str]
+
+    #: What computing in float64 would pass by.
+    passed_by: ClassVar[str]
+
+    #: What to write for other functions than these arrays have, where that is not what `INSTEAD` says.
+    instead: ClassVar[Mapping[str, str]] = {}
+
+    numbers: NDArray
+
+    def _as_own(self, x: Any) -> Any:
+        """An operand as an array of this kind."""
+        raise NotImplementedError
+
+    def _joined_along(self, arrays: Sequence[Any], axis: int) -> Any:
+        raise NotImplementedError
+
+    def _stacked(self, arrays: Sequence[Any], axis: int) -> Any:
+        raise NotImplementedError
+
+    def _chosen(self, condition: Any, x: Any, y: Any) -> Any:
+        raise NotImplementedError
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__
+        if method != "__call__":
+            raise self._refusal(f"numpy.{name}.{method}")
+        if options and (name in UFUNCS or name in TESTS):
+            raise ValueError(
+                f"numpy.{name} of {self.called} takes no {', '.join(options)}: {self.called} are not written to."
+            )
+        if name in TESTS:
+            return as_array(ufunc(*map(_numbers, inputs)))
+        if not hasattr(self, UFUNCS.get(name, name)) or name not in UFUNCS:
+            raise self._refusal(f"numpy.{name}" if hasattr(np, name) else name)
+        return getattr(self._as_own(inputs[0]), UFUNCS[name])(*inputs[1:])
+
+    def __array_function__(
+        self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
+    ) -> Any:
+        if function in READERS:
+            return function(*map(_numbers, args), **{key: _numbers(value) for key, value in kwargs.items()})
+        name = f"{function.__module__}.{function.__name__}"
+        if function not in FUNCTIONS:
+            raise self._refusal(name)
+        operation = FUNCTIONS[function]
+        try:
+            signature(operation).bind(self, *args, **kwargs)
+        except TypeError:
+            taken = list(signature(operation).parameters)[1:]
+            raise ValueError(f"{name} of {self.called} takes {', '.join(taken)}, and nothing else.") from None
+        return operation(self, *args, **kwargs)
+
+    def _refusal(self, name: str) -> ValueError:
+        last = name.rpartition(".")[2]
+        instead = self.instead.get(last) or INSTEAD.get(last)
+        write = f"write {instead}" if instead else f"write it in operations of {self.called}"
+        return ValueError(
+            f"{name} would compute in float64, past {self.passed_by}: {write}, or take the numbers out with "
+            "np.asarray(x)."
+        )
+
+
+def refuse_readers(called: str, passed_by: str) -> None:
+    """Raise ValueError where NumPy or SciPy asks for the numbers of such an array, in `__array__`, to compute on them.
+
+    NumPy asks before it computes on such an array, but not on a list of them; SciPy never does.
+    """
+    reader = sys._getframe(2).f_globals.get("__name__", "")
+    if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing."):
+        raise ValueError(
+            f"{reader.partition('.')[0]} would compute in float64, past {passed_by}: write it in operations of "
+            f"{called}, or take the numbers out with np.asarray(x)."
+        )
+
+
+def _dot(t: Any, a: Any, b: Any) -> Any:
+    a, b = t._as_own(a), t._as_own(b)
+    if a.ndim == 0 or b.ndim == 0:
+        return a.multiply(b)
+    if a.ndim > 2 or b.ndim > 2:
+        raise ValueError(
+            f"numpy.dot of {t.called} takes at most two axes, got shapes {a.shape} and {b.shape}; use a @ b."
+        )
+    return a.matmul(b)
+
+
+def _clip(t: Any, a: Any, a_min: Any = None, a_max: Any = None, *, min: Any = None, max: Any = None) -> Any:
+    return t._as_own(a).clip(a_min if min is None else min, a_max if max is None else max)
+
+
+def _transpose(t: Any, a: Any, axes: Sequence[int] | None = None) -> Any:
+    return a.transpose() if axes is None else a.transpose(axes)
+
+
+def _var(t: Any, a: Any, axis: Any = None, *, ddof: int = 0, keepdims: bool = False) -> Any:
+    return a.var(axis, keepdims, correction=ddof)
+
+
+def _reduction(name: str) -> Callable[..., Any]:
+    return lambda t, a, axis=None, *, keepdims=False: getattr(a, name)(axis, keepdims)
+
+
+#: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
+FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
+    np.sum: _reduction("sum"),
+    np.mean: _reduction("mean"),
+    np.max: _reduction("max"),
+    np.amax: _reduction("max"),
+    np.min: _reduction("min"),
+    np.amin: _reduction("min"),
+    np.var: _var,
+    np.dot: _dot,
+    np.clip: _clip,
+    np.concatenate: lambda t, arrays, axis=0: t._joined_along(arrays, axis),
+    np.stack: lambda t, arrays, axis=0: t._stacked(arrays, axis),
+    np.where: lambda t, condition, x, y: t._chosen(condition, x, y),
+    np.reshape: lambda t, a, shape: a.reshape(shape),
+    np.ravel: lambda t, a: a.reshape(-1),
+    np.transpose: _transpose,
+    np.swapaxes: lambda t, a, axis1, axis2: a.swapaxes(axis1, axis2),
+    np.squeeze: lambda t, a, axis=None: a.squeeze(axis),
+    np.expand_dims: lambda t, a, axis: a.unsqueeze(axis),
+    np.broadcast_to: lambda t, array, shape: array.broadcast_to(shape),
+}
+
+
+def _numbers(x: Any) -> Any:
+    """The numbers of such arrays, also of those in a list."""
+    if isinstance(x, list | tuple):
+        return [_numbers(one) for one in x]
+    return x.numbers if isinstance(x, NumpyProtocol) else x

@@ -1,0 +1,156 @@
+"""IEEE exceptions: exhaustively against an adder, a multiplier and a divider in integers, and against fractions."""
+
+import itertools
+import math
+from dataclasses import replace
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.formats.exceptions import flags_of
+from simfloat.selftest.hard_numbers import adversarial, operands
+from simfloat.selftest.reference import exact
+from tests import softfloat
+from tests.bits import CUSTOM, DETERMINISTIC, assert_bits
+
+TININESS = ("after_rounding", "before_rounding")
+PAIRS = ("add", "subtract", "multiply", "divide")
+NX, UF, OF, DZ, NV = 1, 2, 4, 8, 16
+
+
+def assert_flags(got, want, *inputs):
+    assert got.dtype == np.uint8
+    wrong = np.flatnonzero(got != np.asarray(want))
+    at = wrong[:1]
+    assert not wrong.size, (
+        wrong.size,
+        got[at],
+        np.asarray(want)[at],
+        [np.broadcast_to(x, got.shape)[at] for x in inputs],
+    )
+
+
+@pytest.mark.parametrize("tininess", TININESS)
+@pytest.mark.parametrize("format", [sf.E5M2, sf.E4M3_IEEE, sf.Format(3, 4)], ids=str)
+def test_every_pair_of_8_bit_numbers_has_the_bits_and_flags_of_softfloat_in_every_mode(format, tininess):
+    format = replace(format, tininess=tininess)
+    codes = np.arange(256, dtype=np.uint8)
+    x, y = (codes.ravel() for codes in np.meshgrid(codes, codes))
+    a, b = sf.decode(x, format), sf.decode(y, format)
+    for operation, rounding in itertools.product(PAIRS, DETERMINISTIC):
+        want_codes, want = getattr(softfloat, operation)(x, y, format, rounding.mode, tininess)
+        got, flags = getattr(sf, operation)(a, b, format, rounding, flags=True)
+        assert_bits(got, sf.decode(want_codes, format), a, b)
+        assert_flags(flags, want, a, b)
+
+
+def by_definition(x, numbers, format, rounding, draw=0, is_fma=False):
+    return [flags_of(*case, format, rounding, draw, is_fma) for case in zip(x, numbers, strict=True)]
+
+
+@pytest.mark.parametrize("format", [*CUSTOM, sf.FP64, sf.FP32, sf.BF16, sf.FP16, sf.E4M3, sf.E2M1, sf.E8M0], ids=repr)
+def test_roundings_have_the_flags_of_the_definition(format, rng):
+    x = np.concatenate([adversarial(format, rng, 60), [0.0, -0.0, np.inf, -np.inf]])
+    if not format.has_nan:
+        x = x[~np.isnan(x) & ((x >= 0) | format.signed)]
+    for rounding in (*DETERMINISTIC, sf.nearest_even.saturating()):
+        got, flags = sf.round(x, format, rounding, flags=True)
+        assert_bits(got, sf.round(x, format, rounding), x)
+        assert_flags(flags, by_definition(x.tolist(), [()] * x.size, format, rounding), x)
+
+
+def test_draws_decide_what_overflows_and_what_is_tiny():
+    for base, tininess in itertools.product((sf.E4M3, sf.E5M2, sf.Format(3, 2, special="finite"), sf.E8M0), TININESS):
+        format = replace(base, tininess=tininess)
+        ends = (format.smallest_normal, format.max)
+        x = np.concatenate([end * np.arange(200 + (end > 1), 300 + 60 * (end > 1)) / 256 for end in ends])
+        for variant, draw in itertools.product("ABC", range(8)):
+            rounding = sf.stochastic(3, variant)
+            stream = sf.GivenBits(np.full(x.size, draw))
+            _, flags = sf.round(x, format, rounding, stream=stream, flags=True)
+            assert_flags(flags, by_definition(x.tolist(), [()] * x.size, format, rounding, draw), x)
+
+
+@pytest.mark.parametrize("format", [sf.FP64, sf.FP32, sf.FP16, sf.E4M3, sf.Format(11, 20, subnormals=False)], ids=str)
+def test_operations_on_any_numbers_have_the_flags_of_fractions(format, rng):
+    specials = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0]
+    triples = np.array(list(itertools.product(specials, repeat=3))).T
+    near = rng.standard_normal((3, 400)) * 2.0 ** rng.integers(-9, 9, (3, 400))
+    edges = [5e-324, 2.0**-1022, 2.0**-1074 * 3, 1.7976931348623157e308, -(2.0**1023), 2.0**-511, 1.5 * 2.0**-512]
+    ends = rng.choice(edges, (3, 200)) * rng.choice([1.0, 0.5, 0.75], (3, 200))
+    narrow = sf.round(near, sf.E4M3)
+    given = np.concatenate([triples, near, ends, narrow, operands(rng, 60)], axis=1)
+    modes = (sf.nearest_even,) if format == sf.FP64 else (sf.nearest_even, sf.toward_negative, sf.to_odd)
+    for operation, rounding in itertools.product((*PAIRS, "fma"), modes):
+        numbers = given[: 3 if operation == "fma" else 2]
+        got, flags = getattr(sf, operation)(*numbers, format, rounding, flags=True)
+        assert_bits(got, getattr(sf, operation)(*numbers, format, rounding), *numbers)
+        cases = list(zip(*numbers.tolist(), strict=True))
+        want = by_definition(
+            [exact(operation, *case) for case in cases], cases, format, rounding, is_fma=len(numbers) == 3
+        )
+        assert_flags(flags, want, *numbers)
+
+
+def test_roots_and_reciprocals_are_inexact_unless_their_inverse_says_so(rng):
+    x = np.concatenate([rng.integers(1, 99, 200) ** 2.0, 2.0 ** rng.integers(-1074, 1000, 200), rng.random(200)])
+    for format in (sf.FP64, sf.FP32, sf.FP16):
+        root, flags = sf.sqrt(
+            x, format, sf.nearest_even.saturating() if format != sf.FP64 else sf.nearest_even, flags=True
+        )
+        inexact = [Fraction(r) ** 2 != Fraction(v) for r, v in zip(root.tolist(), x.tolist(), strict=True)]
+        assert_flags(flags & NX, np.array(inexact, np.uint8), x)
+        quotient, flags = sf.reciprocal(x, format, flags=True)
+        same = [
+            math.isfinite(q) and Fraction(q) * Fraction(v) == 1
+            for q, v in zip(quotient.tolist(), x.tolist(), strict=True)
+        ]
+        assert_flags(flags & NX, 1 - np.array(same, np.uint8), x)
+
+
+def test_functions_raise_what_section_9_of_ieee_754_tells():
+    cases = [
+        ("log", (0.0,), DZ), ("log", (-0.0,), DZ), ("log2", (0.0,), DZ), ("log", (-1.0,), NV), ("log", (1.0,), 0),
+        ("log2", (8.0,), 0), ("log2", (3.0,), NX), ("rsqrt", (0.0,), DZ), ("rsqrt", (-0.0,), DZ),
+        ("rsqrt", (-1.0,), NV), ("rsqrt", (4.0,), 0), ("rsqrt", (np.inf,), 0), ("sqrt", (-1.0,), NV),
+        ("sqrt", (-0.0,), 0), ("reciprocal", (-0.0,), DZ), ("sin", (np.inf,), NV), ("cos", (-np.inf,), NV),
+        ("sin", (0.0,), 0), ("cos", (0.0,), 0), ("sin", (1.0,), NX), ("exp", (1000.0,), OF | NX),
+        ("exp", (-1000.0,), UF | NX), ("exp", (0.0,), 0), ("exp", (-np.inf,), 0), ("exp", (1.0,), NX),
+        ("tanh", (np.inf,), 0), ("tanh", (40.0,), NX), ("sigmoid", (-np.inf,), 0), ("erf", (9.0,), NX),
+        ("gelu", (-np.inf,), 0), ("power", (0.0, -1.0), DZ), ("power", (0.0, -np.inf), 0),
+        ("power", (-1.0, 0.5), NV), ("power", (-8.0, 3.0), 0), ("power", (np.nan, 0.0), 0),
+        ("power", (2.0, 2000.0), OF | NX), ("power", (2.0, 0.5), NX), ("power", (np.nan, 2.0), 0),
+    ]  # fmt: skip
+    assert {name for name, *_ in cases} == set(FUNCTIONS) - {*PAIRS, "fma"}
+    for (name, numbers, want), format in itertools.product(cases, (sf.FP64, sf.FP32, sf.BF16)):
+        _, flags = getattr(sf, name)(*numbers, format, flags=True)
+        assert flags == want, (name, numbers, format, int(flags))
+
+
+def test_flags_do_not_depend_on_threads_blocks_observers_or_array_types(rng):
+    x = rng.standard_normal(200_003) * 2.0 ** rng.integers(-30, 30, 200_003)
+    for numbers, format, rounding in itertools.product(
+        (x, x.astype(np.float32)), (sf.E4M3, sf.FP32), (sf.nearest_even, sf.stochastic(4))
+    ):
+        parts = [sf.multiply(v, numbers[7], format, flags=True)[1] for v in np.array_split(numbers, 9)]
+        recorder, stream = sf.Recorder(), sf.BitStream(1)
+        got, flags = sf.multiply(numbers, numbers[7], format, rounding, stream=stream, observer=recorder, flags=True)
+        assert_bits(got, sf.multiply(numbers, numbers[7], format, rounding, stream=sf.BitStream(1)))
+        assert recorder.counts()["overflow"] == np.count_nonzero(flags & OF)
+        if rounding is sf.nearest_even:
+            assert_flags(flags, np.concatenate(parts))
+
+
+def test_tiny_before_rounding_underflows_though_the_result_is_normal():
+    x = np.float64(2.0**-14 * (1 - 2.0**-13))  # below FP16's smallest normal number, to which it is rounded
+    before = replace(sf.FP16, tininess="before_rounding")
+    assert sf.round(x, sf.FP16, flags=True) == (2.0**-14, NX)
+    assert sf.round(x, before, flags=True) == (2.0**-14, NX | UF)
+
+
+def test_flags_of_exotic_formats_that_hide_inexact_results_are_refused():
+    with pytest.raises(ValueError, match="Which results of add are inexact cannot be told in e11m49"):
+        sf.add(1.0, 2.0, sf.Format(11, 49), flags=True)

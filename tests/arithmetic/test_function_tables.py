@@ -1,0 +1,89 @@
+"""Functions of 16-bit numbers are looked up once they were computed often: with the bits of computing them."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16, MOST, SIZE, FunctionTable
+from simfloat.arithmetic.machines import CPU
+from simfloat.arithmetic.sources import Tabled, route_of
+from simfloat.formats.rounding import as_rounding
+from tests.bits import DETERMINISTIC, assert_bits
+
+NAMES = [name for name, row in FUNCTIONS.items() if len(row.operands) == 1]
+OPERANDS = {"BF16": BFLOAT16.numbers(), "FP16": FLOAT16.numbers()}
+
+
+def tables_of(name, format, mode="nearest_even"):
+    return route_of(name, format, as_rounding(mode), True, CPU).tables
+
+
+@pytest.fixture(autouse=True)
+def no_tables():
+    """Tables of other tests are forgotten, so that the first call here computes."""
+    for table in FunctionTable.kept:
+        table.results = None
+    FunctionTable.kept.clear()
+    for name in NAMES:
+        for format in (sf.BF16, sf.FP16, sf.E4M3, sf.FP32):
+            for mode in DETERMINISTIC:
+                for table in tables_of(name, format, mode):
+                    table.waits = SIZE
+
+
+@pytest.mark.parametrize("operands", OPERANDS)
+@pytest.mark.parametrize("name", NAMES)
+def test_all_numbers_of_16_bits_have_the_results_that_were_computed(name, operands):
+    x = OPERANDS[operands]
+    for format in (sf.BF16, sf.FP16, sf.E4M3, sf.FP32):
+        for mode in DETERMINISTIC:
+            computed = getattr(sf, name)(x, format, mode)
+            assert_bits(getattr(sf, name)(x, format, mode), computed, x)
+            is_tabled = route_of(name, format, as_rounding(mode), True, CPU).source is Tabled
+            assert any(table.results is not None for table in tables_of(name, format, mode)) == is_tabled
+
+
+@pytest.mark.parametrize("place", [0, 1023, 1024, -1])
+@pytest.mark.parametrize("operands", OPERANDS)
+def test_one_other_number_is_enough_to_compute_all(operands, place):
+    x = np.resize(OPERANDS[operands], SIZE + 77)
+    sf.gelu(x, sf.BF16)
+    sf.gelu(x, sf.BF16)
+    x[place] = np.float32(0.1)
+    with np.errstate(invalid="ignore"):  # signalling NaN
+        wide = x.astype(np.float64)
+    assert_bits(sf.gelu(x, sf.BF16), sf.gelu(wide, sf.BF16).astype(np.float32), x)
+
+
+def test_numbers_of_other_formats_make_no_tables(rng):
+    x = rng.standard_normal(3 * SIZE).astype(np.float32)
+    for _ in range(3):
+        sf.tanh(x, sf.BF16)
+    assert not FunctionTable.kept
+
+
+def test_observers_receive_the_events_of_computing():
+    x = OPERANDS["BF16"]
+    counts = []
+    for _ in range(3):
+        observer = sf.Recorder()
+        sf.exp(x, sf.FP16, observer=observer)
+        counts.append(observer.entries()[0][1].tolist())
+        sf.exp(x, sf.FP16)
+    assert counts[0] == counts[1] == counts[2]
+
+
+def test_kept_tables_are_bounded():
+    x = OPERANDS["BF16"]
+    made = [sf.Format(5, fraction) for fraction in range(1, 11)]
+    for format in made:
+        for name in NAMES[:8]:
+            getattr(sf, name)(x, format)
+            getattr(sf, name)(x, format)
+    assert len(FunctionTable.kept) == MOST
+    assert sum(t.results is not None for f in made for name in NAMES[:8] for t in tables_of(name, f)) <= MOST
+
+
+def test_stochastic_results_have_no_tables():
+    assert not tables_of("exp", sf.BF16, "stochastic(bits=32)")
