@@ -13,6 +13,7 @@ from simfloat import kernels
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds, numbers_of
 from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.integer_engine import in_integers
 from simfloat.accumulate.matrix_units import cut_to_tf32
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.arrays import empty
@@ -91,7 +92,10 @@ class Fused(Accumulator):
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop, where it takes all products of numbers of the formats."""
         products = numbers_of(a).times(numbers_of(b))
-        return FusedEngine(self, (a.emin, b.emin)) if _are_taken(products) else None
+        if not _are_taken(products):
+            return None
+        in_float32 = a.fits_float32 and b.fits_float32
+        return self.engine_of((a.precision, b.precision), (a.emin, b.emin), in_float32)
 
     def engine(self, problem: Problem) -> Engine:
         """The loop, which needs products that float64 holds."""
@@ -101,7 +105,16 @@ class Fused(Accumulator):
                 f"A fused sum needs exact products of at most 53 bits within 2^-{RANGE} to 2^{RANGE}; these have up to "
                 f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
             )
-        return FusedEngine(self, (problem.a.own_format.emin, problem.b.own_format.emin), products.finite)
+        in_float32 = problem.a.in_float32 and problem.b.in_float32
+        least = problem.a.own_format.emin, problem.b.own_format.emin
+        return self.engine_of((problem.a.bounds.precision, problem.b.bounds.precision), least, in_float32)
+
+    def engine_of(
+        self, precisions: tuple[int, int], least: tuple[int, int], in_float32: bool = True, dropped: int = 0
+    ) -> Engine:
+        """The engine for operands of these significant bits and least exponents, that float32 holds or does not."""
+        wide = FusedEngine(self, least, cuts=dropped > 0)
+        return in_integers(wide, self, precisions, least, dropped) if in_float32 else wide
 
     @cached_property
     def conversion(self) -> str:
@@ -135,7 +148,6 @@ class FusedEngine(NamedTuple):
 
     fused: Fused
     least: tuple[int, int]  # emin of the user's left and right operand
-    finite: bool | None = None  # whether the operands are known to be; None: their powers tell when they are summed
     block: int = 1  # products a scale
     cuts: bool = False  # a TF32 unit cuts float32 operands
     carrier: FloatType = np.float64
@@ -152,10 +164,8 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        finite = self.finite
-        if finite is None:
-            many = a.size * b.shape[1] >= MANY
-            finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
+        many = a.size * b.shape[1] >= MANY
+        finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
         loop = machine.loops.fused_loops.loops[self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite)
 

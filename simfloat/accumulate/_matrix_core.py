@@ -14,7 +14,9 @@ from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.integer_engine import floored_in_integers
 from simfloat.accumulate.matrix_units import (
+    TF32_CUT,
     FormatPair,
     Instruction,
     UnitInputs,
@@ -125,7 +127,9 @@ class MatrixCore(Accumulator):
             return _Flushed(self.chunk, least[0])
         finite = problem.products.finite and problem.products.high <= 128
         parts = 2 if self.row.terms == 16 else 1
-        return _Floored(self.row.terms, parts, least, finite, TF32 in self.inputs)
+        cuts = TF32 in self.inputs
+        wide = _Floored(self.row.terms, parts, least, finite, cuts)
+        return floored_in_integers(wide, self.row.terms, parts, least, TF32_CUT if cuts else 0)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs":

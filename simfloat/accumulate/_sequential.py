@@ -14,13 +14,14 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds, terms_and_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
+from simfloat.accumulate.lane_engines import lane_loop
 from simfloat.accumulate.native_steps import in_images, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target, check_precision, odd_suffices
-from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
+from simfloat.formats import FP16, FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
 
@@ -115,7 +116,13 @@ class SequentialSum(Accumulator):
         own = own_kind(problem, self.rounding, *self._formats)
         if own is not None:
             return in_images(_loop(self, f"{self._fusion}_{own}", np.float32), own)
+        lanes = lane_loop(problem, self.format, self.rounding, self.products)
+        may_convert = self.format == FP16 and self.rounding == nearest_even
+        if lanes is not None and not may_convert:
+            return lanes
         engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
+        if lanes is not None and getattr(engine, "step", "") != "fused_converted":
+            return lanes
         if self.products is None or self.products.has_nan:
             return engine
         if self.products.signed and problem.a.bounds.finite and problem.b.bounds.finite:

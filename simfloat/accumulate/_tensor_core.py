@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from simfloat.accumulate._fused import E8M13, Fused, FusedEngine, powers
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.blocked_engines import RunsEngine
+from simfloat.accumulate.blocked_engines import RunLengths, RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.matrix_units import (
+    TF32_CUT,
     FormatPair,
     Instruction,
     UnitInputs,
@@ -250,20 +251,19 @@ class TensorCore(Accumulator):
             return SequentialSum(FP64).engine(problem)
         if row is GROUPED and self.scales:
             return _Groups(self.unit, *self.scales)
-        finite = problem.a.look_finite() and problem.b.look_finite()
-        if problem.scales:
-            finite = finite and problem.scales[0].finite and problem.scales[1].finite
-        engine = self._engine._replace(finite=finite)
-        return _two_steps(engine, self.output, problem) if row is TWO_STEPS else engine
+        return _two_steps(self._engine, self.output, problem) if row is TWO_STEPS else self._engine
 
     @cached_property
     def _taken(self) -> FormatPair:
         return taken_by(self._formats)
 
     @cached_property
-    def _engine(self) -> FusedEngine:
+    def _engine(self) -> Engine:
         a, b = self._formats
-        return FusedEngine(self.unit, (a.emin, b.emin), block=self.scales[0] if self.scales else 1, cuts=TF32 in (a, b))
+        least = a.emin, b.emin
+        if self.scales:
+            return FusedEngine(self.unit, least, block=self.scales[0])
+        return self.unit.engine_of((a.precision, b.precision), least, dropped=TF32_CUT if TF32 in (a, b) else 0)
 
     def _text(self, name: str, write: Any) -> str:
         if name == "inputs" and self.inputs is not None:
@@ -298,21 +298,29 @@ class _Groups(NamedTuple):
         machine.loops.fused_loops.fused_groups(a, b, left, right, s, t, out, self.unit.unit, self.unit.grid, self.block)
 
 
-def _two_steps(steps: FusedEngine, output: Format, problem: Problem) -> Engine:
+def _two_steps(steps: Engine, output: Format, problem: Problem) -> Engine:
     """The engine that sums 32 products from zero in two steps, and adds that to the sum so far."""
     terms = TWO_STEPS.terms
     sums = OperandBounds(problem.products.summed(terms).numbers_of(output), output, False)
     runs = -(-problem.depth // terms)
-    outer = SequentialSum(output).engine(Problem(sums, UNITY, runs, output, initial=problem.initial))
-    return _Interleaved(RunsEngine(terms, 0, steps, outer, output, 0, terms, False))
+    outer = SequentialSum(output).engine(
+        Problem(sums, UNITY, runs, output, initial=problem.initial, machine=problem.machine)
+    )
+    return _Interleaved(RunsEngine(RunLengths(terms), 0, steps, outer, output, 0, terms, False))
 
 
 class _Interleaved(NamedTuple):
     """Sums the products k with k mod 4 < 2 of every 32 before the others."""
 
     runs: RunsEngine
-    carrier: FloatType = np.float64
-    cost: float = 0.5
+
+    @property
+    def carrier(self) -> FloatType:
+        return self.runs.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.runs.cost
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         a, b = padded(a, b, TWO_STEPS.terms)

@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
@@ -29,10 +29,38 @@ def check_run_results(sums: NDArray, within: Format) -> None:
         raise ValueError(f"{within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
 
 
+class RunLengths(NamedTuple):
+    """How products are cut into runs: of `size` each, of which the last one may be short, or, with `lanes`, into so
+    many runs of which the first ones may be longer by one product."""
+
+    size: int
+    lanes: int = 0
+
+    def equal(self, depth: int) -> tuple[tuple[int, int], tuple[int, int]]:
+        """Of the first runs, and then of the others: how many there are, and the products of each."""
+        if not self.lanes:
+            return (depth // self.size, self.size), (int(depth % self.size > 0), depth % self.size)
+        count = max(min(self.lanes, depth), 1)
+        size, longer = divmod(depth, count)
+        return (longer, size + 1), (count - longer if size else 0, size)
+
+    def runs(self, depth: int) -> int:
+        """How many runs there are."""
+        return sum(runs for runs, _ in self.equal(depth))
+
+    def places(self, depth: int) -> list[slice]:
+        """The products of each run."""
+        places, start = list[slice](), 0
+        for runs, size in self.equal(depth):
+            places += [slice(start + run * size, start + (run + 1) * size) for run in range(runs)]
+            start += runs * size
+        return places
+
+
 class StackedRunsEngine(NamedTuple):
     """Runs that are summed by loops alone: those of all products of a stack are a stack, too, summed in one call."""
 
-    size: int
+    lengths: RunLengths
     inner: Engine
     outer: Engine
     within: Format  # of run results
@@ -45,14 +73,15 @@ class StackedRunsEngine(NamedTuple):
 
     @property
     def cost(self) -> float:
-        return self.inner.cost + self.outer.cost / self.size
+        return self.inner.cost + self.outer.cost / self.lengths.size
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         depth = a.shape[1]
         products = b.shape[0] // depth if depth else 1
-        rows, count = len(out) // max(products, 1), -(-depth // self.size)
+        rows = len(out) // max(products, 1)
+        count = self.lengths.runs(depth)
         if count * out.size <= KEPT or (products == 1 and rows < 2):
-            self._run(a, b, out, products, region)
+            self._run(a, b, out, products, count, region)
         elif products > 1:
             for i in range(products):
                 place, terms = slice(i * rows, (i + 1) * rows), slice(i * depth, (i + 1) * depth)
@@ -61,20 +90,19 @@ class StackedRunsEngine(NamedTuple):
             for place in (slice(rows // 2), slice(rows // 2, rows)):
                 self.run(a[place], b, out[place], region)
 
-    def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, region: Region) -> None:
+    def _run(self, a: NDArray, b: NDArray, out: NDArray, products: int, count: int, region: Region) -> None:
         """So few products and rows that all results of runs are kept."""
         depth, n, carrier = a.shape[1], out.shape[1], self.outer.carrier
-        count, last = -(-depth // self.size), depth % self.size
+        (long, size), (short, _) = self.lengths.equal(depth)
         sums = np.zeros((count, len(out), n), self.inner.carrier)
         if len(a) < len(out):
             a = np.tile(a, (products, 1))
         left, right = a.reshape(products, len(out) // max(products, 1), depth), b.reshape(products, depth, n)
-        if not last:
+        if not short:
             self._sum(left, right, sums, region)
-        else:  # a short run
-            whole = depth - last
-            self._sum(left[:, :, :whole], right[:, :whole], sums[:-1], region)
-            self._sum(left[:, :, whole:], right[:, whole:], sums[-1:], region)
+        else:  # runs of another length
+            self._sum(left[:, :, : long * size], right[:, : long * size], sums[:long], region)
+            self._sum(left[:, :, long * size :], right[:, long * size :], sums[long:], region)
         check_run_results(sums, self.within)
         totals = out if out.dtype == carrier else out.astype(carrier)
         results = sums if sums.dtype == carrier else sums.astype(carrier)
@@ -117,7 +145,7 @@ class Freeing(Protocol):
 class RunsEngine(NamedTuple):
     """Sums runs of some rows, then the results of the runs."""
 
-    size: int
+    lengths: RunLengths
     blocks: int  # scaled blocks a run
     inner: Engine
     outer: Engine
@@ -134,10 +162,11 @@ class RunsEngine(NamedTuple):
 
     @property
     def cost(self) -> float:
-        return self.inner.cost + self.outer.cost / self.size
+        return self.inner.cost + self.outer.cost / self.lengths.size
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
-        count, columns = -(-b.shape[0] // self.size), b.shape[1]
+        columns, places = b.shape[1], self.lengths.places(b.shape[0])
+        count = len(places)
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
         rows = max(1, KEPT // max(count * columns, 1))
@@ -145,7 +174,7 @@ class RunsEngine(NamedTuple):
             within = slice(top, min(top + rows, len(a)))
             first = region.first + top * region.row_step
             scales = region.scales and (region.scales[0][within], region.scales[1])
-            sums = self._sums_of_runs(a[within], b, count, region._replace(first=first, scales=scales))
+            sums = self._sums_of_runs(a[within], b, places, region._replace(first=first, scales=scales))
             for row, part in self._parts(sums):
                 place = slice(top + row, top + row + part.shape[1])
                 totals = np.array(out[place], self.outer.carrier, order="C", like=out).reshape(1, -1)
@@ -154,30 +183,29 @@ class RunsEngine(NamedTuple):
                 self.outer.run(ones, part.reshape(count, totals.size), totals, at)
                 out[place] = totals.reshape(part.shape[1:])
 
-    def _sums_of_runs(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
+    def _sums_of_runs(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""
         if self.freeing:
-            return self._freed_sums(a, b, count, region)
-        sums = np.zeros((count, len(a), b.shape[1]), self.inner.carrier, like=b)
-        for run in range(count):
-            self._sum_run(a, b, run, sums[run], region)
+            return self._freed_sums(a, b, places, region)
+        sums = np.zeros((len(places), len(a), b.shape[1]), self.inner.carrier, like=b)
+        for run, within in enumerate(places):
+            self._sum_run(a, b, run, within, sums[run], region)
         check_run_results(sums, self.within)
         return sums.astype(self.outer.carrier, copy=False)
 
-    def _freed_sums(self, a: NDArray, b: NDArray, count: int, region: Region) -> NDArray:
+    def _freed_sums(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
         """The same of runs that are scaled blocks."""
         assert self.freeing and region.scales
-        freed = np.zeros((count, len(a), b.shape[1]), self.outer.carrier, like=b)
-        for run in range(count):
+        freed = np.zeros((len(places), len(a), b.shape[1]), self.outer.carrier, like=b)
+        for run, within in enumerate(places):
             sums = np.zeros(freed.shape[1:], self.inner.carrier, like=b)
-            self._sum_run(a, b, run, sums, region._replace(scales=None))
+            self._sum_run(a, b, run, within, sums, region._replace(scales=None))
             freed[run] = self.freeing.free(sums, region.scales[0][:, run], region.scales[1][run])
         check_run_results(freed, self.within)
         return freed
 
-    def _sum_run(self, a: NDArray, b: NDArray, run: int, out: NDArray, region: Region) -> None:
+    def _sum_run(self, a: NDArray, b: NDArray, run: int, within: slice, out: NDArray, region: Region) -> None:
         """Sum one run into zeros."""
-        within = slice(run * self.size, (run + 1) * self.size)
         at = region._replace(stage=region.stage + self.outer_stages, step=region.step + run * self.steps)
         if region.scales:
             blocks = slice(run * self.blocks, (run + 1) * self.blocks)
@@ -189,6 +217,33 @@ class RunsEngine(NamedTuple):
         if not self.draws:
             return [(0, sums)]
         return [(i, _contiguous(sums[:, i : i + 1])) for i in range(sums.shape[1])]
+
+
+class InterleavedEngine(NamedTuple):
+    """Runs of which each takes every so many-th product."""
+
+    lanes: int
+    runs: Engine
+
+    @property
+    def carrier(self) -> FloatType:
+        """That of the runs."""
+        return self.runs.carrier
+
+    @property
+    def cost(self) -> float:
+        return self.runs.cost
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether the runs are summed by loops alone."""
+        return is_direct(self.runs)
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        depth = a.shape[1]
+        order = np.concatenate([np.arange(lane, depth, self.lanes, like=b) for lane in range(self.lanes)])
+        stacked = (order + np.arange(0, len(b), max(depth, 1), like=b)[:, np.newaxis]).reshape(-1)
+        self.runs.run(_contiguous(a[:, order]), _contiguous(b[stacked]), out, region)
 
 
 def _contiguous(x: NDArray) -> NDArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,19 +11,23 @@ from simfloat.accumulate._exact import Fractions
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.engine import Engine, is_direct
+from simfloat.accumulate.given_draws import PLACED, given_steps
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem, Taken, first_stranger
-from simfloat.accumulate.product_plan import Options, ProductPlan, Work
+from simfloat.accumulate.product_plan import SHORT, Options, ProductPlan, Work
 from simfloat.accumulate.rescaled import engine_by_blocks
 from simfloat.accumulate.scales import Scales, scales_of_blocks, with_scales
 from simfloat.arithmetic._round import round_vector
 from simfloat.arithmetic.arrays import FEW
-from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, take_draw
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw, GivenBits, take_draw
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.nan_causes import OfSum
 from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.plan import check_no_nan
 from simfloat.arithmetic.target import Target, check_precision
+
+#: Products of which the bounds of operands take longer than they may spare.
+FEW_PRODUCTS = 1 << 12
 
 #: Of the left and of the right operand: the stage of a draw for its cast, and the axis that is summed over.
 STAGES, DEPTHS = (255, 254), (-1, -2)
@@ -46,6 +52,8 @@ def prepare(
         a, b = machine.arrays.asarray(a), machine.arrays.asarray(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
+    if isinstance(target.stream, GivenBits) and any(one.is_stochastic for one in plan.accumulator.roundings):
+        return _prepare_given(a, b, shape, depth, options, scales, initial)
     draw = take_draw(target.stream, *plan.drawing) if plan.drawing else None
     if scales is not None or initial is not None or plan.is_scaled:
         return _prepare_further(a, b, shape, depth, options, draw, scales, initial)
@@ -56,10 +64,21 @@ def prepare(
             work = Work(machine, work.engine, work.quiet, False, draw)
         return a, b, work
     if draw is None and target.observer is None:
-        x, y = plan.operands[0].take(a, settled[0]), plan.operands[1].take(b, settled[1])
+        left, right = plan.operands
+        works = plan.rounded_works
+        if works is None and depth <= SHORT and a.size * b.size <= FEW_PRODUCTS * depth:
+            works = plan.short_works
+        if works is not None:
+            # No bounds are needed: neither for the engine nor to see that a rounding changes nothing.
+            ready, other = left.rounded(a, settled[0]), right.rounded(b, settled[1])
+            work = works[ready is not a and other is not b]
+            if work.is_final and work.engine.carrier is not target.dtype:
+                work = work._replace(is_final=False)
+            return ready, other, work
+        x, y = left.take(a, settled[0]), right.take(b, settled[1])
     else:
         x, y = _take(a, options, 0, draw), _take(b, options, 1, draw)
-    engine = plan.engines[x.is_float32 and y.is_float32] or plan.engine_by_bounds(x, y, depth)
+    engine = plan.engines[0] or plan.engine_by_bounds(x, y, depth)
     assert x.array is not None and y.array is not None
     return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), _is_final(plan, engine, target), draw)
 
@@ -90,6 +109,33 @@ def _prepare_further(
     assert x.array is not None and y.array is not None
     is_final = divisor == 1.0 and _is_final(plan, engine, target)
     return x.array, y.array, Work(machine, engine, _are_quiet(engine, x, y), is_final, draw, own, initial, divisor)
+
+
+def _prepare_given(
+    a: NDArray,
+    b: NDArray,
+    shape: tuple[int, ...],
+    depth: int,
+    options: Options,
+    scales: Scales | None,
+    initial: NDArray | None,
+) -> tuple[NDArray, NDArray, Work]:
+    """The same for sums whose steps take draws of the user's: theirs alone, since these have one order."""
+    plan, target = options.plan, options.target
+    others = (plan.rounding, *(cast.rounding for cast in plan.casts or ()))
+    if scales is not None or plan.is_scaled or any(one.is_stochastic for one in others):
+        raise ValueError(
+            "GivenBits serve the steps of a sum alone: pass operands and an output without stochastic roundings and "
+            "scales, or stream=simfloat.BitStream(seed)."
+        )
+    x, y = _take(a, options, 0, None), _take(b, options, 1, None)
+    initial = None if initial is None else plan.machine.arrays.asarray(_taken_initial(plan.accumulator, initial, shape))
+    # What the accumulator refuses, it refuses here too.
+    addend = None if initial is None else bounds_of(initial)
+    plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
+    assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
+    engine = given_steps(plan.accumulator, math.prod(shape), depth, target.stream)
+    return x.array, y.array, Work(plan.machine, engine, False, False, PLACED, None, initial)
 
 
 def _is_final(plan: ProductPlan, engine: Engine, target: Target) -> bool:

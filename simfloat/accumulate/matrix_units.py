@@ -13,6 +13,9 @@ from simfloat.accumulate.operand_bounds import OperandBounds, Problem, first_str
 from simfloat.formats import FP32, TF32, Format, as_format
 from simfloat.formats.format_names import FormatLike
 
+#: The last bits of float32 that a TF32 unit does not read.
+TF32_CUT = FP32.mantissa_bits - TF32.mantissa_bits
+
 #: The formats of the left and of the right operand.
 FormatPair = tuple[Format, Format]
 

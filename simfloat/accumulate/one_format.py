@@ -19,7 +19,7 @@ from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.native_steps import in_images, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import Machine, machine_of
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.target import check_precision, odd_suffices
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
@@ -51,6 +51,10 @@ class InOneFormat(Accumulator):
     def loops(cls, machine: Machine) -> Mapping[str, Loop]:
         """The machine's loops for this order, by the kind of step."""
         return machine.loops.stepwise.loops[cls.maker]
+
+    def arguments(self, terms: int) -> tuple[NDArray, ...]:
+        """What its loops are given besides, for sums of so many products."""
+        return ()
 
     @property
     def result(self) -> Format:
@@ -96,7 +100,7 @@ class _OrderLoop(NamedTuple):
     """A loop with the numbers it reads."""
 
     carrier: FloatType
-    order: type[InOneFormat]
+    accumulator: InOneFormat
     kind: str
     numbers: NDArray[np.floating]
     sign: np.floating
@@ -106,8 +110,12 @@ class _OrderLoop(NamedTuple):
 
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         where, seed = kernel_region(region)
-        loop = self.order.loops(machine_of(out))[self.kind]
-        loop(a, b, out, self.numbers, self.sign, self.pair, where, seed)
+        machine = machine_of(out)
+        own = self.accumulator.arguments(a.shape[1])
+        if machine is not CPU:
+            own = tuple(map(machine.arrays.asarray, own))
+        loop = self.accumulator.loops(machine)[self.kind]
+        loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
 
 
 @lru_cache(maxsize=1024)
@@ -133,5 +141,5 @@ def _engine(
         numbers = kernels.grid.numbers_below(format, rounding, top, of_grid or carrier)
     sign = carrier(rounding.zero_sum)
     pair = not odd_suffices(format, rounding)
-    cost, order = accumulator.stages * COSTS.get(kind, 0.02), type(accumulator)
-    return _OrderLoop(carrier, order, kind, numbers, sign, pair, cost, not rounding.is_stochastic)
+    cost = accumulator.stages * COSTS.get(kind, 0.02)
+    return _OrderLoop(carrier, accumulator, kind, numbers, sign, pair, cost, not rounding.is_stochastic)

@@ -104,6 +104,15 @@ class OperandPlan(NamedTuple):
         """The format of the rounded numbers."""
         return self.cast.format
 
+    def rounded(self, x: NDArray, is_settled: bool) -> NDArray:
+        """The operand rounded, without a scale, a draw or an observer: itself, if the cast leaves its numbers."""
+        dtype = x.dtype
+        single = dtype is FLOAT32 or dtype == FLOAT32
+        if is_settled or self.keeps[single]:
+            return x
+        target, plan = self.ways[single]
+        return round_vector(flat(x), plan, x.shape, target, None)
+
     def take(
         self,
         x: NDArray,
@@ -216,8 +225,12 @@ class Problem:
 
 def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:
     """The index of the first element that is no number of the format; None if there is none. -0 passes for 0."""
-    strange = np.isnan(array) & (not format.has_nan)
+    if (array.dtype, format) in ((np.float32, FP32), (np.float64, FP64)):
+        return None
+    strange = np.False_ if format.has_nan else np.isnan(array)
     if not strange.any():
         rounded = round_array(array, Target(format, nearest_even, array.dtype.type))
-        strange = (rounded != array) & ~(np.isnan(array) & np.isnan(rounded))
+        strange = rounded != array
+        if strange.any():
+            strange &= ~(np.isnan(array) & np.isnan(rounded))
     return tuple(int(i) for i in np.argwhere(strange)[0]) if strange.any() else None

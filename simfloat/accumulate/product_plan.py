@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds, RawBounds, raw_bounds_of
+from simfloat.accumulate.bounds import Bounds, RawBounds, numbers_of, raw_bounds_of
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
 from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem
 from simfloat.accumulate.scales import Scales
@@ -35,6 +35,10 @@ CastOperations = tuple[str | None, str | None]
 
 #: What the scales of delayed scalings of both operands follow from.
 Histories = tuple[AmaxHistory | None, AmaxHistory | None]
+
+
+#: Terms of sums that are short: an engine for all of them is as quick as one for the bounds of the operands.
+SHORT = 64
 
 
 class Work(NamedTuple):
@@ -63,6 +67,8 @@ class ProductPlan:
     drawing: tuple[Rounding, ...]  # the modes of the result, the steps and the casts; none, if none of them draws
     engines: tuple[Engine | None, Engine | None]  # for any operands in float64, in float32, where there is one
     works: tuple[Work | None, Work | None]  # of these, for operands as they are and results as below
+    rounded_works: tuple[Work, Work] | None  # of operands rounded by casts: which may hold a signalling NaN, or do not
+    short_works: tuple[Work, Work] | None  # of such operands in sums of at most SHORT products
     is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
     plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
     result: Format | None  # that sums come in
@@ -128,6 +134,12 @@ def product_plan(
     may_be_direct = machine is CPU and not draws and any(one is None or is_direct(one) for one in engines)
     keeps = may_be_direct and keeps_sums(accumulator.result, format, rounding)
     works = [Work(machine, one, False, keeps and is_direct(one)) if one else None for one in engines]
+    rounded_works = short_works = None
+    if casts is not None and engines[0] is not None:
+        rounded_works = _works(machine, engines[0], keeps)
+    elif casts is not None and accumulator.result is not None and machine is CPU:
+        short = _short_engine(accumulator, casts, format, rounding)
+        short_works = None if short is None else _works(machine, short, keeps)
     return ProductPlan(
         machine,
         casts,
@@ -138,6 +150,8 @@ def product_plan(
         drawing=modes if draws else (),
         engines=(engines[0], engines[1]),
         works=(works[0], works[1]),
+        rounded_works=rounded_works,
+        short_works=short_works,
         is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
         plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
         result=accumulator.result,
@@ -154,6 +168,23 @@ def _engine_for_all(accumulator: Accumulator, formats: Formats, own: Format) -> 
     engine = accumulator.engine_for_all(formats[0] or own, formats[1] or own) if not accumulator.scales else None
     # Operands as they are that have to be converted are looked at, for a signalling NaN: then bounds are at hand.
     return engine if formats[0] or (engine and (engine.carrier is np.float32) == (own == FP32)) else None
+
+
+def _works(machine: Machine, engine: Engine, keeps: bool) -> tuple[Work, Work]:
+    """How rounded operands are summed that may hold a signalling NaN, and such as do not."""
+    is_final = keeps and is_direct(engine)
+    return Work(machine, engine, False, is_final), Work(machine, engine, True, is_final)
+
+
+def _short_engine(accumulator: Accumulator, casts: Casts, format: Format, rounding: Rounding) -> Engine | None:
+    """The engine for sums of at most SHORT products of any numbers of the casts' formats, if there is one."""
+    if accumulator.is_matrix_unit or accumulator.scales or any(cast.scale is not None for cast in casts):
+        return None
+    left, right = (OperandBounds(numbers_of(cast.format), cast.format, False) for cast in casts)
+    try:
+        return accumulator.engine(Problem(left, right, SHORT, format, rounding))
+    except ValueError:  # some operands may still be taken
+        return None
 
 
 def _operand_plan(cast: Cast, looks: bool, machine: Machine) -> OperandPlan:

@@ -7,15 +7,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._blocked import Blocked
 from simfloat.accumulate._exact import fractions_for
 from simfloat.accumulate._sequential import SequentialSum
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.blocked_engines import RunsEngine
+from simfloat.accumulate.blocked_engines import RunLengths, RunsEngine
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.accumulate.scales import Scales
+from simfloat.accumulate.sums_of_sums import SumOfSums
 from simfloat.arithmetic.operations import compute_alone, odd_results
 from simfloat.arithmetic.target import Target, carrier_of, odd_suffices
 from simfloat.formats import Format, Rounding, nearest_even
@@ -30,17 +30,20 @@ def engine_by_blocks(accumulator: Accumulator, problem: Problem, scales: Scales)
     if format is None:
         return fractions_for(problem, scales.block)
     mode, blocks = _mode(accumulator), -(-problem.depth // scales.block)
-    inner = accumulator.engine(Problem(problem.a, problem.b, min(scales.block, problem.depth), format))
+    machine, depth = problem.machine, min(scales.block, problem.depth)
+    inner = accumulator.engine(Problem(problem.a, problem.b, depth, format, machine=machine))
     _check_draws(format, mode)
     freeing = _Freeing("divide" if divide else "multiply", format, mode)
-    outer = freeing.total.engine(Problem(freeing.results, UNITY, blocks, format, initial=problem.initial))
+    outer = freeing.total.engine(
+        Problem(freeing.results, UNITY, blocks, format, initial=problem.initial, machine=machine)
+    )
     stages, steps = freeing.total.stages, accumulator.steps(scales.block)
-    return RunsEngine(scales.block, 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
+    return RunsEngine(RunLengths(scales.block), 0, inner, outer, format, stages, steps, mode.is_stochastic, freeing)
 
 
 def _mode(accumulator: Accumulator) -> Rounding:
     """The mode in which an accumulator's results are rounded."""
-    while isinstance(accumulator, Blocked):
+    while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.outer
     return getattr(accumulator, "rounding", nearest_even)
 

@@ -6,11 +6,12 @@ The self-test, `simfloat warmup` and `reveal` go through all of them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 from simfloat.accumulate._kahan import kahan
 from simfloat.accumulate._pairwise import pairwise
 from simfloat.accumulate._sequential import sequential
+from simfloat.accumulate._tree import numpy_sum
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.formats import Format, Rounding
 
@@ -19,7 +20,7 @@ class RoundedOrder(NamedTuple):
     """An order, as a function of the format of its sums and of how they are rounded."""
 
     make: Callable[[Format, Rounding], Accumulator]
-    is_chain: bool = True  # whether products enter one after the other; else neighbours are added
+    order: Literal["chain", "neighbours", "numpy"] = "chain"  # one after the other, or one of two kinds of trees
     compensates: bool = False  # whether its corrections may make the sums look like those of other formats and modes
 
 
@@ -32,5 +33,6 @@ ROUNDED_ORDERS = (
     RoundedOrder(sequential),
     RoundedOrder(_with_rounded_products),
     RoundedOrder(kahan, compensates=True),
-    RoundedOrder(pairwise, is_chain=False),
+    RoundedOrder(pairwise, "neighbours"),
+    RoundedOrder(numpy_sum, "numpy"),
 )

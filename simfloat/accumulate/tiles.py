@@ -138,12 +138,17 @@ class _MatrixTask(NamedTuple):
         if in_pieces and is_direct(self.engine) and not draws and count > busy_threads(count * rows * work_of_row):
             run_all(self._compute_stack, _stacks(count, rows * columns, rows * work_of_row))
         elif in_pieces:
-            run_all(self._compute, _tiles(count, rows, work_of_row))
+            tiles = _tiles(count, rows, work_of_row)
+            run_all(self._compute_each, _groups(tiles, count * rows * work_of_row))
         elif not draws and count > 1 and (is_direct(self.engine) or isinstance(self.engine, InImages)):
             self._compute_stack(slice(None))
         else:
             for i in range(count):
                 self._compute((i, 0, rows))
+
+    def _compute_each(self, tiles: list[tuple[int, int, int]]) -> None:
+        for tile in tiles:
+            self._compute(tile)
 
     def _compute(self, tile: tuple[int, int, int]) -> None:
         i, first, last = tile
@@ -193,6 +198,12 @@ def _tiles(matrices: int, rows: int, work_of_row: float) -> list[tuple[int, int,
     pieces = min(-(-worthwhile // max(matrices, 1)), rows)
     step = -(-rows // pieces) if pieces > 1 else max(rows, 1)
     return [(i, start, min(start + step, rows)) for i in range(matrices) for start in range(0, rows, step)]
+
+
+def _groups(tiles: list[tuple[int, int, int]], work: float) -> list[list[tuple[int, int, int]]]:
+    """The tiles that a thread takes at a time: to hand out one of little work costs more than to compute it."""
+    step = -(-len(tiles) // max(int(work / LEAST_WORK), 1)) or 1
+    return [tiles[first : first + step] for first in range(0, len(tiles), step)]
 
 
 def _stacks(matrices: int, size: int, work_of_matrix: float) -> list[slice]:

@@ -11,11 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat import accumulate
 from simfloat.accumulate import (
     Accumulator,
     blocked,
     exact,
     fused,
+    lanes,
     matmul,
     matrix_core,
     sequential,
@@ -28,7 +30,18 @@ from simfloat.accumulate._tensor_core import UNITS as TENSOR_CORES
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.blackbox.additions import MODES, Evidence
 from simfloat.blackbox.probe import ProductRange
-from simfloat.blackbox.readings import Chain, Chunks, Pairs, Reading, Runs, is_same_order, readings_of
+from simfloat.blackbox.readings import (
+    Chain,
+    Chunks,
+    InOrder,
+    LikeNumPy,
+    Pairs,
+    Reading,
+    Runs,
+    Strided,
+    is_same_order,
+    readings_of,
+)
 from simfloat.blackbox.tree import Tree
 from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
 from simfloat.formats.format_fields import TININESS
@@ -80,8 +93,10 @@ def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
     terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
-    runs = [reading for reading in readings if isinstance(reading, Runs)]
-    for reading in readings[: len(readings) - len(runs)]:
+    runs = [reading for reading in readings if isinstance(reading, Runs | Strided)]
+    for reading in readings:
+        if reading in runs:
+            continue
         yield from _accumulators(evidence, reading, terms)
     if terms <= 2:  # of more products the order of exact sums is none
         yield exact
@@ -115,19 +130,34 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
         case Chain():
             yield from _chains(evidence)
         case Pairs():
-            yield from _made([order.make for order in ROUNDED_ORDERS if not order.is_chain], _sums(evidence))
+            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence))
+        case LikeNumPy():
+            yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], _sums(evidence))
+        case InOrder(text):
+            yield from _made([partial(accumulate.tree, text)], _sums(evidence))
         case Chunks(together):
             yield from _fused(evidence, together)
         case Runs(size, inner, outer) if not evidence.is_uniform or not any(
-            is_same_order(reading, simple, terms) for simple in (Chain(), Pairs())
+            is_same_order(reading, simple, terms) for simple in (Chain(), Pairs(), LikeNumPy())
         ):
             # Where all additions round alike, runs of some of them would be the same sum.
-            inners = _accumulators(evidence.inside(size), inner, size)
-            outers = list(_accumulators(evidence.above(size), outer, -(-terms // size)))
-            for first, second in _pairs(list(inners), outers):
-                # Sums of runs have no products to be rounded.
-                if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
-                    yield blocked(size, first, second)
+            for first, second in _nested(evidence, inner, size, outer, -(-terms // size)):
+                yield blocked(size, first, second)
+        case Strided(count, inner, outer) if not is_same_order(reading, LikeNumPy(), terms):
+            for first, second in _nested(evidence, inner, -(-terms // count), outer, count):
+                yield lanes(count, first, second)
+
+
+def _nested(
+    evidence: Evidence, inner: Reading, size: int, outer: Reading, count: int
+) -> Iterator[tuple[Accumulator, Accumulator]]:
+    """Accumulators of parts of so many products, with those of the sums of so many parts."""
+    inners = list(_accumulators(evidence.inside(size), inner, size))
+    outers = list(_accumulators(evidence.above(size), outer, count))
+    for first, second in _pairs(inners, outers):
+        # Sums of parts have no products to be rounded.
+        if not (second.is_matrix_unit or (isinstance(second, SequentialSum) and second.products)):
+            yield first, second
 
 
 def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tuple[Accumulator, Accumulator]]:
@@ -138,7 +168,7 @@ def _pairs(first: list[Accumulator], second: list[Accumulator]) -> Iterator[tupl
 
 
 def _chains(evidence: Evidence) -> Iterator[Accumulator]:
-    sums, chains = _sums(evidence), [order for order in ROUNDED_ORDERS if order.is_chain]
+    sums, chains = _sums(evidence), [order for order in ROUNDED_ORDERS if order.order == "chain"]
     for pair in sums:
         yield from _made([order.make for order in chains], [pair])
     yield from _made([order.make for order in chains if order.compensates], _compensated(evidence))

@@ -1,10 +1,12 @@
-"""Orders of our accumulators that fit a tree of additions: sequential, pairwise, in chunks, in runs."""
+"""Orders of our accumulators that fit a tree of additions: sequential, pairwise, NumPy's, in chunks, runs and lanes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+from simfloat.accumulate._tree import numpys_order
+from simfloat.accumulate.nesting import ADD, in_postfix
 from simfloat.blackbox.tree import Builder, Tree, subtree
 
 
@@ -30,6 +32,33 @@ class Pairs(NamedTuple):
 
     def __str__(self) -> str:
         return "pairwise"
+
+
+class LikeNumPy(NamedTuple):
+    """In the order of np.sum."""
+
+    def add(self, builder: Builder, places: Sequence[int]) -> int:
+        """The node that is the sum of `places`."""
+        return _added(builder, places, numpys_order(0, len(places)))
+
+    def __str__(self) -> str:
+        return "as np.sum"
+
+
+class InOrder(NamedTuple):
+    """In the order that a text says, as `simfloat.tree` reads it."""
+
+    text: str
+
+    def add(self, builder: Builder, places: Sequence[int]) -> int:
+        """The node that is the sum of `places`."""
+        postfix = in_postfix(self.text)
+        if len(postfix) != 2 * len(places) - 1:
+            raise LookupError(f"This order adds {len(postfix) // 2 + 1} products.")
+        return _added(builder, places, postfix)
+
+    def __str__(self) -> str:
+        return f"in the order {self.text}"
 
 
 class Chunks(NamedTuple):
@@ -64,17 +93,40 @@ class Runs(NamedTuple):
         return f"runs of {self.size} {self.inner}, their sums {self.outer}"
 
 
-Reading: TypeAlias = Chain | Pairs | Chunks | Runs
+class Strided(NamedTuple):
+    """Lanes, each of which takes every so many-th in one order, and their sums in another."""
+
+    lanes: int
+    inner: Reading
+    outer: Reading
+
+    def add(self, builder: Builder, places: Sequence[int]) -> int:
+        """The node that is the sum of `places`."""
+        parts = [places[lane :: self.lanes] for lane in range(min(self.lanes, len(places)))]
+        return self.outer.add(builder, [self.inner.add(builder, part) for part in parts])
+
+    def __str__(self) -> str:
+        return f"{self.lanes} lanes {self.inner}, their sums {self.outer}"
+
+
+Reading: TypeAlias = Chain | Pairs | LikeNumPy | InOrder | Chunks | Runs | Strided
+
+#: The most lanes that are looked for: four registers of sixteen.
+MOST_LANES = 64
 
 
 def readings_of(tree: Tree, nested: int = 2) -> Iterator[Reading]:
-    """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep."""
-    simple: list[Reading] = [Chain(), Pairs(), *_chunks(tree)]
-    for reading in simple:
-        if _tree(reading, tree.terms) == tree:
-            yield reading
+    """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep.
+
+    The tree's own order comes last, where there is no other and not more than two are added at once.
+    """
+    simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *_chunks(tree)]
+    found = [reading for reading in simple if _tree(reading, tree.terms) == tree]
     if nested:
-        yield from _runs(tree, nested - 1)
+        found += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
+    if not found and all(len(node) == 2 for node in tree.nodes):
+        found.append(InOrder(tree.text))
+    return iter(found)
 
 
 def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
@@ -82,9 +134,25 @@ def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
     return _tree(reading, terms) == _tree(other, terms)
 
 
-def _tree(reading: Reading, terms: int) -> Tree:
+def _tree(reading: Reading, terms: int) -> Tree | None:
+    """The tree of so many products; None for an order of another number of them."""
     builder = Builder(terms)
-    return builder.tree(reading.add(builder, range(terms)))
+    try:
+        return builder.tree(reading.add(builder, range(terms)))
+    except LookupError:
+        return None
+
+
+def _added(builder: Builder, places: Sequence[int], postfix: Sequence[int]) -> int:
+    """The node that is the sum of `places` in an order in postfix form."""
+    waiting: list[int] = []
+    for k in postfix:
+        if k == ADD:
+            right = waiting.pop()
+            waiting[-1] = builder.add([waiting[-1], right])
+        else:
+            waiting.append(places[k])
+    return waiting[0]
 
 
 def _chunks(tree: Tree) -> list[Chunks]:
@@ -95,15 +163,38 @@ def _chunks(tree: Tree) -> list[Chunks]:
 
 def _runs(tree: Tree, nested: int) -> Iterator[Reading]:
     """Sums of runs, of every size for which each run is a subtree."""
-    node_of = {tuple(leaves): place for place, leaves in enumerate(tree.leaves())}
-    for size in range(2, tree.terms):
-        spans = [range(start, min(start + size, tree.terms)) for start in range(0, tree.terms, size)]
-        if tuple(spans[0]) not in node_of or any(tuple(span) not in node_of for span in spans[1:]):
-            continue
-        roots = [node_of[tuple(span)] for span in spans]
-        outers = list(readings_of(subtree(tree, roots, tree.root), nested))
-        for inner in readings_of(subtree(tree, spans[0], roots[0]), nested):
-            for outer in outers:
-                reading = Runs(size, inner, outer)
-                if _tree(reading, tree.terms) == tree:
-                    yield reading
+    terms, node_of = tree.terms, _node_of(tree)
+    for size in range(2, terms):
+        spans = [range(start, min(start + size, terms)) for start in range(0, terms, size)]
+        for inner, outer in _of_parts(tree, node_of, spans, nested):
+            reading = Runs(size, inner, outer)
+            if _tree(reading, terms) == tree:
+                yield reading
+
+
+def _lanes(tree: Tree, nested: int) -> Iterator[Strided]:
+    """Sums of lanes, for every number of lanes of which each is a subtree."""
+    node_of = _node_of(tree)
+    for count in range(2, min(tree.terms // 2, MOST_LANES) + 1):
+        parts = [range(lane, tree.terms, count) for lane in range(count)]
+        for inner, outer in _of_parts(tree, node_of, parts, nested):
+            reading = Strided(count, inner, outer)
+            if _tree(reading, tree.terms) == tree:
+                yield reading
+
+
+def _node_of(tree: Tree) -> dict[tuple[int, ...], int]:
+    """The node that adds some leaves, by these leaves."""
+    return {tuple(leaves): place for place, leaves in enumerate(tree.leaves())}
+
+
+def _of_parts(
+    tree: Tree, node_of: dict[tuple[int, ...], int], parts: Sequence[Sequence[int]], nested: int
+) -> Iterator[tuple[Reading, Reading]]:
+    """The orders inside of the first of some parts, with those of the parts' sums, if each part is a subtree."""
+    if any(tuple(part) not in node_of for part in parts):
+        return
+    roots = [node_of[tuple(part)] for part in parts]
+    outers = list(readings_of(subtree(tree, roots, tree.root), nested))
+    for inner in readings_of(subtree(tree, parts[0], roots[0]), nested):
+        yield from ((inner, outer) for outer in outers)

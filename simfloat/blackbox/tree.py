@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from simfloat.accumulate.nesting import joined
+
 #: The longest text of a tree; what is longer loses its middle.
 LONGEST = 400
-
-#: The longest run of leaves that is shown whole.
-LONGEST_RUN = 8
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,8 +47,13 @@ class Tree:
         """The node that adds each leaf and node but the root."""
         return {child: self.terms + n for n, node in enumerate(self.nodes) for child in node}
 
+    @property
+    def text(self) -> str:
+        """The whole text, however long."""
+        return joined(_parts(self, self.root), " + ")
+
     def __str__(self) -> str:
-        text = _joined(_parts(self, self.root), " + ")
+        text = self.text
         return text if len(text) <= LONGEST else f"{text[: LONGEST // 2]} ... {text[-LONGEST // 2 :]}"
 
     def __repr__(self) -> str:
@@ -123,37 +127,10 @@ def _parts(tree: Tree, place: int) -> list[int | str]:
     parts: list[int | str] = [place]
     for rest in reversed(spine):
         others = [_part(_parts(tree, child)) for child in rest]
-        parts = [*parts, *others] if len(rest) == 1 else [f"[{_joined([_part(parts), *others], ' ')}]"]
+        parts = [*parts, *others] if len(rest) == 1 else [f"[{joined([_part(parts), *others], ' ')}]"]
     return parts
 
 
 def _part(parts: list[int | str]) -> int | str:
     """A sum as an operand of another one."""
-    return parts[0] if len(parts) == 1 else f"({_joined(parts, ' + ')})"
-
-
-def _joined(parts: list[int | str], sign: str) -> str:
-    """The operands with a sign between them; of a run of leaves at equal distances only the first two and the last."""
-    shown: list[str] = []
-    start = 0
-    while start < len(parts):
-        stop = _end_of_run(parts, start)
-        run = [str(part) for part in parts[start:stop]]
-        shown += run if len(run) <= LONGEST_RUN else [*run[:2], "...", run[-1]]
-        start = stop
-    return sign.join(shown)
-
-
-def _end_of_run(parts: list[int | str], start: int) -> int:
-    """Where the run of leaves at equal distances that begins at `start` ends."""
-    stop = start + 1
-    while stop < len(parts):
-        near, here = parts[stop - 1], parts[stop]
-        if not isinstance(near, int) or not isinstance(here, int):
-            break
-        first, second = parts[start], parts[start + 1]
-        assert isinstance(first, int) and isinstance(second, int)
-        if here - near != second - first:
-            break
-        stop += 1
-    return stop
+    return parts[0] if len(parts) == 1 else f"({joined(parts, ' + ')})"

@@ -20,7 +20,9 @@ MODULES = {
     "processor": "instructions",
     "rounding_loops": "thread_rounding",
     "sequential": "thread_sequential",
+    "single": "thread_elementwise",
     "stepwise": "thread_stepwise",
+    "tree_loops": "thread_tree",
 }
 
 

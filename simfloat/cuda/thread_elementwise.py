@@ -6,11 +6,13 @@ import numpy as np
 
 from simfloat.cuda.thread_loops import at, kept, threads_over
 from simfloat.cuda.thread_random import FOUR, four_words
-from simfloat.kernels.elementwise import CONVERTED, NATIVE, OPERATIONS, ROUNDED_AT_ONCE
+from simfloat.kernels.elementwise import CONVERTED, NATIVE, OPERATIONS
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.machine import is_extreme
-from simfloat.kernels.plain import nearest
+from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.rounding_loops import image_cut_of, rounded_in_image
+from simfloat.kernels.single import SINGLE
 from simfloat.kernels.unrounded import double_of, odd_of
 
 
@@ -66,12 +68,21 @@ def native_loop(function):
     return loop
 
 
-def rounded_loop(function):
-    """The operation on vectors, or on one and a number, for plain grids."""
+def single_loop(function):
+    """The exact result rounded to odd in float32, and once more by the kind of rounding."""
 
     @threads_over("out")
-    def loop(i, a, b, out, numbers):
-        out[i] = kept(nearest(function(np.float64(at(a, i)), np.float64(at(b, i))), unpack(numbers)), out)
+    def loop(i, a, b, c, sign, out, numbers, kind):
+        grid, single = unpack(numbers), np.float32
+        exact = function(single(at(a, i)), single(at(b, i)), single(at(c, i)), single(sign))
+        if kind == 0:
+            out[i] = rounded_in_image(exact, image_cut_of(grid))
+        elif kind == 1:
+            out[i] = kept(nearest(type(grid.max)(exact), grid), out)
+        elif kind == 2:
+            out[i] = kept(directed(type(grid.max)(exact), grid), out)
+        else:
+            out[i] = kept(to_odd(type(grid.max)(exact), grid), out)
 
     return loop
 
@@ -90,5 +101,5 @@ exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERAT
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
-rounded_results = {name: rounded_loop(function) for name, function in ROUNDED_AT_ONCE.items()}
 converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}
+single_results = {name: single_loop(function) for name, function in SINGLE.items()}

@@ -7,7 +7,7 @@ import numpy as np
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.kernels.fused_loops import NOTHING, cut, unless_special
 from simfloat.kernels.jit import scalar
-from simfloat.kernels.matrix_core_loops import _floored, _flushed, _normal, exact_chunk, flushed_pair
+from simfloat.kernels.matrix_core_loops import _flushed, _normal, exact_chunk, floored_total, flushed_pair
 
 
 @threads_over("out")
@@ -69,5 +69,5 @@ def floored_sums(t, a, b, a_powers, b_powers, out, terms, parts, finite):
             for k in range(first, last):
                 product = a[i, k] * b[k, j]
                 plain += product if abs(product) < 2.0**128 else product * np.inf
-        so_far = unless_special(_floored(one, two, one_top, two_top, so_far, parts), plain)
+        so_far = unless_special(floored_total(one, two, one_top, two_top, so_far, parts), plain)
     out[i, j] = so_far

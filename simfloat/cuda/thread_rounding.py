@@ -11,7 +11,7 @@ from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import half
 from simfloat.kernels.plain import directed, nearest, to_odd
-from simfloat.kernels.rounding_loops import image_of_cut, nearest_in_image
+from simfloat.kernels.rounding_loops import image_cut_of, rounded_in_image
 
 
 @threads_over("out")
@@ -21,11 +21,12 @@ def copy(i, x, words, out, numbers):
 
 
 def rounding(round_one):
-    """The loop of a deterministic mode, for plain grids."""
+    """The loop of a deterministic mode, for plain grids, in the type of their numbers."""
 
     @threads_over("out")
     def loop(i, x, words, out, numbers):
-        out[i] = kept(round_one(np.float64(x[i]), unpack(numbers)), out)
+        grid = unpack(numbers)
+        out[i] = kept(round_one(type(grid.max)(x[i]), grid), out)
 
     return loop
 
@@ -41,9 +42,8 @@ def round_half(i, x, words, out, numbers):
 
 @threads_over("out")
 def round_image(i, x, words, out, numbers):
-    """Round float32 to nearest even to formats that are float32 with a shorter fraction."""
-    drop, below, mask = image_of_cut(unpack(numbers))
-    out[i] = nearest_in_image(x[i], drop, below, mask)
+    """Round float32 to formats that are float32 with a shorter fraction."""
+    out[i] = rounded_in_image(x[i], image_cut_of(unpack(numbers)))
 
 
 def rounding_four(round_one):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate.engine import Region
 from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.kernels import processor
 from simfloat.selftest.golden import COUNTING, HARMONIC
@@ -39,6 +40,23 @@ def test_other_modes_follow_the_definition(format, rounding, rng):
     a, b = hard_operands(rng, sf.FP16, 2, 24, 3)
     check(a, b, format, rounding)
     check(a, b, format, rounding, products=sf.FP16)
+
+
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
+@pytest.mark.parametrize("products", [None, sf.BF16], ids=["fused", "unfused"])
+@pytest.mark.parametrize("format", [sf.BF16, sf.E4M3], ids=str)
+def test_sums_follow_the_definition_where_the_processor_rounds_to_nearest_only(
+    format, products, rounding, rng, monkeypatch
+):
+    monkeypatch.setattr(processor, "ROUNDS_LANES", False)
+    a, b = hard_operands(rng, sf.E4M3, 2, 24, 3)
+    a, b = a.astype(np.float32), np.ascontiguousarray(b, np.float32)
+    accumulator = sf.sequential(format, rounding=rounding, products=products)
+    # Not by matmul, which keeps engines.
+    engine = accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), 24, format))
+    got = np.zeros((2, 3), engine.carrier)
+    engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, Region(0, 3, 1, None))
+    assert_bits(got, matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, format, rounding, products)))
 
 
 @pytest.mark.parametrize("format", [sf.FP16, sf.BF16, sf.E4M3, sf.FP32, sf.Format(8, 20)], ids=str)
@@ -141,7 +159,8 @@ def carrier_of(a, b, format, **options):
     return np.dtype(engine.carrier).name, *(loops or [type(engine).__name__])
 
 
-def test_quick_carriers_serve_where_they_are_exact(rng):
+def test_quick_carriers_serve_where_they_are_exact(rng, monkeypatch):
+    monkeypatch.setattr(processor, "ROUNDS_LANES", False)  # which asks for no proof
     x = rng.standard_normal((64, 64))
     half, brain, eight = (sf.round(x, f) for f in (sf.FP16, sf.BF16, sf.E4M3))
     emulated = sf.nearest_even.saturating()  # lest the hardware rounds to FP16
@@ -163,6 +182,7 @@ def test_quick_carriers_serve_where_they_are_exact(rng):
 
 def test_the_hardware_rounds_to_fp16_where_it_can(rng, monkeypatch):
     monkeypatch.setattr(processor, "COMPUTES_FP16", False)
+    monkeypatch.setattr(processor, "ROUNDS_LANES", False)
     x = rng.standard_normal((64, 64))
     half, eight = (sf.round(x, f) for f in (sf.FP16, sf.E4M3))
     if processor.CONVERTS_FP16:

@@ -62,6 +62,22 @@ def test_a_stack_of_products_gives_the_same_bits(accumulate, inputs, shape):
             assert_bits(*alone_and_in_a_stack(a, b, inputs=inputs, accumulate=accumulate, output=output))
 
 
+@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
+@pytest.mark.parametrize("inputs", [sf.FP16, sf.E5M2, (sf.cast(sf.BF16, sf.toward_zero), sf.FP32)], ids=str)
+def test_a_small_product_has_the_bits_of_the_same_in_a_large_one(accumulate, inputs):
+    """Its engine is one for all numbers of the formats, that of a large one for those that are there."""
+    rng = np.random.default_rng(4)
+    exponents = rng.integers(-30, 10 if accumulate is sf.E3M2 else 17, (2, 3, 64))
+    a, b = (rng.standard_normal((2, 3, 64)) * 2.0**exponents).astype(np.float32)
+    if accumulate is not sf.E3M2:  # which has no NaN
+        a[0, :7], b[1, 5:12] = STRANGE, STRANGE
+    with np.errstate(over="ignore", invalid="ignore"):
+        small = sf.matmul(a, b.T, inputs=inputs, accumulate=accumulate)
+        large = sf.matmul(np.tile(a, (40, 1)), np.tile(b.T, (1, 40)), inputs=inputs, accumulate=accumulate)
+    assert_bits(small, large[:3, :3])
+    assert_bits(small, large[-3:, -3:])
+
+
 @pytest.mark.parametrize(
     "accumulate", [sf.FP32, sf.FP16, sf.pairwise(sf.BF16), sf.blocked(2, sf.FP16, sf.FP32)], ids=str
 )

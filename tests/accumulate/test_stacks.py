@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import tiles
 from tests.bits import assert_bits
 
 RANDOM = sf.stochastic(8)
@@ -65,7 +66,9 @@ def test_a_draw_belongs_to_its_element_of_the_whole_result(accumulate, shape):
 
 
 @pytest.mark.parametrize(
-    "accumulate", [sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM)], ids=str
+    "accumulate",
+    [sf.FP32, sf.blocked(4, sf.FP16, sf.FP32), sf.sequential(sf.FP16, RANDOM), sf.tensor_core("hopper", sf.FP16)],
+    ids=str,
 )
 def test_no_result_of_a_stack_depends_on_the_number_of_threads(accumulate):
     a, b = numbers((300, 20, 24)), numbers((300, 24, 33), 1)
@@ -86,3 +89,12 @@ def test_a_long_blocked_sum_is_summed_a_few_rows_at_a_time(monkeypatch):
     monkeypatch.setattr("simfloat.accumulate.blocked_engines.KEPT", 70)
     assert_bits(sf.matmul(a, b, accumulate=accumulate), whole)
     assert_bits(sf.matmul(a[0], b[0], accumulate=accumulate), whole[0])
+
+
+def test_threads_take_many_tiny_matrices_at_a_time(monkeypatch):
+    """To hand out a tiny matrix costs more than to compute it, also by an engine that takes one matrix at a time."""
+    pieces, run_all = [], tiles.run_all
+    monkeypatch.setattr(tiles, "run_all", lambda work, taken: (pieces.append(len(taken)), run_all(work, taken))[1])
+    a, b = numbers((256, 8, 8)), numbers((256, 8, 8), 1)
+    sf.matmul(a, b, accumulate=sf.tensor_core("hopper", sf.FP16))
+    assert sum(pieces) <= 8

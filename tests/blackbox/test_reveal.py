@@ -117,10 +117,12 @@ LIBRARIES = {
 }
 
 
-#: numpy.sum adds seven numbers in order, and eight in pairs.
+#: numpy.sum adds seven numbers in order, eight in pairs, and more in an order of its own.
 FOUND_IN_NUMPY = {
     ("numpy.sum", 7): sf.sequential(sf.FP32, products=sf.FP32),
     ("numpy.sum", 8): sf.pairwise(sf.FP32),
+    ("numpy.sum", 45): sf.numpy_sum(sf.FP32),
+    ("numpy.sum in float64", 45): sf.numpy_sum(sf.FP64),
 }
 
 
@@ -154,17 +156,37 @@ def _assert_consistent(f, k, inputs):
     return found
 
 
-def test_an_order_that_no_accumulator_has_is_shown():
-    def lanes(a, b):
-        p = a * b
-        return (p[0::2].cumsum()[-1] + p[1::2].cumsum()[-1]).astype(np.float32)
+def lanes_of_fused_multiply_adds(a, b):
+    """Two lanes that each start with the last product, which no accumulator does."""
+    one, other = (sf.dot(a[k::2][::-1], b[k::2][::-1], accumulate=sf.FP32) for k in (0, 1))
+    return one + other
 
-    found = sf.reveal(lanes, 10)
+
+def test_an_order_that_no_accumulator_has_is_shown():
+    found = sf.reveal(lanes_of_fused_multiply_adds, 10)
     assert found.accumulator is None
     with pytest.raises(ValueError, match="accumulator that gives the function's bits; none was found: .* other bits"):
         found.dot([1.0], [1.0])
-    assert str(found.tree) == "0 + 2 + 4 + 6 + 8 + (1 + 3 + 5 + 7 + 9)"
-    assert str(found).startswith("no accumulator\n  order: 0 + 2 + 4") and "No probe" not in found.reason
+    assert str(found.tree) == "6 + 8 + 4 + 2 + 0 + (7 + 9 + 5 + 3 + 1)"
+    assert str(found).startswith("no accumulator\n  order: 6 + 8 + 4") and "No probe" not in found.reason
+
+
+@pytest.mark.parametrize(
+    "accumulator",
+    [
+        sf.lanes(2, sf.sequential(sf.FP32, products=sf.FP32), sf.FP32),
+        sf.lanes(8, sf.FP32, sf.pairwise(sf.FP32)),
+        sf.numpy_sum(sf.FP16),
+        sf.tree("1 + 3 + 2 + (0 + 5 + 7) + (4 + 6) + (8 + 9 + ... + 23) + (24 + 26 + (25 + 27 + 28))", sf.BF16),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_lanes_numpys_order_and_any_tree_are_found(accumulator):
+    f = black_box(accumulator, sf.FP32)
+    found = sf.reveal(f, 29)
+    assert found.accumulator is not None and found.tree is not None, found
+    assert_gives_bits(found, f, 29)
+    assert sf.tree(found.tree, sf.FP32).nesting == found.tree.text
 
 
 def test_a_sum_from_the_right_takes_few_calls():

@@ -34,8 +34,8 @@ class StandIn:
     takes_all = False
 
     def __init__(self, most_steps=None):
-        """Loops of more than `most_steps` are refused."""
-        self.most_steps = most_steps
+        """Loops of more than `most_steps` are refused, and those after ten times as many in one presence."""
+        self.most_steps, self._taken = most_steps, 0
 
     def take(self, array):
         """The array there."""
@@ -47,6 +47,7 @@ class StandIn:
         cupy, thread_loops = sys.modules.get("cupy"), plain.modules()["simfloat.cuda.thread_loops"]
         launch, thread_loops.launch = thread_loops.launch, self.launch
         standin.install()
+        self._taken = 0
         try:
             with plain.in_place(), np.errstate(all="ignore"):
                 yield
@@ -58,7 +59,9 @@ class StandIn:
 
     def launch(self, body, count, arguments):
         """Start a loop as on the GPU; TooLong if it has too many steps."""
-        if self.most_steps is not None and steps(count, arguments) > self.most_steps:
+        taken = steps(count, arguments)
+        self._taken += taken
+        if self.most_steps is not None and (taken > self.most_steps or self._taken > 10 * self.most_steps):
             raise TooLong
         simulated.in_a_row(body, count, arguments)
 

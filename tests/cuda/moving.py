@@ -78,7 +78,9 @@ class Move:
             return copy.deepcopy(value)
         if isinstance(value, Heard):
             return Heard(more=value.more)
-        if isinstance(value, Arithmetic | Target):
+        if isinstance(value, Arithmetic):
+            return value.to(self.once(value.target))._replace(histories=self.once(value.histories))
+        if isinstance(value, Target):
             return value._replace(**{name: self.once(part) for name, part in value._asdict().items()})
         if isinstance(value, tuple) and any(isinstance(one, AmaxHistory) for one in value):
             return tuple(map(self.once, value))
@@ -117,7 +119,7 @@ def strided(device, x):
 def heard(value):
     """An observer among arguments as one that keeps what it hears."""
     if isinstance(value, Arithmetic):
-        return value._replace(target=heard(value.target))
+        return value.to(heard(value.target))
     if isinstance(value, Target):
         return value._replace(observer=heard(value.observer)) if value.observer is not None else value
     if isinstance(value, Heard) or isinstance(value, type) or not callable(getattr(value, "observe", None)):

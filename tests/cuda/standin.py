@@ -7,6 +7,7 @@ gives numbers, and has no function that CuPy 14 lacks. `install` puts it in the 
 
 import sys
 import types
+import weakref
 
 import numpy as np
 
@@ -28,11 +29,16 @@ class Flags:
         self.c_contiguous, self.f_contiguous, self.owndata = flags.c_contiguous, flags.f_contiguous, flags.owndata
 
 
+#: Arrays by the identity of their numbers, so that a view's base is the array that it is a view of.
+KNOWN = weakref.WeakValueDictionary()
+
+
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     __module__ = "cupy"
 
     def __init__(self, host):
         self._host = host
+        KNOWN.setdefault(id(host), self)
 
     shape = property(lambda self: self._host.shape)
     dtype = property(lambda self: self._host.dtype)
@@ -43,7 +49,7 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host.flags))
     T = property(lambda self: ndarray(self._host.T))
-    base = property(lambda self: None if self._host.base is None else ndarray(self._host.base))
+    base = property(lambda self: None if self._host.base is None else array_of(self._host.base))
     device = types.SimpleNamespace(id=0)
     __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
 
@@ -101,6 +107,12 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         if function.__name__ in LACKING or not function.__module__ == "numpy":
             raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
         return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
+
+
+def array_of(host):
+    """The array with these numbers: the first one that was made of them."""
+    found = KNOWN.get(id(host))
+    return ndarray(host) if found is None else found
 
 
 def _method(name):

@@ -42,7 +42,11 @@ KERNELS = {
     "add, exact": (thread_elementwise.exact_results["add"], (SINGLE, ONE, ONE, types.float64, DOUBLE), 0),
     "sqrt, FP32": (thread_elementwise.native_results["sqrt"], (SINGLE, ONE, ONE, SINGLE), 0),
     "divide, FP32": (thread_elementwise.native_results["divide"], (SINGLE, SINGLE, ONE, SINGLE), 0),
-    "multiply, rounded": (thread_elementwise.rounded_results["multiply"], (SINGLE, SINGLE, SINGLE, GRID), 2),
+    "multiply, single": (
+        thread_elementwise.single_results["multiply"],
+        (SINGLE, SINGLE, ONE, types.float64, SINGLE, GRID, types.int64),
+        12,
+    ),
     "count": (thread_counting._count, (DOUBLE, SINGLE, GRID, COUNTERS), 0),
     "sums, E5M2": (
         thread_sequential.steps["fused_odd"].of(ELEMENT),

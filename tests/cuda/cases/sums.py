@@ -17,6 +17,8 @@ ACCUMULATORS = [
     *(sf.kahan(sf.FP16), sf.kahan(sf.BF16), sf.kahan(sf.FP32), sf.kahan(sf.FP16, rounding=sf.stochastic(8))),
     *(sf.blocked(4, sf.FP16, sf.FP32), sf.blocked(3, sf.pairwise(sf.BF16), sf.kahan(sf.FP16))),
     sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=sf.stochastic())),
+    *(sf.numpy_sum(sf.FP16), sf.numpy_sum(sf.BF16, DRAWING[0]), sf.lanes(4, sf.FP16, sf.pairwise(sf.FP32))),
+    sf.tree("4 + 10 + (0 + 7 + (2 + (1 + 8))) + (3 + 9 + (5 + 6))", sf.FP16, sf.stochastic(8)),
     *(sf.exact, sf.fused(4, 10), sf.fused(3, 12, sf.FP16, zero_exponent=-3)),
     *(sf.tensor_core(name, sf.FP16) for name in ("volta", "ampere", "hopper")),
     *(sf.tensor_core("volta", sf.FP16, sf.FP16), sf.tensor_core("hopper", sf.E5M2, instruction="mma")),
@@ -63,6 +65,7 @@ def orders(format, mode):
     for products in (format,) if format == sf.FP64 else (format, sf.BF16):
         yield sf.sequential(format, rounding=mode, products=products)
     yield sf.pairwise(format, rounding=mode)
+    yield sf.numpy_sum(format, rounding=mode)
     yield sf.kahan(format, rounding=mode)
 
 

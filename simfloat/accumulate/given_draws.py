@@ -1,0 +1,142 @@
+"""Stochastic sums whose draws the user gives, one for each rounding: step by step, for all elements of a tile."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate._blocked import Blocked
+from simfloat.accumulate._kahan import Kahan
+from simfloat.accumulate._pairwise import Pairwise
+from simfloat.accumulate._sequential import SequentialSum
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.engine import Region
+from simfloat.arithmetic.bit_stream import Draw, GivenBits
+from simfloat.arithmetic.operands import FloatType
+from simfloat.arithmetic.operations import compute_drawn
+from simfloat.arithmetic.target import Target
+from simfloat.formats import Format, Rounding
+
+#: The draw of a call whose steps have draws of their own: it says where elements stand.
+PLACED = Draw(0, 0)
+
+#: Roundings of a step of Kahan's sum.
+KAHAN = 5
+
+
+def roundings_of(accumulator: Accumulator, terms: int) -> int:
+    """How many draws a sum of so many products takes. Raises ValueError for accumulators of other kinds."""
+    match accumulator:
+        case SequentialSum(products=products):
+            count = terms if products is None else 2 * terms
+        case Kahan():
+            count = KAHAN * terms
+        case Pairwise():
+            count = 2 * terms - 1 if terms else 0
+        case Blocked(size=size, inner=inner, outer=outer):
+            runs, rest = divmod(terms, size)
+            of_runs = runs * roundings_of(inner, size) + (roundings_of(inner, rest) if rest else 0)
+            return of_runs + roundings_of(outer, -(-terms // size))
+        case _:
+            raise ValueError(
+                "GivenBits serve sequential, kahan and pairwise sums, and blocked sums of these; with "
+                f"{accumulator} pass stream=simfloat.BitStream(seed)."
+            )
+    return count if accumulator.rounding.is_stochastic else 0
+
+
+class GivenSteps(NamedTuple):
+    """Sums by elementwise operations, with draws in C order of the result, step by step."""
+
+    accumulator: Accumulator
+    words: NDArray[np.uint32]  # (elements of the result, draws of each)
+    carrier: FloatType = np.float64
+    cost: float = 1e-9  # one thread makes all sums, and the operations share their elements among threads
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        rows, columns = np.indices(out.shape)
+        elements = region.first + rows * region.row_step + columns * region.column_step
+        drawn = _Drawn(np.moveaxis(self.words[elements], -1, 0))
+        factors = [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
+        out[...] = drawn.sum(self.accumulator, factors, out)
+
+
+def given_steps(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> GivenSteps:
+    """The engine of so many sums, whose draws are the next ones of the stream."""
+    each, bits = roundings_of(accumulator, terms), {mode.bits for mode in accumulator.roundings if mode.is_stochastic}
+    if len(bits) > 1:
+        raise ValueError(f"GivenBits hold draws of one width, and the steps of {accumulator} take several.")
+    words = stream.take_words(elements * each, bits.pop())
+    return GivenSteps(accumulator, words.reshape(elements, each))
+
+
+class _Drawn:
+    """Rounded operations on a tile, each of which takes the next draws of its elements."""
+
+    def __init__(self, words: NDArray[np.uint32]) -> None:
+        self._words = iter(words)
+
+    def sum(self, accumulator: Any, factors: list[Any], start: NDArray) -> NDArray:
+        """The sums of the products of pairs of factors, from `start` on."""
+        match accumulator:
+            case SequentialSum():
+                return self._sequential(accumulator, factors, start)
+            case Kahan():
+                return self._kahan(accumulator, factors, start)
+            case Pairwise():
+                return self._pairwise(accumulator, factors, start)
+        size, zeros, one = accumulator.size, np.zeros_like(start), np.ones_like(start[:1, :1])
+        runs = [factors[first : first + size] for first in range(0, len(factors), size)]
+        sums = [self.sum(accumulator.inner, run, zeros) for run in runs]
+        return self.sum(accumulator.outer, [(one, total) for total in sums], start)
+
+    def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> NDArray:
+        do = self._in(accumulator.format, accumulator.rounding, total.shape)
+        for x, y in factors:
+            if accumulator.products is None:
+                total = do("fma", x, y, total)
+            else:
+                product = self._in(accumulator.products, accumulator.rounding, total.shape)("multiply", x, y)
+                total = do("add", total, product)
+        return total
+
+    def _kahan(self, accumulator: Kahan, factors: list[Any], s: NDArray) -> NDArray:
+        do, c = self._in(accumulator.format, accumulator.rounding, s.shape), np.zeros_like(s)
+        for factor in factors:
+            y = do("subtract", do("multiply", *factor), c)
+            t = do("add", s, y)
+            c = do("subtract", do("subtract", t, s), y)
+            s = t
+        return s
+
+    def _pairwise(self, accumulator: Pairwise, factors: list[Any], start: NDArray) -> NDArray:
+        do = self._in(accumulator.format, accumulator.rounding, start.shape)
+        nodes = [do("multiply", x, y) for x, y in factors]
+        while len(nodes) > 1:
+            pairs = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
+            nodes = pairs + nodes[len(nodes) - len(nodes) % 2 :]
+        return nodes[0] if nodes else start
+
+    def _in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
+        """The operations of a format, with results in this shape."""
+        target = Target(format, rounding, np.float64)
+
+        def do(operation: str, *operands: NDArray) -> NDArray:
+            arrays = [np.broadcast_to(operand, shape) for operand in operands]
+            draw = Draw(0, 0, given=_Words(next(self._words))) if rounding.is_stochastic else None
+            return compute_drawn(operation, arrays, target, draw)
+
+        return do
+
+
+class _Words(GivenBits):
+    """Draws that are words already."""
+
+    def __init__(self, words: NDArray[np.uint32]) -> None:
+        self._given = words.reshape(-1)
+
+    def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
+        """All of them."""
+        return self._given

@@ -1,0 +1,110 @@
+"""Sums of matrix units in 32-bit lanes, where operands leave room for it, and else in float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import lru_cache
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat import kernels
+from simfloat.accumulate.engine import Engine, Region
+from simfloat.arithmetic.arrays import copy
+from simfloat.arithmetic.machines import CPU, machine_of
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import FP16, FP32, Format, nearest_even
+
+#: The largest total that is converted to float32, with room for the magnitude to be rounded up.
+LARGEST = 2.0**31 - 2.0**7
+
+#: Stands for that of what has none: it lies below all others.
+NO_EXPONENT = -1000
+
+
+class FusedUnit(Protocol):
+    """What a loop needs to know of a fused sum."""
+
+    @property
+    def terms(self) -> int: ...
+    @property
+    def fraction_bits(self) -> int: ...
+    @property
+    def output(self) -> Format: ...
+    @property
+    def zero_exponent(self) -> int | None: ...
+
+
+class IntegerEngine(NamedTuple):
+    """Sums by a loop in 32-bit lanes, but matrices whose numbers leave no room for that by an engine in float64."""
+
+    wide: Engine
+    loop: str
+    numbers: tuple[NDArray[np.float64], NDArray[np.float64]]  # of the unit, also for the transposed product
+    grid: NDArray[np.float64]
+    carrier: FloatType = np.float32
+    cost: float = 0.1
+    is_direct: bool = True
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        machine, number = machine_of(out), 0
+        count = len(b) // a.shape[1] if a.shape[1] and out.size else 0
+        while number < count:
+            if machine is CPU:
+                loop = machine.loops.integer_sums.loops[self.loop]
+                number = loop(a, b, out, number, self.numbers[region.swapped], self.grid)
+            if number < count:
+                self._sum_in_float64(a, b, out, number, count, region)
+                number += 1
+
+    def _sum_in_float64(self, a: NDArray, b: NDArray, out: NDArray, number: int, count: int, region: Region) -> None:
+        """Sum one product of a stack."""
+        rows, depth = len(out) // count, a.shape[1]
+        within = slice(number * rows, (number + 1) * rows)
+        left = a if len(a) == rows else a[within]
+        with np.errstate(invalid="ignore"):  # converting a signalling NaN
+            left, right = copy(left, np.float64), copy(b[number * depth : (number + 1) * depth], np.float64)
+            sums = copy(out[within], np.float64)
+        self.wide.run(left, right, sums, region)
+        out[within] = np.where(sums == sums, sums, np.nan)
+
+
+@lru_cache(maxsize=1024)
+def in_integers(
+    wide: Engine, unit: FusedUnit, precisions: tuple[int, int], least: tuple[int, int], dropped: int = 0
+) -> Engine:
+    """The engine for operands with so many significant bits and these least exponents, which float32 holds and of
+    which it reads all but the last `dropped` bits; `wide` itself, if they leave no room for 32 bits.
+    """
+    output, bits = unit.output, unit.fraction_bits
+    zero = NO_EXPONENT if unit.zero_exponent is None else unit.zero_exponent
+    if sum(precisions) > 24 or bits < max(output.mantissa_bits, *precisions) or zero > output.emin:
+        return wide
+    # Significands of p bits are at most 2 - 2^(1 - p), and that of the sum so far is below 2.
+    most = math.prod(2 - 2.0 ** (1 - precision) for precision in precisions) * 2.0**bits
+    part = max(int((LARGEST - 2.0 ** (bits + 1)) / most), 0)
+    part -= part % kernels.integer_panels.PASS
+    if 2 * part < unit.terms:
+        return wide
+    rounding = output.emin, zero, 23 - output.mantissa_bits, output == FP16
+    numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
+    return IntegerEngine(wide, "fused", numbers, kernels.grid.numbers(output, nearest_even))
+
+
+@lru_cache(maxsize=64)
+def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
+    """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
+    numbers = _numbers(least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 0))
+    return IntegerEngine(wide, "floored", numbers, kernels.grid.numbers(FP32, nearest_even))
+
+
+def _numbers(
+    least: tuple[int, int], fields: Callable[[tuple[int, int]], tuple[int, ...]]
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The numbers of a unit for operands with these least exponents, and for swapped ones."""
+    upright, turned = (
+        np.array(kernels.integer_panels.IntegerUnit(*fields(pair)), np.float64) for pair in (least, least[::-1])
+    )
+    return upright, turned

@@ -1,0 +1,111 @@
+"""Sums whose draws are given: one for each rounding, in the order that the accumulators' documentation gives."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.reference import operate
+from tests.bits import assert_bits
+
+RANDOM = sf.stochastic(4)
+
+
+def by_definition(accumulator, a, b, draws, start=0.0):
+    """One sum, which takes its draws from an iterator."""
+    rounding = accumulator.rounding if hasattr(accumulator, "rounding") else None
+
+    def do(operation, *operands, format=None):
+        draw = next(draws) if rounding.is_stochastic else 0
+        return operate(operation, format or accumulator.format, rounding, *operands, random=draw)
+
+    pairs = list(zip(a, b, strict=True))
+    match accumulator.maker:
+        case "sequential":
+            for x, y in pairs:
+                if accumulator.products is None:
+                    start = do("fma", x, y, start)
+                else:
+                    start = do("add", start, do("multiply", x, y, format=accumulator.products))
+            return start
+        case "kahan":
+            c = 0.0
+            for x, y in pairs:
+                p = do("multiply", x, y)
+                y = do("subtract", p, c)
+                t = do("add", start, y)
+                c = do("subtract", do("subtract", t, start), y)
+                start = t
+            return start
+        case "pairwise":
+            nodes = [do("multiply", x, y) for x, y in pairs]
+            while len(nodes) > 1:
+                last = nodes[-1:] if len(nodes) % 2 else []
+                nodes = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)] + last
+            return nodes[0]
+        case "blocked":
+            size = accumulator.size
+            runs = [(a[i : i + size], b[i : i + size]) for i in range(0, len(a), size)]
+            sums = [by_definition(accumulator.inner, *run, draws) for run in runs]
+            return by_definition(accumulator.outer, sums, [1.0] * len(sums), draws, start)
+
+
+ACCUMULATORS = [
+    sf.sequential(sf.FP16, rounding=RANDOM),
+    sf.sequential(sf.BF16, rounding=RANDOM, products=sf.FP16),
+    sf.kahan(sf.BF16, rounding=RANDOM),
+    sf.pairwise(sf.E5M2, rounding=RANDOM),
+    sf.blocked(3, sf.sequential(sf.BF16, rounding=RANDOM), sf.kahan(sf.BF16, rounding=RANDOM)),
+    sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=RANDOM)),
+]
+
+
+@pytest.mark.parametrize("accumulator", ACCUMULATORS, ids=str)
+@pytest.mark.parametrize("shape", [(3, 7, 2), (1, 7, 5), (70, 5, 2)])
+def test_elements_in_c_order_take_a_draw_for_each_rounding(accumulator, shape, rng):
+    m, k, n = shape
+    a, b = sf.round(rng.standard_normal((m, k)), sf.BF16), sf.round(rng.standard_normal((k, n)), sf.BF16)
+    integers = rng.integers(0, 16, 5 * m * n * k + 5)
+    draws = iter(integers.tolist())
+    want = [[by_definition(accumulator, x.tolist(), y.tolist(), draws) for y in b.T] for x in a]
+    stream = sf.GivenBits(integers)
+    assert_bits(sf.matmul(a, b, accumulate=accumulator, stream=stream), want)
+    # The next call goes on behind them.
+    assert_bits(
+        sf.round(1 + 1 / 17, sf.E2M1, RANDOM, stream=stream),
+        sf.round(1 + 1 / 17, sf.E2M1, RANDOM, stream=sf.GivenBits([next(draws)])),
+    )
+
+
+def test_dots_sums_convolutions_and_initial_values(rng):
+    accumulator, integers = sf.sequential(sf.BF16, rounding=RANDOM), rng.integers(0, 16, 400)
+    x, w = sf.round(rng.standard_normal((1, 2, 4, 4)), sf.BF16), sf.round(rng.standard_normal((3, 2, 3, 3)), sf.BF16)
+    got = sf.conv2d(x, w, accumulate=accumulator, stream=sf.GivenBits(np.tile(integers, 3)))
+    draws, want = iter(np.tile(integers, 3).tolist()), []
+    for kernel in w:
+        for i in range(2):
+            for j in range(2):
+                window = x[0, :, i : i + 3, j : j + 3].ravel().tolist()
+                want.append(by_definition(accumulator, window, kernel.ravel().tolist(), draws))
+    assert_bits(got.ravel(), want)
+    row = sf.round(rng.standard_normal(9), sf.BF16)
+    total = sf.sum(row, accumulate=accumulator, stream=sf.GivenBits(integers))
+    assert_bits(total, by_definition(accumulator, row.tolist(), [1.0] * 9, iter(integers.tolist())))
+    got = sf.dot(row, row, initial=0.5, accumulate=accumulator, stream=sf.GivenBits(integers))
+    assert_bits(got, by_definition(accumulator, row.tolist(), row.tolist(), iter(integers.tolist()), 0.5))
+
+
+def test_what_has_no_one_order_of_draws_is_refused():
+    ones, accumulator = np.ones(4), sf.sequential(sf.BF16, rounding=RANDOM)
+    both = dict(accumulate=accumulator, output=sf.E4M3, rounding=RANDOM)
+    with pytest.raises(ValueError, match="GivenBits serve the steps of a sum alone"):
+        sf.dot(ones, ones, **both, stream=sf.GivenBits([1] * 99))
+    with pytest.raises(ValueError, match="GivenBits has 3 of its 3 left"):
+        sf.dot(ones, ones, accumulate=accumulator, stream=sf.GivenBits([1, 2, 3]))
+    with pytest.raises(ValueError, match="A draw of 4 bits lies below 16, got 16"):
+        sf.dot(ones, ones, accumulate=accumulator, stream=sf.GivenBits([16] * 4))
+    mixed = sf.blocked(2, sf.sequential(sf.BF16, rounding=sf.stochastic(3)), accumulator)
+    with pytest.raises(ValueError, match="draws of one width"):
+        sf.dot(ones, ones, accumulate=mixed, stream=sf.GivenBits([1] * 99))
+    unit = sf.blocked(4, sf.fused(4, 23), accumulator)
+    with pytest.raises(ValueError, match="GivenBits serve sequential, kahan and pairwise sums"):
+        sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))

@@ -1,0 +1,124 @@
+"""Sums of units in 32-bit lanes have the bits of those in float64, whatever the operands are."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate._fused import FusedEngine
+from simfloat.accumulate.integer_engine import IntegerEngine
+from simfloat.accumulate.operand_bounds import Problem, operand_bounds
+from simfloat.accumulate.tiles import TURNED, UPRIGHT
+from tests.bits import assert_bits
+
+E8M13 = sf.Format(8, 13)
+FORMATS = (sf.FP16, sf.BF16, sf.TF32, sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2, sf.E4M3FNUZ)
+
+#: Units whose chunks are one pass and many, whose totals take one integer, nearly two, and more than float32 has bits.
+UNITS = [
+    *(sf.tensor_core(arch, sf.FP16).unit for arch in ("volta", "ampere", "hopper")),
+    *(sf.tensor_core(arch, sf.FP16, sf.FP16).unit for arch in ("volta", "hopper")),
+    *(sf.tensor_core(arch, sf.E4M3).unit for arch in ("hopper", "blackwell")),
+    sf.fused(1, 24),
+    sf.fused(7, 23, zero_exponent=-126),
+    sf.fused(8, 26),
+    sf.fused(56, 24),
+    sf.fused(19, 13, sf.FP16),
+    sf.fused(10, 20, E8M13),
+]
+
+
+def operands(rng, format, kind, shape):
+    """Numbers of a format that cancel, are far apart, subnormal, the largest, special, or few."""
+    x = rng.standard_normal(shape)
+    if kind == "far apart":
+        x *= 2.0 ** rng.integers(-25, 25, shape)
+    if kind == "equal magnitudes":
+        x = np.sign(x) * rng.choice([1.0, 1.5, 2 - 2.0 ** (1 - format.precision)], shape)
+    if kind == "subnormal":
+        x *= format.smallest_normal
+    if kind == "largest":
+        x = np.sign(x) * format.max * rng.choice([1.0, 0.75, 2.0**-12], shape)
+    if kind == "anywhere":
+        x *= 2.0 ** rng.integers(format.emin - 8, format.emax, shape)
+    x = sf.round(x, format, sf.nearest_even.saturating())
+    if kind == "special":
+        specials = [np.inf, -np.inf] * format.has_infinity + [np.nan] * format.has_nan or [0.0]
+        x = np.where(rng.random(shape) < 0.02, rng.choice(specials, shape), x)
+    x[rng.random(shape) < (0.7 if kind == "few" else 0.05)] = 0.0
+    return x.astype(np.float32)
+
+
+KINDS = ("near", "far apart", "equal magnitudes", "subnormal", "largest", "anywhere", "special", "few")
+
+
+def starts(rng, engine, shape):
+    """What sums may start from: zeros of both signs, numbers of any size, infinities and NaN."""
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-160, 130, shape)
+    near = rng.random(shape) < 0.6
+    x[near] = rng.standard_normal(near.sum())
+    # The unit of FP8 gives 14 bits, and takes an initial value in FP32.
+    unit = getattr(engine.wide, "fused", None)
+    x = sf.round(x, unit.output if unit and unit != sf.tensor_core("hopper", sf.E4M3).unit else sf.FP32)
+    which = rng.random(shape)
+    return np.select([which < 0.1, which < 0.15, which < 0.2, which < 0.22], [0.0, -0.0, np.inf, np.nan], x)
+
+
+def compare(rng, pair, *ways):
+    """Sums of operands of every kind in both formats, in 32-bit lanes and in float64."""
+    for kinds in [(kind, kind) for kind in KINDS] + [tuple(rng.choice(KINDS, 2)) for _ in range(4)]:
+        m, k, n = rng.integers(1, 9), rng.integers(1, 80), rng.choice([1, 5, 16, 47, 270])
+        a, b = (operands(rng, *which) for which in zip(pair, kinds, ((m, k), (k, n)), strict=True))
+        for start in (np.zeros((m, n)), starts(rng, ways[0][1], (m, n))):
+            for region, engine in ways:
+                want, got = start.copy(), start.astype(np.float32)
+                engine.wide.run(np.float64(a), np.float64(b), want, region)
+                engine.run(a, b, got, region)
+                assert_bits(got, np.where(np.isnan(want), np.nan, want).astype(np.float32))
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_sums_in_32_bits_are_those_in_float64(unit, rng):
+    pairs = [pair for pair in product(FORMATS, FORMATS) if isinstance(unit.engine_for_all(*pair), IntegerEngine)]
+    assert len(pairs) >= 25
+    for pair in rng.permutation(np.array(pairs, object))[:6]:
+        compare(rng, pair, (UPRIGHT, unit.engine_for_all(*pair)), (TURNED, unit.engine_for_all(*pair[::-1])))
+
+
+CDNA3 = (sf.FP16, sf.BF16, sf.TF32, (sf.E4M3FNUZ, sf.E5M2FNUZ), (sf.E5M2FNUZ, sf.E5M2FNUZ))
+
+
+@pytest.mark.parametrize("inputs", CDNA3, ids=str)
+def test_sums_of_cdna3_in_32_bits_are_those_in_float64(inputs, rng):
+    pair = inputs if isinstance(inputs, tuple) else (inputs, inputs)
+    a, b = (operand_bounds(np.ones((1, 1), np.float32), format) for format in pair)
+    engine = sf.matrix_core("cdna3", inputs).engine(Problem(a, b, 1, sf.FP32))
+    for _ in range(4):
+        compare(rng, pair, (UPRIGHT, engine))
+
+
+def test_the_largest_products_do_not_overflow_an_integer():
+    for format in FORMATS:
+        for terms, bits in ((15, 25), (16, 25), (31, 24), (32, 25), (7, 26), (2, 28), (1, 29)):
+            unit, least = sf.fused(terms, bits), (format.emin, format.emin)
+            engine = unit.engine_for_all(format, format)
+            x = np.full((2, 3 * terms), (2 - 2.0 ** (1 - format.precision)) * 2.0, np.float32)
+            a, b = x * np.float32([[1], [-1]]), np.ascontiguousarray(x.T)
+            got, want = np.zeros((2, 2), engine.carrier), np.zeros((2, 2))
+            engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, UPRIGHT)
+            FusedEngine(unit, least).run(np.float64(a), np.float64(b), want, UPRIGHT)
+            assert_bits(got.astype(np.float64), want)
+
+
+def test_units_without_room_keep_float64():
+    assert isinstance(sf.fused(8, 24).engine_for_all(sf.FP16, sf.FP16), IntegerEngine)
+    for unit, format in [
+        (sf.fused(8, 40), sf.FP16),
+        (sf.fused(64, 26), sf.FP16),
+        (sf.fused(8, 20), sf.FP16),
+        (sf.fused(8, 24, zero_exponent=0), sf.FP16),
+        (sf.fused(8, 24), sf.Format(8, 12)),
+        (sf.fused(8, 24), sf.Format(9, 3)),
+    ]:
+        assert isinstance(unit.engine_for_all(format, format), FusedEngine)

@@ -1,0 +1,142 @@
+"""Sums in the order of a tree, in NumPy's order, and in lanes: against their definitions and against NumPy."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate.nesting import in_postfix, program_of, text_of
+from simfloat.selftest.hard_numbers import hard_operands
+from simfloat.selftest.orders import dot
+from tests.bits import DETERMINISTIC, assert_bits
+from tests.reference import matrix_product
+
+RANDOM = sf.stochastic()
+MODES = [*DETERMINISTIC, sf.nearest_even.saturating(), RANDOM, sf.stochastic(4, "A")]
+
+
+def check(accumulate, a, b, seed=3):
+    got = sf.matmul(a, b, accumulate=accumulate, stream=sf.BitStream(seed))
+    want = matrix_product(a, b, lambda x, y, element: dot(accumulate, x, y, element=element, seed=seed))
+    assert_bits(got, want)
+
+
+def random_nesting(rng, terms):
+    parts = list(rng.permutation(terms).tolist())
+    while len(parts) > 1:
+        i, j = sorted(rng.choice(len(parts), 2, replace=False))
+        parts[i] = (parts[i], parts.pop(j)) if rng.random() < 0.5 else (parts.pop(j), parts[i])
+    return parts[0]
+
+
+@pytest.mark.parametrize("rounding", MODES, ids=repr)
+def test_trees_follow_the_definition(rounding, rng):
+    for format, inputs in product((sf.FP16, sf.FP32, sf.p3109(8, 3)), (sf.FP16, sf.FP32)):
+        a, b = hard_operands(rng, inputs, 2, 21, 3)
+        check(sf.tree(random_nesting(rng, 21), format, rounding), a, b)
+        check(sf.numpy_sum(format, rounding), a, b)
+
+
+@pytest.mark.parametrize("terms", [0, 1, 7, 8, 9, 127, 128, 129, 300])
+def test_numpys_order_follows_the_definition_for_any_number_of_terms(terms, rng):
+    a, b = sf.round(rng.standard_normal((2, terms)), "bf16"), sf.round(rng.standard_normal((terms, 3)), "bf16")
+    check(sf.numpy_sum("bf16"), a, b)
+    check(sf.numpy_sum("bf16", RANDOM), a, b)
+
+
+def test_numpys_order_gives_the_bits_of_np_sum_from_1_to_10000_terms(rng):
+    x = rng.standard_normal(10000).astype(np.float32) * np.float32(2.0) ** rng.integers(-9, 9, 10000)
+    for n in [*range(300), *rng.integers(300, 10000, 60), 10000]:
+        for y, format in ((x[:n].astype(np.float32), sf.FP32), (x[:n].astype(np.float64) / 3, sf.FP64)):
+            assert_bits(sf.sum(y, accumulate=sf.numpy_sum(format)), np.sum(y))
+    assert_bits(sf.sum(np.array([-0.0, -0.0]), accumulate=sf.numpy_sum(sf.FP64)), np.array(0.0))
+
+
+def test_a_tree_of_neighbours_is_the_pairwise_sum_draws_included(rng):
+    a, b = hard_operands(rng, sf.FP16, 3, 13, 5)
+    nesting = "((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)) + (((8 + 9) + (10 + 11)) + 12)"
+    for rounding in (sf.nearest_even, RANDOM, sf.stochastic(3, "B")):
+        same = [sf.tree(nesting, sf.FP16, rounding), sf.pairwise(sf.FP16, rounding)]
+        got, want = (sf.matmul(a, b, accumulate=x, stream=sf.BitStream(1)) for x in same)
+        assert_bits(got, want)
+
+
+@pytest.mark.parametrize("inner", [sf.sequential(sf.FP16), sf.kahan(sf.BF16), sf.fused(4, 20)], ids=str)
+@pytest.mark.parametrize(
+    "outer", [sf.sequential(sf.FP32), sf.pairwise(sf.FP16), sf.sequential(sf.BF16, RANDOM)], ids=str
+)
+def test_lanes_follow_the_definition(inner, outer, rng):
+    place = dict(emins=(sf.E4M3.emin, sf.E4M3.emin), seed=5)
+    for count, terms in product((1, 3, 8), (0, 1, 5, 8, 21)):
+        a = sf.round(rng.standard_normal((2, terms)), sf.E4M3)
+        b = sf.round(rng.standard_normal((terms, 3)), sf.E4M3)
+        accumulate = sf.lanes(count, inner, outer)
+        got = sf.matmul(a, b, inputs=sf.E4M3, accumulate=accumulate, stream=sf.BitStream(5))
+        want = matrix_product(a, b, lambda x, y, i, it=accumulate: dot(it, x, y, element=i, **place))
+        assert_bits(got, want)
+
+
+def test_lanes_draw_in_places_of_their_own_and_sum_stacks_and_initial_values(rng):
+    accumulate = sf.lanes(4, sf.sequential(sf.FP16, RANDOM), sf.FP16)
+    check(accumulate, *hard_operands(rng, sf.FP16, 3, 18, 5))
+    check(sf.blocked(7, accumulate, sf.FP32), *hard_operands(rng, sf.FP16, 3, 18, 5))
+    check(sf.lanes(2, accumulate, sf.FP32), *hard_operands(rng, sf.FP16, 3, 18, 5))
+    a, b = rng.standard_normal((4, 3, 10)), rng.standard_normal((4, 10, 2))
+    by = dict(inputs=sf.BF16, accumulate=sf.lanes(4, sf.BF16, sf.FP32))
+    assert_bits(sf.matmul(a, b, **by), np.stack([sf.matmul(x, y, **by) for x, y in zip(a, b, strict=True)]))
+    c = sf.round(rng.standard_normal((3, 2)), sf.FP32)
+    x, y = sf.round(a[0], sf.BF16), sf.round(b[0], sf.BF16)
+    want = [[dot(by["accumulate"], x[i], y[:, j], start=c[i, j]) for j in range(2)] for i in range(3)]
+    assert_bits(sf.matmul(x, y, accumulate=by["accumulate"], initial=c), np.array(want))
+
+
+@pytest.mark.parametrize("terms", [1, 2, 5, 40, 300])
+def test_every_order_has_a_text_that_is_read_back_and_a_program_with_a_low_stack(terms, rng):
+    nesting = random_nesting(rng, terms)
+    postfix = in_postfix(nesting)
+    assert in_postfix(text_of(postfix)) == postfix
+    depth = np.cumsum(np.where(np.array(program_of(postfix)) >= 0, 1, -1))
+    assert depth[-1] == 1 and depth.max() <= np.log2(terms) + 2
+    accumulate = sf.tree(nesting, sf.FP16, sf.toward_zero)
+    assert eval(repr(accumulate), vars(sf)) == accumulate
+    assert sf.tree(accumulate.nesting, "fp16", "toward_zero") == accumulate
+    policy = sf.Policy(compute=sf.FP16, accumulate=sf.lanes(4, accumulate, sf.numpy_sum("bf16")))
+    assert sf.Policy.from_toml(policy.to_toml()) == policy
+
+
+def test_texts_are_short_and_nested_tuples_add_from_left_to_right():
+    assert str(sf.tree(tuple(range(64)), sf.FP16)) == "tree('0 + 1 + ... + 63', FP16)"
+    assert sf.tree((0, 1, (2, 3)), sf.FP16) == sf.tree("(0 + 1) + (2 + 3)", sf.FP16) == sf.tree([0, 1, [2, 3]], sf.FP16)
+    deep = 0
+    for k in range(1, 5000):
+        deep = (k, deep)
+    assert float(sf.sum(np.ones(5000), accumulate=sf.tree(deep, sf.FP32))) == 5000
+
+
+@pytest.mark.parametrize(
+    "call, message",
+    [
+        (lambda: sf.tree("0 + 2", sf.FP16), "'0 \\+ 2' has no term 1"),
+        (lambda: sf.tree((0, 1, 1), sf.FP16), "has term 1 twice"),
+        (lambda: sf.tree("1 + 2", sf.FP16), "no term 0"),
+        (lambda: sf.tree("", sf.FP16), "an end where more is expected"),
+        (lambda: sf.tree("(0 + 1", sf.FP16), "an end where more is expected"),
+        (lambda: sf.tree("0 1", sf.FP16), "'1' at a place where it means nothing"),
+        (lambda: sf.tree("[0 1 2 3]", sf.FP16), "sf.fused"),
+        (lambda: sf.tree("0 + ... + 4", sf.FP16), "three dots that do not stand between"),
+        (lambda: sf.tree("0 + 2 + ... + 5", sf.FP16), "no run from 0 and 2 to 5"),
+        (lambda: sf.tree((), sf.FP16), "nested tuples"),
+        (lambda: sf.tree((0, -1), sf.FP16), "nested tuples"),
+        (lambda: sf.tree(3.0, sf.FP16), "nested tuples"),
+        (lambda: sf.dot([1, 2], [3, 4], accumulate=sf.tree((0, 1, 2), sf.FP16)), "adds 3 products, got 2"),
+        (lambda: sf.dot(*np.ones((2, 5)), accumulate=sf.blocked(3, sf.tree((0, 1, 2), sf.FP16), sf.FP16)), "got 2"),
+        (lambda: sf.lanes(0, sf.FP16, sf.FP16), "count must be a positive integer"),
+        (lambda: sf.lanes(4, sf.exact, sf.FP16), "a format of their own"),
+        (lambda: sf.lanes(4, sf.tensor_core("blackwell", sf.E4M3, scales=(32, sf.E8M0)), sf.FP32), "blocked"),
+        (lambda: sf.partial_sums([1, 2], [3, 4], accumulate=sf.lanes(2, sf.FP16, sf.FP16)), "no running sum"),
+    ],
+)  # fmt: skip
+def test_orders_that_mean_nothing_are_refused(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
