@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from simfloat.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from simfloat import nn, optim, plots, telemetry, torch, train
+    from simfloat import linalg, nn, optim, plots, studies, telemetry, torch, train
     from simfloat.accumulate import *
     from simfloat.arithmetic import *
     from simfloat.arithmetic.functions import *  # one for each row of the catalog
+    from simfloat.arrays import *
     from simfloat.attribution import *
     from simfloat.autodiff import *
     from simfloat.blackbox import *
@@ -32,6 +33,7 @@ else:
         "formats",
         "arithmetic",
         "accumulate",
+        "arrays",
         "policy",
         "simulation",
         "autodiff",
@@ -40,7 +42,7 @@ else:
         "attribution",
         "blackbox",
     )
-    _MODULES = ("nn", "optim", "plots", "telemetry", "torch", "train")
+    _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")
 
     def __getattr__(name):
         """A name of the package; what it needs is imported when it is first used."""
@@ -57,7 +59,8 @@ else:
                 module = import_module(f"simfloat.{room}")
                 if name in module.__all__:
                     return getattr(module, name)
-        raise AttributeError(f"module 'simfloat' has no attribute {name!r}")
+        # With both, Python adds the nearest name to the message.
+        raise AttributeError(f"module 'simfloat' has no attribute {name!r}", name=name, obj=sys.modules[__name__])
 
     def __dir__():
         return sorted({*__getattr__("__all__"), *(name for name in globals() if name.startswith("__"))})

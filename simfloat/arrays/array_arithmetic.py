@@ -1,0 +1,132 @@
+"""What an array computes with: a format, a rounding mode, an order of sums, a random stream; on bare real arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate import matmul, sequential, sum
+from simfloat.accumulate._sequential import SequentialSum, as_accumulator
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.arithmetic._round import round_array
+from simfloat.arithmetic.bit_stream import Stream, check_stream
+from simfloat.arithmetic.operands import FLOAT32, are_float32
+from simfloat.arithmetic.operations import compute
+from simfloat.arithmetic.target import Target, carrier_of, check_precision
+from simfloat.formats import Format, Rounding, as_format
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
+
+#: How products of complex numbers are rounded.
+ComplexProducts = Literal["rounded", "fma"]
+
+
+@dataclass(frozen=True)
+class ArrayArithmetic:
+    """Every operation rounded once to `format`; operands and results are float arrays, float32 where that holds them.
+
+    `accumulate` is None for the sequential sum in the format and mode of everything else.
+    """
+
+    format: Format
+    rounding: Rounding
+    accumulate: Accumulator | None
+    stream: Stream | None
+    complex_products: ComplexProducts = "rounded"
+
+    @cached_property
+    def dtype(self) -> Any:
+        """The type of arrays that numbers of the format travel in."""
+        return carrier_of(self.format)
+
+    @cached_property
+    def accumulator(self) -> Accumulator:
+        """The order of sums, and their roundings."""
+        accumulator = self.accumulate or sequential(self.format, self.rounding)
+        return accumulator.for_inputs(self.format, self.format)
+
+    def same_rounding(self, other: ArrayArithmetic) -> bool:
+        """Whether both round in the same way, formats and streams apart."""
+        return (self.rounding, self.complex_products) == (other.rounding, other.complex_products) and (
+            self.accumulator == other.accumulator
+        )
+
+    def round(self, x: NDArray) -> NDArray[np.floating]:
+        """The numbers of the format that `x` rounds to."""
+        return self._taken(round_array(x, self._target([x])))
+
+    def compute(self, operation: str, *operands: NDArray) -> NDArray[np.floating]:
+        """An operation of the catalog."""
+        arrays = list(operands)
+        return self._taken(compute(operation, arrays, self._target(arrays)))
+
+    def negated(self, x: NDArray) -> NDArray[np.floating]:
+        """-x, which is rounded where it may be no number of the format."""
+        return -x if self.format.has_negative_zero and self.format.signed else self.round(-x)
+
+    def matmul(self, a: NDArray, b: NDArray, initial: NDArray | None = None) -> NDArray[np.floating]:
+        """The product of matrices or vectors, whose sums may start from `initial`."""
+        return self._taken(matmul(a, b, initial=initial, **self._options))
+
+    def sum(self, x: NDArray, axis: int | None = None) -> NDArray[np.floating]:
+        """The sum of elements along an axis, or of all in row-major order."""
+        return self._taken(sum(x, axis, **self._options))
+
+    @cached_property
+    def _options(self) -> dict[str, Any]:
+        """What sums are called with; a mode is given where they are rounded again in the end."""
+        accumulator = self.accumulator
+        options = {"accumulate": accumulator, "output": self.format, "stream": self.stream}
+        return options if accumulator.result == self.format else options | {"rounding": self.rounding}
+
+    def _target(self, operands: list[NDArray]) -> Target:
+        return self._targets[are_float32(operands)]
+
+    @cached_property
+    def _targets(self) -> tuple[Target, Target]:
+        """Where results of float64 operands go, and of float32 ones."""
+        in_float64 = Target(self.format, self.rounding, np.float64, self.stream)
+        return in_float64, in_float64._replace(dtype=self.dtype)
+
+    def _taken(self, numbers: NDArray) -> NDArray[np.floating]:
+        """Numbers of the format in the array type that they travel in."""
+        return numbers if numbers.dtype == self.dtype else numbers.astype(self.dtype)
+
+
+def as_arithmetic(
+    format: FormatLike,
+    rounding: RoundingLike,
+    accumulate: Accumulator | FormatLike | None,
+    stream: Stream | None,
+    complex_products: ComplexProducts = "rounded",
+) -> ArrayArithmetic:
+    """The arithmetic that users ask for; ValueError for what is none."""
+    format, rounding = as_format(format), as_rounding(rounding)
+    check_precision(format, rounding)
+    check_stream(stream)
+    if complex_products not in ("rounded", "fma"):
+        raise ValueError(f"complex_products is 'rounded' or 'fma', got {complex_products!r}.")
+    accumulator = None if accumulate is None else as_accumulator(accumulate)
+    if accumulator == SequentialSum(format, rounding=rounding):
+        accumulator = None
+    return ArrayArithmetic(format, rounding, accumulator, stream, complex_products)
+
+
+def narrowed(x: NDArray) -> NDArray:
+    """One number in float32 if that holds it, so that arithmetic on float32 arrays stays there."""
+    if x.size == 1 and x.dtype != FLOAT32:
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            narrow = x.astype(np.complex64 if x.dtype.kind == "c" else np.float32)
+        if (narrow == x).all():
+            return narrow
+    return x
+
+
+def with_options(arithmetic: ArrayArithmetic, **changed: Any) -> ArrayArithmetic:
+    """The arithmetic with other options than these, where they are given; checked."""
+    given = {name: value for name, value in changed.items() if value is not None}
+    return as_arithmetic(**{field.name: getattr(arithmetic, field.name) for field in fields(arithmetic)} | given)

@@ -1,0 +1,202 @@
+"""What an array's numbers are used for: functions, reductions, and other shapes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.extremes import larger, smaller
+from simfloat.arrays import complex_parts
+from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.checks import check_flags, is_integer
+
+#: An axis, several of them, or None for all.
+ArrayAxes = int | Sequence[int] | None
+
+
+def _function(name: str) -> Callable[[Any], Any]:
+    """A function of the catalog as a method."""
+
+    def method(self: Any) -> Any:
+        return self._like(self.arithmetic.compute(name, self._real_numbers(name)))
+
+    method.__name__, method.__doc__ = name, OPERATIONS[name].meaning
+    return method
+
+
+class ArrayFunctions:
+    """Functions, reductions and movements of an array."""
+
+    numbers: NDArray
+    arithmetic: ArrayArithmetic
+
+    def _like(self, numbers: NDArray) -> Self:
+        """An array of these numbers, which are the format's, with the same options."""
+        raise NotImplementedError
+
+    def _real_numbers(self, operation: str) -> NDArray[np.floating]:
+        """The numbers of an array that has no imaginary part."""
+        if complex_parts.is_complex(self.numbers):
+            raise ValueError(f"{operation} of complex numbers is not rounded here: write it in x.real and x.imag.")
+        return self.numbers
+
+    sqrt = _function("sqrt")
+    rsqrt = _function("rsqrt")
+    reciprocal = _function("reciprocal")
+    exp = _function("exp")
+    log = _function("log")
+    log2 = _function("log2")
+    sin = _function("sin")
+    cos = _function("cos")
+    tanh = _function("tanh")
+    erf = _function("erf")
+    gelu = _function("gelu")
+    sigmoid = _function("sigmoid")
+
+    def negative(self) -> Self:
+        """-x, of complex numbers both parts."""
+        u, x = self.arithmetic, self.numbers
+        if complex_parts.is_complex(x):
+            return self._like(complex_parts.joined(u.negated(x.real), u.negated(x.imag)))
+        return self._like(u.negated(x))
+
+    def abs(self) -> Self:
+        """|x|, of complex numbers sqrt(a a + b b) with every operation rounded."""
+        x = self.numbers
+        return self._like(complex_parts.magnitude(self.arithmetic, x) if complex_parts.is_complex(x) else np.abs(x))
+
+    def conj(self) -> Self:
+        """The complex conjugates; of real numbers they themselves."""
+        x = self.numbers
+        if not complex_parts.is_complex(x):
+            return self.copy()
+        return self._like(complex_parts.joined(x.real, self.arithmetic.negated(x.imag)))
+
+    @property
+    def real(self) -> Self:
+        """The real parts, a view of them."""
+        return self._like(self.numbers.real)
+
+    @property
+    def imag(self) -> Self:
+        """The imaginary parts: a view of them, or zeros."""
+        return self._like(self.numbers.imag)
+
+    def sum(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The sum over `axis`, through `accumulate`, in row-major order."""
+        rows, shape = self._rows(axis, keepdims)
+        u = self.arithmetic
+        if complex_parts.is_complex(rows):
+            total = complex_parts.joined(u.sum(rows.real, -1), u.sum(rows.imag, -1))
+        else:
+            total = u.sum(rows, -1)
+        return self._like(total.reshape(shape))
+
+    def mean(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The sum over `axis`, divided by the number of terms: two roundings."""
+        return self.sum(axis, keepdims) / self._rows(axis, keepdims)[0].shape[-1]
+
+    def var(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+        """The sum of (x - mean)^2 over `axis`, divided by the number of terms less `correction`; every step rounded."""
+        self._real_numbers("var")
+        deviations = self - self.mean(axis, True)  # type: ignore[operator]
+        count = self._rows(axis, keepdims)[0].shape[-1] - correction
+        return (deviations * deviations).sum(axis, keepdims) / count
+
+    def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The largest element along `axis`."""
+        return self._extreme(np.max, axis, keepdims)
+
+    def min(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
+        """The smallest element along `axis`."""
+        return self._extreme(np.min, axis, keepdims)
+
+    def maximum(self, other: Any) -> Self:
+        """The larger of two numbers: NaN if one is; +0 is above -0."""
+        return self._chosen_of(larger, other)
+
+    def minimum(self, other: Any) -> Self:
+        """The smaller of two numbers: NaN if one is; -0 is below +0."""
+        return self._chosen_of(smaller, other)
+
+    def clip(self, min: Any = None, max: Any = None) -> Self:
+        """x, but `min` where it is below, and `max` where that is above `max`; None is no bound."""
+        bounded = self if min is None else self.maximum(min)
+        return bounded if max is None else bounded.minimum(max)
+
+    def square(self) -> Self:
+        """x * x."""
+        return self * self  # type: ignore[operator]
+
+    def reshape(self, *shape: Any) -> Self:
+        """The same numbers in another shape, a view where NumPy's is one."""
+        return self._like(self.numbers.reshape(*shape))
+
+    def transpose(self, *axes: Any) -> Self:
+        """The axes in another order, reversed if none is given; a view."""
+        return self._like(self.numbers.transpose(*axes))
+
+    @property
+    def T(self) -> Self:
+        """The axes in reversed order; a view."""
+        return self.transpose()
+
+    def swapaxes(self, first: int, second: int) -> Self:
+        """Two axes exchanged; a view."""
+        return self._like(self.numbers.swapaxes(first, second))
+
+    def squeeze(self, axis: int | tuple[int, ...] | None = None) -> Self:
+        """Without axes of size one: all of them, or those named; a view."""
+        return self._like(self.numbers.squeeze(axis))
+
+    def unsqueeze(self, axis: int) -> Self:
+        """With a new axis of size one, at the place `axis` of the result; a view."""
+        return self._like(np.expand_dims(self.numbers, axis))
+
+    def broadcast_to(self, shape: Sequence[int]) -> Self:
+        """The numbers repeated to fill `shape`."""
+        return self._like(np.broadcast_to(self.numbers, tuple(shape)).copy())
+
+    def copy(self) -> Self:
+        """The same numbers in memory of their own."""
+        return self._like(self.numbers.copy())
+
+    def tolist(self) -> Any:
+        """The numbers as Python's, in nested lists."""
+        return self.numbers.tolist()
+
+    def item(self) -> Any:
+        """The only element as a number of Python's; ValueError if there is not exactly one."""
+        if self.numbers.size != 1:
+            raise ValueError(f"Only an array of one element is a number; this one has the shape {self.numbers.shape}.")
+        return self.numbers.item()
+
+    def _extreme(self, reduce: Callable[..., Any], axis: ArrayAxes, keepdims: bool) -> Self:
+        self._real_numbers(reduce.__name__)
+        rows, shape = self._rows(axis, keepdims)
+        if not rows.shape[-1]:
+            raise ValueError(
+                f"An extreme needs an element along axis {axis!r} of an array of shape {self.numbers.shape}."
+            )
+        return self._like(np.asarray(reduce(rows, axis=-1)).reshape(shape))
+
+    def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any) -> Self:
+        raise NotImplementedError
+
+    def _rows(self, axis: ArrayAxes, keepdims: bool) -> tuple[NDArray, tuple[int, ...]]:
+        """The numbers with the named axes as the last one, in row-major order, and the shape of what reduces it."""
+        check_flags(keepdims=keepdims)
+        x = self.numbers
+        given: Sequence[Any] = range(x.ndim) if axis is None else axis if isinstance(axis, tuple | list) else (axis,)
+        axes = sorted({int(one) % x.ndim for one in given if is_integer(one, -x.ndim, x.ndim - 1)})
+        if len(axes) < len(given):
+            raise ValueError(f"axis {axis!r} does not name distinct axes of an array that has {x.ndim}.")
+        others = [size for i, size in enumerate(x.shape) if i not in axes]
+        moved = np.moveaxis(x, axes, range(-len(axes), 0)) if axes else x
+        rows = moved.reshape(*others, math.prod(x.shape[i] for i in axes))
+        return rows, tuple(1 if i in axes else n for i, n in enumerate(x.shape)) if keepdims else tuple(others)

@@ -1,0 +1,152 @@
+"""Householder's QR factorization, and least squares by it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arrays import Array
+from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike
+from simfloat.linalg.inner_products import InnerProducts
+from simfloat.linalg.substitution import substituted
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result, right_hand_side
+
+
+class QR(NamedTuple):
+    """The factors of A = q r: orthonormal columns, and an upper trapezoid."""
+
+    q: Array
+    r: Array
+
+
+class LeastSquares(NamedTuple):
+    """The x that makes b - A x least, and that residual, in the same format."""
+
+    x: Array
+    residual: Array
+
+
+def qr(
+    A: Any,
+    *,
+    format: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+    stream: Stream | None = None,
+) -> QR:
+    """``(q, r)`` with A (m, n) near q r: q (m, k) with orthonormal columns, r (k, n) upper trapezoidal, k the lesser.
+
+    Householder's reflections I - tau v v^T, one column after the other, every operation rounded to the format:
+
+    * s = sqrt(x . x) of the column x from the diagonal on, the sum through `accumulate`; a zero column is left alone;
+    * alpha = -s where x_0 >= 0, else s; v_0 = x_0 - alpha; tau = v_0 / -alpha; v_i = x_i / v_0, and v_0 becomes 1;
+    * columns a_j behind: w_j = v . a_j through `accumulate`, t_j = tau w_j, a_ij = a_ij - v_i t_j with one rounding.
+
+    The last row has no reflection. q is the product of the reflections, the last one applied first, to the first k
+    columns of the identity, each to rows and columns from its diagonal on. Stochastic modes draw in this order.
+
+    Raises ValueError where numbers leave the format's range (x . x does first), and for what is no real matrix.
+
+    Source: Golub and Van Loan, Matrix Computations, 4th ed., section 5.2; Higham, Accuracy and Stability of Numerical
+    Algorithms, 2nd ed., chapter 19.
+
+    Examples:
+        >>> q, r = sf.linalg.qr([[3.0, 1.0], [4.0, 2.0]], format=sf.BF16)
+        >>> r[0, 0], q[:, 0]
+        (array(-5.0, BF16), array([-0.6015625, -0.80078125], BF16))
+    """
+    u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
+    a = matrix_of(A, u)
+    r, reflections = _reflected(u, a)
+    k = min(a.shape)
+    q = np.eye(len(a), k, dtype=u.dtype)
+    for column, (v, tau) in reversed(list(enumerate(reflections))):
+        _reflect(u, v, tau, q[column:, column:])
+    _check_range(u, a, q, r)
+    return QR(result(q, u), result(r[:k], u))
+
+
+def lstsq(
+    A: Any,
+    b: Any,
+    *,
+    format: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+    stream: Stream | None = None,
+) -> LeastSquares:
+    """``(x, residual)``: the x (n,) or (n, columns) that makes the norm of b - A x least, for A (m, n) with m >= n.
+
+    The reflections of :func:`simfloat.linalg.qr` are found, then applied to b, first to last; x is the solution of the
+    triangular system by the order of :func:`simfloat.linalg.solve_triangular`. The residual is b - A x, one running
+    sum for each element, which starts from b_i.
+
+    Raises ValueError for more columns than rows, for a zero on the diagonal of r (a matrix of lower rank), and as
+    :func:`simfloat.linalg.qr` does.
+
+    Examples:
+        >>> A, b = [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 3.0, 5.0]
+        >>> sf.linalg.lstsq(A, b, format=sf.FP16).x
+        array([0.99853515625, 2.001953125], FP16)
+    """
+    u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
+    a = matrix_of(A, u)
+    rows, columns = a.shape
+    if rows < columns:
+        raise ValueError(f"Least squares need as many rows as columns or more, got shape {a.shape}.")
+    b = right_hand_side(b, u, rows)
+    r, reflections = _reflected(u, a)
+    c = b.reshape(rows, -1).copy()
+    for column, (v, tau) in enumerate(reflections):
+        _reflect(u, v, tau, c[column:])
+    _check_range(u, a, r, c)
+    zeros = np.flatnonzero(r.diagonal() == 0)
+    if zeros.size:
+        raise ValueError(f"Column {int(zeros[0])} depends on those before it in {u.format}: leave it out.")
+    x = substituted(u, r[:columns], c[:columns], lower=False)
+    _check_range(u, a, x)
+    residual = InnerProducts.of(u, b).final(b.reshape(rows, -1), a, x)
+    return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
+
+
+def _reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
+    """The upper trapezoid, and the reflections (v, tau) that made it."""
+    r, reflections = a.copy(), []
+    for k in range(min(len(a) - 1, a.shape[1])):
+        x = r[k:, k].copy()
+        alpha, v, tau = _reflection(u, x)
+        reflections.append((v, tau))
+        r[k, k], r[k + 1 :, k] = alpha[0], 0
+        _reflect(u, v, tau, r[k:, k + 1 :])
+    return r, reflections
+
+
+def _reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """What the first element of x becomes, and the reflection (v, tau) that makes the others zero."""
+    s = u.compute("sqrt", u.matmul(x, x).reshape(1))
+    first, v = x[:1], x.copy()
+    v[0] = 1
+    if s[0] == 0:
+        return first, v, np.zeros(1, u.dtype)
+    alpha = -s if first[0] >= 0 else s
+    pivot = u.compute("subtract", first, alpha)
+    v[1:] = u.compute("divide", x[1:], pivot)
+    return alpha, v, u.compute("divide", pivot, -alpha)
+
+
+def _reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
+    """(I - tau v v^T) a, in the place of a."""
+    if a.shape[1] and tau[0]:
+        t = u.compute("multiply", tau, u.matmul(v, a))
+        a[...] = u.compute("fma", -v[:, np.newaxis], t[np.newaxis], a)
+
+
+def _check_range(u: ArrayArithmetic, a: NDArray, *results: NDArray) -> None:
+    if not all(np.isfinite(one).all() for one in results):
+        raise overflowed("The factorization", np.square(np.asarray(a, np.float64)), u.format)

@@ -1,0 +1,102 @@
+"""Reading matrices and right-hand sides, and the words for what is wrong with them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arithmetic.machines import is_on_gpu
+from simfloat.arrays import Array
+from simfloat.arrays.array import array, array_of
+from simfloat.arrays.array_arithmetic import ArrayArithmetic, as_arithmetic, with_options
+from simfloat.arrays.complex_parts import is_complex
+from simfloat.formats import Format, nearest_even
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike
+
+
+class ArithmeticOptions(NamedTuple):
+    """The options that all functions take: those that are None are the matrix's own."""
+
+    format: FormatLike | None = None
+    rounding: RoundingLike | None = None
+    accumulate: Accumulator | FormatLike | None = None
+    stream: Stream | None = None
+
+
+def arithmetic_of(a: Any, options: ArithmeticOptions) -> ArrayArithmetic:
+    """The arithmetic of a matrix: its own, with the options that are given, or theirs alone."""
+    if isinstance(a, Array):
+        u = with_options(a.arithmetic, **options._asdict())
+    elif options.format is None:
+        raise ValueError("A matrix without a format needs format=, or pass simfloat.array(A, format).")
+    else:
+        u = as_arithmetic(options.format, options.rounding or nearest_even, options.accumulate, options.stream)
+    if not u.format.signed:
+        raise ValueError(f"Linear algebra needs numbers of both signs, and {u.format} has none below zero.")
+    return u
+
+
+def numbers_of(x: Any, u: ArrayArithmetic, name: str) -> NDArray[np.floating]:
+    """The numbers of a real operand, rounded to the format and new in memory.
+
+    Raises ValueError for complex, infinite and undefined ones.
+    """
+    made = x if isinstance(x, Array) else array(x, u.format, rounding=u.rounding, stream=u.stream)
+    if is_complex(made.numbers):
+        raise ValueError(
+            f"{name} is complex: a complex system of order n is the real one of order 2 n with "
+            "[[A.real, -A.imag], [A.imag, A.real]]."
+        )
+    if is_on_gpu(made.numbers):
+        raise ValueError(f"{name} is on a GPU, and linear algebra runs on the CPU: pass NumPy's numbers, {name}.get().")
+    given = made.numbers
+    numbers = given.copy() if made.format == u.format else u.round(given)
+    if not np.isfinite(numbers).all():
+        if np.isfinite(given if isinstance(x, Array) else np.asarray(x, np.float64)).all():
+            raise ValueError(
+                f"{name} has numbers beyond {u.format}'s largest, {u.format.max}: {scaling_advice(x, u.format)}."
+            )
+        raise ValueError(f"{name} holds infinities or NaN.")
+    return numbers
+
+
+def matrix_of(a: Any, u: ArrayArithmetic, name: str = "A", square: bool = False) -> NDArray[np.floating]:
+    """The numbers of a matrix."""
+    numbers = numbers_of(a, u, name)
+    if numbers.ndim != 2 or (square and numbers.shape[0] != numbers.shape[1]):
+        raise ValueError(f"{name} must be a {'square ' if square else ''}matrix, got shape {numbers.shape}.")
+    return numbers
+
+
+def right_hand_side(b: Any, u: ArrayArithmetic, rows: int) -> NDArray[np.floating]:
+    """The numbers of a vector or of several, as columns."""
+    numbers = numbers_of(b, u, "b")
+    if numbers.ndim not in (1, 2) or numbers.shape[0] != rows:
+        raise ValueError(f"b must be a vector of {rows} numbers or a matrix of {rows} rows, got shape {numbers.shape}.")
+    return numbers
+
+
+def result(numbers: NDArray, u: ArrayArithmetic) -> Array:
+    """The array that a result is."""
+    return array_of(np.ascontiguousarray(numbers, u.dtype), u)
+
+
+def scaling_advice(a: Any, format: Format) -> str:
+    """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
+    x = np.abs(np.asarray(a, np.float64))
+    largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
+    scale = math.floor(math.log2(format.max / (largest or 1.0) / rows))
+    return f"scale the system, as by 2**{min(scale, -1)}, or use a format of larger range"
+
+
+def overflowed(what: str, a: NDArray, format: Format) -> ValueError:
+    """The error where numbers left the format's range."""
+    return ValueError(
+        f"{what} left the range of {format}, whose largest number is {format.max}: {scaling_advice(a, format)}."
+    )

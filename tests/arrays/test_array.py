@@ -1,0 +1,203 @@
+"""Arrays that know their format: each operator is one rounded operation, and nothing mixes or leaves the format."""
+
+import copy
+import operator
+import pickle
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+OPERATORS = {"add": operator.add, "subtract": operator.sub, "multiply": operator.mul, "divide": operator.truediv}
+WAYS = [
+    (sf.BF16, sf.nearest_even),
+    (sf.FP16, sf.toward_negative),
+    (sf.E4M3, sf.nearest_even.saturating()),
+    (sf.FP32, sf.toward_zero),
+    (sf.FP64, sf.nearest_even),
+    (sf.Format(11, 49), sf.to_odd),
+]
+IDS = [f"{format}-{rounding}" for format, rounding in WAYS]
+
+
+@pytest.fixture(params=WAYS, ids=IDS)
+def way(request):
+    return request.param
+
+
+def numbers(rng, shape, format, rounding=sf.nearest_even):
+    x = np.ldexp(rng.standard_normal(shape), rng.integers(-9, 9, shape))
+    return sf.round(x, format, rounding)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_an_operator_is_the_operation_rounded_once(name, way, rng):
+    format, rounding = way
+    x, y = numbers(rng, (3, 5), format), numbers(rng, 5, format)
+    a, b = (sf.array(one, format, rounding=rounding) for one in (x, y))
+    got = OPERATORS[name](a, b)
+    assert isinstance(got, sf.Array) and got.format == format and got.rounding == rounding
+    assert_bits(got, getattr(sf, name)(x, y, format, rounding))
+    assert_bits(OPERATORS[name](a, 0.1), getattr(sf, name)(x, 0.1, format, rounding))
+    assert_bits(OPERATORS[name](0.1, a), getattr(sf, name)(0.1, x, format, rounding))
+    assert_bits(OPERATORS[name](np.float64(0.1), a), getattr(sf, name)(0.1, x, format, rounding))
+
+
+def test_functions_are_those_of_the_package(way, rng):
+    format, rounding = way
+    x = np.abs(numbers(rng, 7, format))
+    a = sf.array(x, format, rounding=rounding)
+    names = ["exp", "sqrt", "tanh"] if format != sf.FP64 else ["sqrt", "reciprocal"]
+    for name in names:
+        assert_bits(getattr(a, name)(), getattr(sf, name)(x, format, rounding))
+    assert_bits(a**2, sf.power(x, 2.0, format, rounding))
+    assert_bits(2**a, sf.power(2.0, x, format, rounding))
+    assert_bits(-a, -x)
+    assert_bits(abs(-a), x)
+
+
+def test_sums_go_through_the_accumulator_in_the_same_mode(way, rng):
+    format, rounding = way
+    x, y = numbers(rng, (3, 40), format), numbers(rng, (40, 2), format)
+    a, b = (sf.array(one, format, rounding=rounding) for one in (x, y))
+    steps = sf.sequential(format, rounding)
+    assert_bits(a @ b, sf.matmul(x, y, accumulate=steps))
+    assert_bits(a.sum(1), sf.sum(x, 1, accumulate=steps))
+    assert_bits(a.sum((0, 1), keepdims=True), sf.sum(x, accumulate=steps).reshape(1, 1))
+    assert_bits(a[0].dot(b[:, 0]), sf.dot(x[0], y[:, 0], accumulate=steps))
+    assert_bits(a.mean(0), sf.divide(sf.sum(x, 0, accumulate=steps), 3.0, format, rounding))
+
+
+@pytest.mark.parametrize("accumulate", [sf.pairwise(sf.BF16), sf.sequential(sf.FP32), sf.exact, sf.kahan(sf.BF16)])
+def test_sums_of_another_accumulator_are_rounded_to_the_format(accumulate, rng):
+    x, y = numbers(rng, (3, 40), sf.BF16), numbers(rng, (40, 2), sf.BF16)
+    a, b = (sf.array(one, sf.BF16, accumulate=accumulate) for one in (x, y))
+    assert_bits(a @ b, sf.matmul(x, y, accumulate=accumulate, output=sf.BF16))
+    assert (a @ b).accumulate == accumulate
+
+
+def test_numbers_that_enter_or_are_assigned_are_rounded(way):
+    format, rounding = way
+    a = sf.array(np.full((2, 3), 0.1), format, rounding=rounding)
+    assert_bits(a, np.full((2, 3), sf.round(0.1, format, rounding)))
+    a[0, 1:] = [1 / 3, 2]
+    assert_bits(a[0, 1:], sf.round([1 / 3, 2.0], format, rounding))
+    a[a > 0.2] = 0.3
+    assert_bits(a[0, 1:], np.full(2, sf.round(0.3, format, rounding)))
+
+
+def test_an_elimination_in_place_rounds_every_operation(way, rng):
+    format, rounding = way
+    x = numbers(rng, (4, 4), format)
+    a = sf.array(x, format, rounding=rounding)
+    factors = a[1:, :1] / a[0, 0]
+    a[1:, 1:] -= factors * a[:1, 1:]
+    products = sf.multiply(sf.divide(x[1:, :1], x[0, 0], format, rounding), x[:1, 1:], format, rounding)
+    assert_bits(a[1:, 1:], sf.subtract(x[1:, 1:], products, format, rounding))
+    assert_bits(a[0], x[0])
+
+
+def test_slices_are_views_and_copies_are_none():
+    a = sf.array(np.ones((2, 3)), sf.FP16)
+    a[0][1] = 5
+    a.T[2, 1] = 7
+    b = a.copy()
+    b += 1
+    assert a.tolist() == [[1, 5, 1], [1, 1, 7]] and b.tolist() == [[2, 6, 2], [2, 2, 8]]
+    taken = np.asarray(a)
+    taken[:] = 0.1
+    assert taken.dtype == np.float64 and a.tolist() == [[1, 5, 1], [1, 1, 7]]
+
+
+def test_stochastic_modes_draw_from_the_stream_in_the_order_of_operations():
+    mode = sf.stochastic(bits=8)
+    x = np.array([0.1, 0.2, 0.3])
+    a = sf.array(x, sf.E4M3, rounding=mode, stream=sf.BitStream(3))
+    got = a + 0.1
+    stream = sf.BitStream(3)
+    assert_bits(got, sf.add(sf.round(x, sf.E4M3, mode, stream=stream), 0.1, sf.E4M3, mode, stream=stream))
+    assert got.stream is a.stream
+    given = sf.array([1.0, 2.0], sf.E4M3, rounding=mode, stream=sf.GivenBits([0] * 2 + [0, 255]))
+    assert (given + 2**-6).tolist() == [1.0, 2.25]
+    with pytest.raises(ValueError, match="Stochastic rounding needs random bits"):
+        sf.array(x, sf.E4M3, rounding=mode)
+
+
+def test_what_is_printed_makes_the_same_array():
+    arrays = [
+        sf.array([[1.0, -0.0], [np.inf, np.nan]], sf.BF16),
+        sf.array(0.1, "fp16", rounding="toward_zero"),
+        sf.array(np.zeros((0, 3)), sf.FP32, accumulate=sf.kahan(sf.FP32)),
+        sf.array([1 + 2j, complex(-0.0, np.inf)], sf.FP64, complex_products="fma"),
+        sf.array([1.5], sf.Format(4, 5, bias=9), rounding=sf.stochastic(bits=4), stream=sf.BitStream(7)),
+    ]
+    for a in arrays:
+        again = eval(repr(a), vars(sf))
+        assert again.shape == a.shape and again.format == a.format and again.accumulate == a.accumulate
+        assert_bits(again.real, a.real)
+        assert_bits(again.imag, a.imag)
+    assert repr(arrays[1]) == "array(0.0999755859375, FP16, rounding=toward_zero)"
+    assert len(repr(sf.array(np.ones(10**6), sf.FP16))) < 200
+
+
+def test_arrays_are_copied_and_pickled_whole():
+    a = sf.array([1.0, 2.0], sf.FP16, accumulate=sf.FP32)
+    for other in (copy.deepcopy(a), pickle.loads(pickle.dumps(a))):
+        assert repr(other) == repr(a)
+        other[0] = 9
+    assert a[0] == 1
+
+
+def test_comparisons_are_exact_and_of_any_format():
+    a = sf.array([0.1, 1.0], sf.FP16)
+    assert (a == sf.array([0.1, 1.0], sf.BF16)).tolist() == [False, True]
+    assert (a < 0.1).tolist() == [True, False] and (a >= [0.0, 2.0]).tolist() == [True, False]
+    assert bool(a[1] == 1) and float(a[1]) == 1.0 and int(a[1]) == 1 and len(a) == 2
+    assert [float(x) for x in a] == a.tolist()
+
+
+def test_astype_rounds_once_and_keeps_what_is_not_given():
+    a = sf.array([1 / 3], sf.FP32, rounding=sf.toward_zero)
+    b = a.astype(sf.BF16)
+    assert (
+        b.format == sf.BF16 and b.rounding == sf.toward_zero and b.accumulate == sf.sequential(sf.BF16, sf.toward_zero)
+    )
+    assert_bits(b, sf.round(np.asarray(a), sf.BF16, sf.toward_zero))
+    assert a.astype(sf.BF16, rounding=sf.nearest_even, accumulate=sf.FP32).accumulate == sf.sequential(sf.FP32)
+
+
+A = sf.array([[1.0, 2.0], [3.0, 4.0]], sf.BF16)
+Z = sf.array([1 + 2j], sf.BF16)
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: A + A.astype(sf.FP16), r"two formats do not mix, BF16 and FP16.*x.astype\('BF16'\)"),
+        (lambda: A @ A.astype(sf.BF16, rounding="toward_zero"), "round in two ways do not mix"),
+        (lambda: A + A.astype(sf.BF16, accumulate=sf.FP32), "round in two ways do not mix"),
+        (lambda: A * np.ones(2), r"arrays of BF16 and single numbers, got ndarray; simfloat.array\(x, 'BF16'\)"),
+        (lambda: A * [1, 2], "got list"),
+        (lambda: A.__setitem__(0, A[0].astype(sf.FP16)), "two formats do not mix"),
+        (lambda: A.__setitem__(0, 1j), "Complex numbers are not stored in an array of real ones"),
+        (lambda: A[0].__iadd__(A), "In place the result keeps shape"),
+        (lambda: A[0].__iadd__(1j), "In place the result keeps shape and kind"),
+        (lambda: A % 2, "has no // and no %"),
+        (lambda: Z < Z, "Complex numbers have no order"),
+        (lambda: Z.exp(), "exp of complex numbers is not rounded here"),
+        (lambda: Z**2, "power of complex numbers is not rounded here"),
+        (lambda: sf.Array(), "made by simfloat.array"),
+        (lambda: A.item(), "one element"),
+        (lambda: A.sum(2), "does not name distinct axes"),
+        (lambda: A[:0].max(), "needs an element"),
+        (lambda: sf.array([0.5], sf.Format(11, 51)), "at most 50 bits"),
+        (lambda: sf.array([1], sf.BF16, complex_products="exact"), "'rounded' or 'fma'"),
+        (lambda: sf.array(["a"], sf.BF16), "must hold real numbers"),
+        (lambda: np.asarray(A, copy=False), "numbers of its own"),
+    ],
+)
+def test_what_would_mix_or_leave_the_format_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()

@@ -1,0 +1,81 @@
+"""NumPy's functions of arrays: each is one of their operations, only looks, or is refused by name."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+SAME = {
+    "add": (lambda x, y: np.add(x, y), lambda x, y: x + y),
+    "subtract": (lambda x, y: np.subtract(1.0, y), lambda x, y: 1.0 - y),
+    "true_divide": (lambda x, y: np.true_divide(x, y), lambda x, y: x / y),
+    "power": (lambda x, y: np.power(abs(x), 0.3), lambda x, y: abs(x) ** 0.3),
+    "exp": (lambda x, y: np.exp(x), lambda x, y: x.exp()),
+    "square": (lambda x, y: np.square(x), lambda x, y: x * x),
+    "sqrt": (lambda x, y: np.sqrt(np.abs(x)), lambda x, y: abs(x).sqrt()),
+    "maximum": (lambda x, y: np.maximum(0.1, x), lambda x, y: x.maximum(0.1)),
+    "minimum": (lambda x, y: np.minimum(x, y), lambda x, y: -np.maximum(-x, -y)),
+    "clip": (lambda x, y: np.clip(x, -0.1, 0.1), lambda x, y: x.maximum(-0.1).minimum(0.1)),
+    "matmul": (lambda x, y: np.matmul(x, y.T), lambda x, y: x @ y.T),
+    "dot": (lambda x, y: np.dot(x, y.T), lambda x, y: x @ y.T),
+    "dot of a number": (lambda x, y: np.dot(2.0, y), lambda x, y: y * 2.0),
+    "sum": (lambda x, y: np.sum(x, 1, keepdims=True), lambda x, y: x.sum(1).reshape(2, 1)),
+    "mean": (lambda x, y: np.mean(x), lambda x, y: x.sum() / 6),
+    "max": (lambda x, y: np.max(x, 0), lambda x, y: x.max(0)),
+    "var": (lambda x, y: np.var(x, ddof=1), lambda x, y: ((x - x.mean()) * (x - x.mean())).sum() / 5),
+    "concatenate": (lambda x, y: np.concatenate([x, y], axis=1)[:, 3:], lambda x, y: y),
+    "stack": (lambda x, y: np.stack((x, y))[1], lambda x, y: y),
+    "where": (lambda x, y: np.where(x > y, x, 0.1)[x > y], lambda x, y: x[x > y]),
+    "transpose": (lambda x, y: np.transpose(x), lambda x, y: x.T),
+    "reshape": (lambda x, y: np.reshape(x, (3, 2)), lambda x, y: x.reshape(3, 2)),
+    "ravel": (lambda x, y: np.ravel(x), lambda x, y: x.reshape(-1)),
+    "swapaxes": (lambda x, y: np.swapaxes(x, 0, 1), lambda x, y: x.T),
+    "squeeze": (lambda x, y: np.squeeze(np.expand_dims(x, 1)), lambda x, y: x),
+    "broadcast_to": (lambda x, y: np.broadcast_to(x, (4, 2, 3))[3], lambda x, y: x),
+    "conjugate": (lambda x, y: np.conjugate(x), lambda x, y: x),
+}
+
+
+@pytest.fixture
+def operands(rng):
+    return [sf.array(rng.standard_normal((2, 3)), sf.BF16, rounding="toward_positive") for _ in range(2)]
+
+
+@pytest.mark.parametrize("numpys, own", SAME.values(), ids=SAME)
+def test_a_function_that_is_an_operation_is_carried_out_as_it(numpys, own, operands):
+    got, want = numpys(*operands), own(*operands)
+    assert isinstance(got, sf.Array) and got.format == sf.BF16 and got.rounding == sf.toward_positive
+    assert_bits(got, want)
+    assert_bits(got, sf.round(got, sf.BF16))
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64, past the format: write @"),
+        (lambda x: np.outer(x, x), r"numpy.outer would compute.*write a.reshape\(-1, 1\) \* b"),
+        (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
+        (lambda x: np.linalg.solve(x, x), r"numpy.linalg.solve would compute.*write sf\.linalg\.solve"),
+        (lambda x: np.linalg.norm(x), r"numpy.linalg.norm would compute.*\(x \* x\)\.sum\(\)\.sqrt\(\)"),
+        (lambda x: np.fft.fft(x), "numpy.fft.fft would compute"),
+        (lambda x: np.add.reduce(x), "numpy.add.reduce would compute"),
+        (lambda x: np.log10(x), "numpy.log10 would compute"),
+        (lambda x: np.sum([x, x]), "numpy would compute in float64, past the format"),
+        (lambda x: np.sum(x, dtype=np.float64), "numpy.sum of arrays of a format takes a, axis, keepdims"),
+        (lambda x: np.add(x, x, out=np.zeros((2, 3))), "numpy.add of arrays of a format takes no out"),
+        (lambda x: np.add(x, np.ones(3)), "arrays of BF16 and single numbers, got ndarray"),
+        (lambda x: np.ones(3) + x, "arrays of BF16 and single numbers, got ndarray"),
+    ],
+)
+def test_what_is_no_operation_is_refused_by_name(call, words, operands):
+    with pytest.raises(ValueError, match=words):
+        call(operands[0])
+
+
+def test_functions_that_only_look_take_the_numbers(operands, tmp_path):
+    x, y = operands
+    assert np.shape(x) == (2, 3) and np.size(x) == 6 and np.array_equal(x, x) and not np.array_equal(x, y)
+    assert np.argmax(x) == np.asarray(x).argmax() and np.isfinite(x).all() and np.allclose(x, x)
+    np.save(tmp_path / "x.npy", x)
+    assert np.array_equal(np.load(tmp_path / "x.npy"), np.asarray(x))

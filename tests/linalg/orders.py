@@ -1,0 +1,132 @@
+"""Linear algebra by fractions, one operation after the other, in the order that the documentation states."""
+
+import numpy as np
+
+from tests.reference import operate
+from tests.rounded import root
+
+
+class Steps:
+    """Operations on single numbers, each rounded by the definition; stochastic ones take the next of the draws."""
+
+    def __init__(self, format, rounding, draws=(), products=None):
+        self.format, self.rounding, self.draws, self.products = format, rounding, iter(draws), products
+
+    def _draw(self):
+        return next(self.draws) if self.rounding.is_stochastic else 0
+
+    def __call__(self, name, *operands):
+        return operate(name, self.format, self.rounding, *operands, random=self._draw())
+
+    def less(self, s, x, y):
+        """s - x y: rounded once, or after its product."""
+        if self.products is None:
+            return self("fma", -x, y, s)
+        return self("add", s, operate("multiply", self.products, self.rounding, -x, y))
+
+    def sqrt(self, x):
+        from simfloat.formats.definition import round_value
+
+        return round_value(root(x) if x else x, self.format, self.rounding, self._draw())
+
+    def dot(self, xs, ys):
+        total = 0.0
+        for x, y in zip(xs, ys, strict=True):
+            total = self("fma", x, y, total)
+        return total
+
+
+def lu(a, steps, pivot=True):
+    """Right-looking elimination: the order of rows, and both factors in one array."""
+    a = np.array(a, float)
+    m, n = a.shape
+    rows = list(range(m))
+    for k in range(min(m, n)):
+        best = max(range(k, m), key=lambda i: (abs(a[i, k]), -i)) if pivot else k
+        a[[k, best]] = a[[best, k]]
+        rows[k], rows[best] = rows[best], rows[k]
+        for i in range(k + 1, m):
+            a[i, k] = steps("divide", a[i, k], a[k, k])
+        for i in range(k + 1, m):
+            for j in range(k + 1, n):
+                a[i, j] = steps.less(a[i, j], a[i, k], a[k, j])
+    return rows, a
+
+
+def cholesky(a, steps):
+    a = np.array(a, float)
+    n = len(a)
+    for k in range(n):
+        a[k, k] = steps.sqrt(a[k, k])
+        for i in range(k + 1, n):
+            a[i, k] = steps("divide", a[i, k], a[k, k])
+        for i in range(k + 1, n):
+            for j in range(k + 1, n):
+                a[i, j] = steps.less(a[i, j], a[i, k], a[j, k])
+    return np.tril(a)
+
+
+def triangular(t, b, steps, lower, unit=False):
+    """Unknowns in the order in which they are found."""
+    x = np.array(b, float)
+    n = len(t)
+    order = list(range(n)) if lower else list(range(n))[::-1]
+    for place, i in enumerate(order):
+        if not unit:
+            for column in range(x.shape[1]):
+                x[i, column] = steps("divide", x[i, column], t[i, i])
+        for other in order[place + 1 :]:
+            for column in range(x.shape[1]):
+                x[other, column] = steps.less(x[other, column], t[other, i], x[i, column])
+    return x
+
+
+def reflection(x, steps):
+    s = steps.sqrt(steps.dot(x, x))
+    if s == 0:
+        return x[0], [1.0] + [0.0] * (len(x) - 1), 0.0
+    alpha = -s if x[0] >= 0 else s
+    pivot = steps("subtract", x[0], alpha)
+    v = [1.0] + [steps("divide", one, pivot) for one in x[1:]]
+    return alpha, v, steps("divide", pivot, -alpha)
+
+
+def reflect(a, v, tau, steps):
+    ws = [steps.dot(v, a[:, j]) for j in range(a.shape[1])]
+    ts = [steps("multiply", tau, w) for w in ws]
+    for i in range(len(v)):
+        for j in range(a.shape[1]):
+            a[i, j] = steps("fma", -v[i], ts[j], a[i, j])
+
+
+def qr(a, steps):
+    r = np.array(a, float)
+    m, n = r.shape
+    reflections = []
+    for k in range(min(m - 1, n)):
+        alpha, v, tau = reflection(r[k:, k].tolist(), steps)
+        reflections.append((v, tau))
+        r[k, k], r[k + 1 :, k] = alpha, 0
+        if tau:
+            reflect(r[k:, k + 1 :], v, tau, steps)
+    q = np.eye(m, min(m, n))
+    for k in reversed(range(len(reflections))):
+        if reflections[k][1]:
+            reflect(q[k:, k:], *reflections[k], steps)
+    return q, r[: min(m, n)], reflections
+
+
+def conjugate_gradients(a, b, steps, count):
+    """x after so many steps."""
+    n = len(b)
+    x, r, p = [0.0] * n, list(b), list(b)
+    rho = steps.dot(r, r)
+    for _ in range(count):
+        q = [steps.dot(a[i], p) for i in range(n)]
+        alpha = steps("divide", rho, steps.dot(p, q))
+        x = [steps("fma", alpha, p[i], x[i]) for i in range(n)]
+        r = [steps("fma", -alpha, q[i], r[i]) for i in range(n)]
+        before, rho = rho, steps.dot(r, r)
+        beta = steps("divide", rho, before)
+        p = [steps("fma", beta, p[i], r[i]) for i in range(n)]
+    return x

@@ -1,0 +1,113 @@
+"""What cannot be factored or solved is refused or flagged, with a sentence that says what to do."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
+EYE = np.eye(2)
+LARGE = [[300.0, 1.0], [1.0, -300.0]]
+
+
+@pytest.mark.parametrize(
+    "call, words",
+    [
+        (lambda: sf.linalg.lu(SINGULAR, format=sf.BF16), "no pivot in column 1: it is singular, or became so in BF16"),
+        (lambda: sf.linalg.solve(SINGULAR, [1, 2], format=sf.BF16), "no pivot in column 1"),
+        (lambda: sf.linalg.lu([[0, 1], [1, 0]], format=sf.BF16, pivot=False), "column 0: pass pivot=True"),
+        (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*65504.*2\*\*-1"),
+        (lambda: sf.linalg.lu([[1e6]], format=sf.FP16), r"A has numbers beyond FP16's largest, 65504.0.*2\*\*-4"),
+        (lambda: sf.linalg.lu([[np.nan]], format=sf.FP16), "A holds infinities or NaN"),
+        (lambda: sf.linalg.lu([[np.inf]], format=sf.FP16), "A holds infinities or NaN"),
+        (lambda: sf.linalg.lu([1.0], format=sf.FP16), r"A must be a matrix, got shape \(1,\)"),
+        (lambda: sf.linalg.lu(EYE), "needs format=, or pass simfloat.array"),
+        (lambda: sf.linalg.lu(EYE, format=sf.E8M0), "numbers of both signs"),
+        (lambda: sf.linalg.lu([[1j]], format=sf.BF16), r"A is complex.*\[\[A.real, -A.imag\]"),
+        (lambda: sf.linalg.lu(EYE, format=sf.FP32, pivot=1), "pivot must be True or False"),
+        (
+            lambda: sf.linalg.lu(EYE / 3, format=sf.FP32, accumulate=sf.FP16),
+            "none of FP16.*take an accumulator of wider",
+        ),
+        (lambda: sf.linalg.lu(EYE, format=sf.BF16, rounding=sf.stochastic()), "needs random bits"),
+        (lambda: sf.linalg.cholesky([[1, 2], [2, 1]], format=sf.BF16), "column 1 is -3.0, not positive"),
+        (lambda: sf.linalg.cholesky(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
+        (lambda: sf.linalg.qr(LARGE, format=sf.FP16), r"The factorization left the range of FP16.*2\*\*-2"),
+        (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
+        (
+            lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
+            "Column 1 depends on those before it",
+        ),
+        (
+            lambda: sf.linalg.solve_triangular([[0.0]], [1.0], format=sf.BF16),
+            "T is singular: its diagonal is zero at 0",
+        ),
+        (lambda: sf.linalg.solve_triangular([[1e-4]], [6e4], format=sf.FP16), "The solution left the range of FP16"),
+        (lambda: sf.linalg.solve(EYE, [1, 2, 3], format=sf.BF16), r"a vector of 2 numbers.*got shape \(3,\)"),
+        (
+            lambda: sf.linalg.solve(EYE, [1, 2], format=sf.BF16, work=sf.FP32),
+            "belong to refinement, which needs factor=",
+        ),
+        (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16), "needs work="),
+        (lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, format=sf.FP32), "in place of format="),
+        (lambda: sf.linalg.solve(EYE, EYE, factor=sf.FP16, work=sf.FP32), "one vector b"),
+        (
+            lambda: sf.linalg.solve(EYE, [1, 2], factor=sf.FP16, work=sf.FP32, residual=sf.BF16),
+            "in FP32, the working format, or in a wider one, got sequential",
+        ),
+        (
+            lambda: sf.linalg.solve(1e6 * EYE, [1, 2], factor=sf.FP16, work=sf.FP32),
+            "A has numbers beyond FP16's largest",
+        ),
+        (lambda: sf.linalg.cg(EYE, EYE, format=sf.FP32), "one vector"),
+        (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, tolerance="small"), "tolerance must be a number"),
+        (lambda: sf.linalg.cg(EYE, [1, 1], format=sf.FP32, max_iterations=0), "max_iterations must be an integer"),
+    ],
+)
+def test_what_has_no_answer_is_refused(call, words):
+    with pytest.raises(ValueError, match=words):
+        call()
+
+
+def test_matrices_on_a_gpu_are_refused(monkeypatch):
+    monkeypatch.setattr("simfloat.linalg.systems.is_on_gpu", lambda numbers: True)
+    with pytest.raises(ValueError, match=r"A is on a GPU, and linear algebra runs on the CPU.*A.get\(\)"):
+        sf.linalg.lu(EYE, format=sf.BF16)
+
+
+def test_conjugate_gradients_say_why_they_stopped():
+    indefinite = sf.linalg.cg([[1, 0], [0, -1]], [1, 1], format=sf.BF16)
+    assert not indefinite.converged and "p . A p is 0.0, not positive" in indefinite.reason
+    short = sf.linalg.cg([[4, 1], [1, 3]], [1, 2], format=sf.FP32, max_iterations=1)
+    assert not short.converged and "After 1 steps" in short.reason
+    large = sf.linalg.cg([[4, 1], [1, 3]], [300, 300], format=sf.FP16)
+    assert not large.converged and "left the range of FP16: scale" in large.reason
+    assert sf.linalg.cg(EYE, [0, 0], format=sf.FP16).converged
+
+
+def test_an_array_brings_its_options_and_those_that_are_given_replace_them():
+    a = sf.array([[4, 1], [1, 3]], sf.FP16, rounding="toward_zero", accumulate=sf.FP32)
+    lower, upper = sf.linalg.lu(a)[1:]
+    assert upper.format == sf.FP16 and upper.rounding == sf.toward_zero and lower.accumulate == sf.sequential(sf.FP32)
+    assert sf.linalg.lu(a, format=sf.BF16, rounding="nearest_even").upper.format == sf.BF16
+    assert (lower @ upper).shape == (2, 2)
+    found = sf.linalg.solve(a, [1, 2], factor=sf.BF16)
+    assert found.x.format == sf.FP16 and found.x.rounding == sf.nearest_even
+
+
+def test_operands_are_left_as_they_are(rng):
+    a = sf.array(rng.standard_normal((5, 5)), sf.FP16)
+    b, before = sf.array(rng.standard_normal(5), sf.FP16), a.tolist()
+    for function in (sf.linalg.lu, sf.linalg.qr):
+        function(a)
+    sf.linalg.solve(a, b)
+    sf.linalg.lstsq(a, b)
+    sf.linalg.cg(a, b)
+    assert a.tolist() == before
+
+
+def test_systems_of_no_unknowns_have_empty_solutions():
+    nothing = np.zeros((0, 0))
+    assert sf.linalg.lu(nothing, format=sf.BF16).upper.shape == (0, 0)
+    assert sf.linalg.cholesky(nothing, format=sf.BF16).shape == (0, 0)
+    assert sf.linalg.solve(nothing, np.zeros(0), format=sf.BF16).shape == (0,)

@@ -1,0 +1,226 @@
+"""Every algorithm has the bits of its stated order of operations, carried out with fractions."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.linalg import inner_products, lu_factorization
+from tests.bits import assert_bits
+from tests.linalg import orders
+
+WAYS = [
+    (sf.BF16, sf.nearest_even),
+    (sf.FP16, sf.toward_negative),
+    (sf.FP32, sf.to_odd),
+    (sf.Format(5, 6), sf.toward_positive),
+    (sf.FP64, sf.nearest_even),
+]
+
+
+@pytest.fixture(params=WAYS, ids=str)
+def way(request):
+    return request.param
+
+
+@pytest.fixture(params=["tiny blocks", "blocks"])
+def blocks(request, monkeypatch):
+    """Blocks that small matrices consist of many of."""
+    if request.param == "tiny blocks":
+        monkeypatch.setattr(inner_products, "LEAF", 1)
+        monkeypatch.setattr(lu_factorization, "BLOCK", 4)
+
+
+def matrix(rng, shape, format):
+    return sf.round(rng.standard_normal(shape), format)
+
+
+def definite(rng, n, format):
+    half = rng.standard_normal((n, n))
+    return sf.round(half @ half.T + np.eye(n), format)
+
+
+@pytest.mark.parametrize("shape", [(11, 11), (9, 5), (5, 9), (1, 1)])
+def test_lu_is_right_looking_elimination(shape, way, blocks, rng):
+    format, rounding = way
+    a = matrix(rng, shape, format)
+    p, lower, upper = sf.linalg.lu(a, format=format, rounding=rounding)
+    rows, factors = orders.lu(a, orders.Steps(format, rounding))
+    assert p.tolist() == rows
+    k = min(shape)
+    assert_bits(lower, np.tril(factors[:, :k], -1) + np.eye(shape[0], k))
+    assert_bits(upper, np.triu(factors[:k]))
+
+
+def test_lu_without_pivots_leaves_rows_where_they_are(way, rng):
+    format, rounding = way
+    a = sf.round(matrix(rng, (6, 6), format) + 8 * np.eye(6), format)
+    p, lower, upper = sf.linalg.lu(a, format=format, rounding=rounding, pivot=False)
+    _, factors = orders.lu(a, orders.Steps(format, rounding), pivot=False)
+    assert p.tolist() == list(range(6))
+    assert_bits(np.tril(lower.numbers, -1) + np.triu(upper.numbers), factors)
+
+
+@pytest.mark.parametrize("products", [sf.BF16, sf.FP32])
+def test_products_may_be_rounded_first(products, blocks, rng):
+    a = matrix(rng, (9, 9), sf.BF16)
+    order = sf.sequential(sf.BF16, products=products)
+    _, lower, upper = sf.linalg.lu(a, format=sf.BF16, accumulate=order)
+    _, factors = orders.lu(a, orders.Steps(sf.BF16, sf.nearest_even, products=products))
+    assert_bits(np.tril(lower.numbers, -1) + np.triu(upper.numbers), factors)
+
+
+def test_cholesky_is_right_looking(way, blocks, rng):
+    format, rounding = way
+    a = definite(rng, 9, format)
+    got = sf.linalg.cholesky(a, format=format, rounding=rounding)
+    assert_bits(got, orders.cholesky(a, orders.Steps(format, rounding)))
+
+
+@pytest.mark.parametrize("lower", [True, False])
+@pytest.mark.parametrize("unit_diagonal", [True, False])
+def test_unknowns_are_subtracted_in_the_order_in_which_they_are_found(lower, unit_diagonal, way, blocks, rng):
+    format, rounding = way
+    t, b = sf.round(matrix(rng, (9, 9), format) + 4 * np.eye(9), format), matrix(rng, (9, 2), format)
+    options = dict(lower=lower, unit_diagonal=unit_diagonal, format=format, rounding=rounding)
+    got = sf.linalg.solve_triangular(t, b, **options)
+    assert_bits(got, orders.triangular(t, b, orders.Steps(format, rounding), lower, unit_diagonal))
+    assert_bits(sf.linalg.solve_triangular(t, b[:, 0], **options), got[:, 0])
+
+
+def test_solve_eliminates_then_substitutes_twice(way, rng):
+    format, rounding = way
+    a, b = matrix(rng, (7, 7), format), matrix(rng, (7, 1), format)
+    steps = orders.Steps(format, rounding)
+    rows, factors = orders.lu(a, steps)
+    y = orders.triangular(factors, b[rows], steps, lower=True, unit=True)
+    want = orders.triangular(factors, y, steps, lower=False)
+    assert_bits(sf.linalg.solve(a, b, format=format, rounding=rounding), want)
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 4), (3, 5)])
+def test_qr_is_householders(shape, way, rng):
+    format, rounding = way
+    a = matrix(rng, shape, format)
+    q, r = sf.linalg.qr(a, format=format, rounding=rounding)
+    want_q, want_r, _ = orders.qr(a, orders.Steps(format, rounding))
+    assert_bits(q, want_q)
+    assert_bits(r, want_r)
+
+
+def test_least_squares_apply_the_reflections_to_b(way, rng):
+    format, rounding = way
+    a, b = matrix(rng, (6, 3), format), matrix(rng, (6, 1), format)
+    steps = orders.Steps(format, rounding)
+    _, r, reflections = orders.qr(a, steps)
+    c = b.astype(float)
+    for k, (v, tau) in enumerate(reflections):
+        orders.reflect(c[k:], v, tau, steps)
+    got = sf.linalg.lstsq(a, b[:, 0], format=format, rounding=rounding)
+    x = orders.triangular(r, c[:3], steps, lower=False)
+    assert_bits(got.x, x[:, 0])
+    residual = b[:, 0].tolist()
+    for k in range(3):
+        residual = [steps.less(one, a[i, k], x[k, 0]) for i, one in enumerate(residual)]
+    assert_bits(got.residual, np.array(residual))
+
+
+def test_conjugate_gradients_step_by_step(way, rng):
+    format, rounding = way
+    a, b = definite(rng, 4, format), matrix(rng, 4, format)
+    for count in (1, 3):
+        got = sf.linalg.cg(a, b, format=format, rounding=rounding, max_iterations=count, tolerance=0)
+        want = orders.conjugate_gradients(a.tolist(), b.tolist(), orders.Steps(format, rounding), count)
+        assert_bits(got.x, np.array(want))
+        assert len(got.residuals) == len(got.true_residuals) == count + 1
+
+
+def test_a_stochastic_elimination_takes_its_draws_in_the_stated_order(rng):
+    mode = sf.stochastic(bits=8)
+    draws = rng.integers(0, 256, 400).tolist()
+    options = dict(format=sf.E4M3, rounding=mode)
+    a = sf.round(rng.standard_normal((5, 5)), sf.E4M3)
+    definite_one = sf.round(a @ a.T + 2 * np.eye(5), sf.E4M3)
+    for name, operands in (("lu", (a,)), ("cholesky", (definite_one,)), ("solve_triangular", (a, a[:, :2]))):
+        # Matrices are rounded as they enter, which takes a draw an element and leaves them as they are.
+        entering = sum(x.size for x in operands)
+        got = getattr(sf.linalg, name)(*operands, **options, stream=sf.GivenBits(draws))
+        steps = orders.Steps(sf.E4M3, mode, draws[entering:])
+        if name == "lu":
+            rows, factors = orders.lu(a, steps)
+            assert got.permutation.tolist() == rows
+            assert_bits(np.tril(got.lower.numbers, -1) + np.triu(got.upper.numbers), factors)
+        elif name == "cholesky":
+            assert_bits(got, orders.cholesky(definite_one, steps))
+        else:
+            assert_bits(got, orders.triangular(*operands, steps, lower=False))
+
+
+def test_rounded_products_draw_before_their_sums(rng):
+    mode = sf.stochastic(bits=8)
+    draws = rng.integers(0, 256, 200)
+    a = sf.round(rng.standard_normal((3, 3)), sf.E4M3)
+    order = sf.sequential(sf.E4M3, mode, products=sf.E4M3)
+    options = dict(format=sf.E4M3, rounding=mode, accumulate=order, pivot=False)
+    _, lower, upper = sf.linalg.lu(a, **options, stream=sf.GivenBits(draws))
+    stream, w = sf.GivenBits(draws[a.size :]), a.copy()
+    for k in range(3):
+        if k < 2:
+            w[k + 1 :, k] = sf.divide(w[k + 1 :, k], w[k, k], sf.E4M3, mode, stream=stream)
+            products = sf.multiply(-w[k + 1 :, k : k + 1], w[k, k + 1 :], sf.E4M3, mode, stream=stream)
+            w[k + 1 :, k + 1 :] = sf.add(w[k + 1 :, k + 1 :], products, sf.E4M3, mode, stream=stream)
+    assert_bits(np.tril(lower.numbers, -1) + np.triu(upper.numbers), w)
+
+
+#: Accumulators with a running sum that can be taken apart, that cannot, and without one.
+ACCUMULATORS = [
+    sf.sequential(sf.FP32), sf.blocked(3, sf.BF16, sf.FP32), sf.tensor_core("ampere", sf.BF16), sf.kahan(sf.BF16),
+    sf.pairwise(sf.BF16), sf.exact, sf.fused(4, 12), sf.sequential(sf.FP64),
+]  # fmt: skip
+
+
+def less(s, left, right, accumulate):
+    """s less a sum of products: one running sum, or a sum that is subtracted."""
+    if not len(left):
+        return s
+    if accumulate.takes_initial:
+        return float(sf.dot(-left, right, accumulate=accumulate, output=sf.BF16, initial=s))
+    return float(sf.subtract(s, sf.dot(left, right, accumulate=accumulate, output=sf.BF16), sf.BF16))
+
+
+@pytest.mark.parametrize("accumulate", ACCUMULATORS, ids=str)
+def test_an_element_is_one_running_sum_of_the_accumulator(accumulate, blocks, rng):
+    n = 12
+    a = sf.round(rng.standard_normal((n, n)) + 4 * np.eye(n), sf.BF16)
+    b = sf.round(rng.standard_normal(n), sf.BF16)
+    options = dict(format=sf.BF16, accumulate=accumulate)
+    f, c, x = a.copy(), sf.round(a @ a.T, sf.BF16), b.copy()
+    symmetric = c.copy()
+    for k in range(n):
+        f[k:, k] = [less(a[i, k], f[i, :k], f[:k, k], accumulate) for i in range(k, n)]
+        f[k + 1 :, k] = sf.divide(f[k + 1 :, k], f[k, k], sf.BF16)
+        f[k, k + 1 :] = [less(a[k, j], f[k, :k], f[:k, j], accumulate) for j in range(k + 1, n)]
+        c[k:, k] = [less(symmetric[i, k], c[i, :k], c[k, :k], accumulate) for i in range(k, n)]
+        c[k, k] = sf.sqrt(c[k, k], sf.BF16)
+        c[k + 1 :, k] = sf.divide(c[k + 1 :, k], c[k, k], sf.BF16)
+        x[k] = sf.divide(less(b[k], a[k, :k], x[:k], accumulate), a[k, k], sf.BF16)
+    _, lower, upper = sf.linalg.lu(a, pivot=False, **options)
+    assert_bits(np.tril(lower.numbers, -1) + np.triu(upper.numbers), f)
+    assert_bits(sf.linalg.cholesky(symmetric, **options), np.tril(c))
+    assert_bits(sf.linalg.solve_triangular(a, b, lower=True, **options), x)
+
+
+@pytest.mark.parametrize("format", [sf.BF16, sf.FP16, sf.FP32])
+def test_blocks_have_the_bits_of_single_steps(format, rng):
+    n = 150
+    a = sf.array(rng.standard_normal((n, n)), format)
+    p, lower, upper = sf.linalg.lu(a)
+    w, rows = a.copy(), np.arange(n)
+    for k in range(n):
+        best = k + int(np.argmax(np.abs(w.numbers[k:, k])))
+        w.numbers[[k, best]], rows[[k, best]] = w.numbers[[best, k]], rows[[best, k]]
+        w[k + 1 :, k] /= w[k, k]
+        w[k + 1 :, k + 1 :] = sf.fma(
+            -w.numbers[k + 1 :, k, None], w.numbers[None, k, k + 1 :], w.numbers[k + 1 :, k + 1 :], format
+        )
+    assert (p == rows).all()
+    assert_bits(np.tril(lower.numbers, -1) + np.triu(upper.numbers), w)
