@@ -44,6 +44,10 @@ def gradcheck(
     other numbers when it is called again, for one that returns no tensors, and where nothing is to be checked.
     """
     _check_options(eps=eps, atol=atol, rtol=rtol)
+    if not callable(function):
+        raise ValueError(
+            f"gradcheck needs a function of the inputs or a module, then the inputs; got {function!r} first."
+        )
     arguments = [_argument(x) for x in (inputs if isinstance(inputs, tuple | list) else (inputs,))]
     checked = {f"input {i}": x for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad}
     checked |= dict(getattr(function, "named_parameters", dict)())

@@ -90,7 +90,7 @@ class Contractions(Operations[Result]):
             return u.round(g)
 
         def to_bias(u: Arithmetic, g: NDArray) -> NDArray:
-            return _among(passed_to(u, np.moveaxis(g, axis, -1), added.shape), shape, part)
+            return _among(passed_to(u, g if axis == -1 else np.moveaxis(g, axis, -1), added.shape), shape, part)
 
         behind = [1] * (product.ndim - 1 - axis % product.ndim)
         total = arithmetic.add(product.numbers, added.reshape(*added.shape, *behind))

@@ -3,7 +3,7 @@
 A derivative reads arrays that the forward pass left it, and their numbers must still be those of then. Guarded are
 
 * parameters: they must have the bits, as they are used, that the forward pass read;
-* data, arrays of the caller: by a digest (CRC-32) of at most `SAMPLE` numbers, spread evenly in larger arrays;
+* data, arrays of the caller: by a digest of at most `SAMPLE` numbers, spread evenly in larger arrays;
 * results of operations, which only the record holds until `data` hands them out: from then on by a digest too.
 
 Indices, labels and masks are copied. Arrays on a GPU have no digest: there parameters alone are guarded, and arrays
@@ -13,6 +13,7 @@ among the options of a user's operation nowhere.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import NamedTuple, Protocol
 from zlib import crc32
 
@@ -22,8 +23,11 @@ from numpy.typing import NDArray
 from simfloat.formats import Format
 from simfloat.simulation.place import Place
 
-#: A digest is taken of at most so many numbers, in 0.1 ms.
+#: A digest is taken of at most so many numbers, in some 0.02 ms.
 SAMPLE = 1 << 16
+
+#: Bytes from which on sums modulo 2^64 are quicker than a CRC-32, a quarter of whose time they then take.
+LARGE = 1 << 14
 
 
 class Loan:
@@ -100,7 +104,17 @@ def digest_of(numbers: NDArray) -> int:
         return 0
     if numbers.size > SAMPLE:
         numbers = numbers.ravel("K")[:: -(-numbers.size // SAMPLE)]
-    return crc32(np.ascontiguousarray(numbers).data)
+    numbers = np.ascontiguousarray(numbers)
+    if numbers.nbytes < LARGE or numbers.nbytes % 8:
+        return crc32(numbers.data)
+    words = numbers.reshape(-1).view(np.uint64)
+    return int((words * _factors()[: words.size]).sum())
+
+
+@cache
+def _factors() -> NDArray[np.uint64]:
+    """Odd factors of words: what changes one word changes the sum of products, what changes several almost surely."""
+    return np.random.default_rng(0).integers(0, 1 << 63, SAMPLE, np.uint64) * np.uint64(2) + np.uint64(1)
 
 
 def check(guards: Sequence[Guard], place: Place) -> None:

@@ -10,10 +10,11 @@ from typing import TypeVar
 
 import numpy as np
 
+from simfloat.arithmetic.extremes import between, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operations
-from simfloat.formulas import slopes
-from simfloat.formulas.slopes import LN2, ONE, ZERO, larger, smaller, where_above
+from simfloat.formulas import activation_formulas, slopes
+from simfloat.formulas.slopes import LN2, ONE, ZERO, where_above
 
 T = TypeVar("T")
 
@@ -38,7 +39,7 @@ class Pointwise(Operations[T]):
         forward=lambda u, a: u.round(where_above(a, a)),
     )
     leaky_relu = Binary(
-        slopes.leaky_relu,
+        activation_formulas.leaky_relu_slope,
         lambda u, g, y, a, b: u.multiply(g, np.where(a > 0, ZERO[()], a[()])),
         forward=lambda u, a, b: u.multiply(a, np.where(a > 0, ONE[()], b[()])),
     )
@@ -56,7 +57,7 @@ class Pointwise(Operations[T]):
         lambda u, g, y, a, low, high: slopes.chosen(u, g, (a >= low[()]) & (a <= high[()])),
         lambda u, g, y, a, low, high: slopes.chosen(u, g, (a < low[()]) & (low[()] < high[()])),
         lambda u, g, y, a, low, high: slopes.chosen(u, g, (a > high[()]) | (high[()] < low[()])),
-        forward=lambda u, a, low, high: u.round(slopes.between(a, low, high)),
+        forward=lambda u, a, low, high: u.round(between(a, low, high)),
     )
     square = Unary(
         slopes.square,
@@ -75,7 +76,7 @@ class Pointwise(Operations[T]):
     tanh = Unary(slopes.tanh, reads="result")
     sigmoid = Unary(slopes.sigmoid, reads="result")
     erf = Unary(slopes.bell)
-    gelu = Unary(slopes.gelu)
+    gelu = Unary(activation_formulas.gelu_slope)
 
 
 #: The rows by name.

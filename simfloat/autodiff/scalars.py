@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.numpy_protocol import refuse_readers
 from simfloat.autodiff.variable import Variable
 
 
@@ -70,13 +70,7 @@ class Comparable(Variable):
         return len(self.numbers)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
-        # NumPy asks before it computes on a tensor (`numpy_functions`), but not on a list of them; SciPy never does.
-        reader = sys._getframe(1).f_globals.get("__name__", "")
-        if reader.startswith(("scipy.", "numpy.")) and not reader.startswith("numpy.testing."):
-            raise ValueError(
-                f"{reader.partition('.')[0]} would compute in float64, past the policy and without a gradient: write "
-                "it in operations of tensors, or take the numbers out with np.asarray(x)."
-            )
+        refuse_readers("tensors", "the policy and without a gradient")
         return np.array(getattr(self, "data", self.numbers), dtype, copy=copy)
 
     def _ordered(self, compare: Callable[[Any, Any], Any], other: Any) -> NDArray[np.bool_]:

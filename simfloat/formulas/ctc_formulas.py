@@ -13,7 +13,7 @@ from simfloat.formulas.rounded import Rounded, negative, where
 from simfloat.formulas.slopes import ZERO
 from simfloat.simulation.rows import added_rows
 
-IMPOSSIBLE = np.array(-np.inf)
+IMPOSSIBLE, NAN = np.array(-np.inf), np.array(np.nan)
 
 
 class Alignment(NamedTuple):
@@ -78,7 +78,8 @@ def ctc_loss_slope(
     """g * (exp(x) - p), where p adds exp(a + b - x + loss) over the places of a class: the share of all ways there.
 
     a and b are the logarithms of the probabilities of all beginnings and ends. As in PyTorch that is the gradient if x
-    is a log_softmax; nothing is passed on after the last step, nor, with zero_infinity, where a loss is infinite.
+    is a log_softmax; nothing is passed on after the last step. Where a loss is infinite, it is NaN for every class, and
+    zero with zero_infinity.
     """
     known = known.beside(x)
     steps, places = _emitted(u, x, known), np.arange(known.labels.shape[1], like=known.labels)
@@ -97,9 +98,11 @@ def ctc_loss_slope(
     share = u.apply("exp", u.add(u.subtract(both, steps), losses[:, np.newaxis]))
     share = where(u, (both == -np.inf) & np.isfinite(losses)[:, np.newaxis], ZERO.astype(share.dtype), share)
     slope = u.subtract(u.apply("exp", x), _by_class(u, share, known.labels, x.shape[2]))
+    is_lost = np.isinf(losses)[:, np.newaxis]
+    slope = where(u, is_lost, NAN, slope)
     slope = where(u, np.arange(len(x), like=known.inputs)[:, np.newaxis, np.newaxis] < running, slope, ZERO)
     slopes = u.multiply(g[:, np.newaxis], slope)
-    return where(u, np.isinf(losses)[:, np.newaxis], np.zeros_like(slopes), slopes) if zero_infinity else slopes
+    return where(u, is_lost, np.zeros_like(slopes), slopes) if zero_infinity else slopes
 
 
 def _emitted(u: Rounded, x: NDArray, known: Alignment) -> NDArray:

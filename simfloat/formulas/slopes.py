@@ -21,7 +21,6 @@ ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
 LN2 = np.array(math.log(2))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
 HALF, MINUS_HALF, TWO, THREE = np.array(0.5), np.array(-0.5), np.array(2.0), np.array(3.0)
-ROOT_HALF, NORMAL_DENSITY = np.array(math.sqrt(0.5)), np.array(1 / math.sqrt(2 * math.pi))
 
 
 def divided_to_divisor(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
@@ -55,13 +54,6 @@ def bell(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
 
 
-def gelu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (1/2 * (1 + erf(a * sqrt 1/2)) + a * (1 / sqrt(2 pi) * exp(a * a * -1/2))): the derivative of a * Phi(a)."""
-    probability = u.multiply(HALF, u.add(ONE, u.apply("erf", u.multiply(a, ROOT_HALF))))
-    density = u.multiply(NORMAL_DENSITY, u.apply("exp", u.multiply(u.multiply(a, a), MINUS_HALF)))
-    return u.multiply(g, u.add(probability, u.multiply(a, density)))
-
-
 def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
     """g * (1 - y * y)."""
     return u.multiply(g, u.subtract(ONE, u.multiply(y, y)))
@@ -70,17 +62,6 @@ def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArra
 def sigmoid(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
     """g * (y * (1 - y))."""
     return u.multiply(g, u.multiply(y, u.subtract(ONE, y)))
-
-
-def silu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
-    """g * (s * (1 + a * (1 - s))) with s = sigmoid(a): the derivative of a * sigmoid(a)."""
-    s = u.apply("sigmoid", a)
-    return u.multiply(g, u.multiply(s, u.add(ONE, u.multiply(a, u.subtract(ONE, s)))))
-
-
-def leaky_relu(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, slope: NDArray) -> NDArray:
-    """g where a is positive, else slope * g."""
-    return u.multiply(g, np.where(a > 0, ONE[()], slope[()]))
 
 
 def power_to_base(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
@@ -111,27 +92,11 @@ def where_above(a: NDArray, x: NDArray, threshold: NDArray = ZERO) -> NDArray:
     return as_array(image_of(x) * ~(a <= threshold[()])).view(x.dtype)  # a single number is a scalar on any machine
 
 
-def larger(a: NDArray, b: NDArray) -> NDArray:
-    """The larger of two numbers: NaN if one is, and +0 of two zeros of unlike signs."""
-    return -smaller(-a, -b)
-
-
-def smaller(a: NDArray, b: NDArray) -> NDArray:
-    """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
-    a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
-    return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
-
-
 def share(u: Rounded, g: NDArray, own: NDArray, other: NDArray) -> NDArray:
     """The part of g that goes to `own` where the larger was taken: all of it, 0, or half of it where both are equal."""
     own, other = own[()], other[()]
     number = g.dtype.type
     return u.multiply(np.where(own < other, number(0), g), np.where(own == other, number(0.5), number(1)))
-
-
-def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
-    """a, but `low` where it is below, and `high` where that is above `high`."""
-    return smaller(larger(a, low), high)
 
 
 def chosen(u: Rounded, g: NDArray, where: NDArray) -> NDArray:

@@ -33,8 +33,8 @@ def ctc_loss(
     log_probs (T, N, C), or (T, C) for one sequence, are logarithms of probabilities, such as log_softmax gives. targets
     hold class numbers other than `blank`, (N, S) with whatever behind a target's length, or all of them one after the
     other. The lengths are (N,), integers for one sequence. ``"mean"`` divides each loss by its target's length (at
-    least 1), and takes the mean; ``"sum"`` adds them; ``"none"`` leaves them. `zero_infinity` makes the losses of
-    targets that fit no way zero; they have no gradient either way.
+    least 1), and takes the mean; ``"sum"`` adds them; ``"none"`` leaves them. Targets that fit no way have an infinite
+    loss and a gradient of NaN; `zero_infinity` makes both zero.
 
     The logarithms of the probabilities of all beginnings follow from each other step by step, as in section 4.1 of the
     paper: `logsumexp` of the one, two or three places before, + log_probs, each operation rounded. Their format needs
@@ -61,7 +61,7 @@ def ctc_loss(
     known = _alignment(shape, targets, input_lengths, target_lengths, int(blank))
 
     def slope(u: Rounded, g: NDArray, made: tuple[NDArray, NDArray], x: NDArray) -> NDArray:
-        return ctc_formulas.ctc_loss_slope(u, g, *made, x, known, zero_infinity=True)
+        return ctc_formulas.ctc_loss_slope(u, g, *made, x, known, zero_infinity)
 
     def body(x: Tensor) -> Tensor:
         formula = partial(ctc_formulas.ctc_loss, known=known)

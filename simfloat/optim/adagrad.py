@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
@@ -39,6 +38,7 @@ class Adagrad(Optimizer):
     """
 
     kept = ("step", "sum")
+    is_elementwise = True
 
     lr_decay = Option(number_from_zero)
     weight_decay = Option(number_from_zero)
@@ -70,7 +70,7 @@ class Adagrad(Optimizer):
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter: -lr * d over the root of the sum of squares."""
         d = step.with_decay(gradient, options.weight_decay)
-        step.begin("sum", np.full_like(d, options.initial_accumulator_value, np.float64, order="C"))
+        step.begin("sum", options.initial_accumulator_value)
         s = step.moment("sum", step.multiply(d, d))
         lr = options.lr / (1 + (step.count() - 1) * options.lr_decay)
         return step.multiply(-lr, step.divide(d, step.add(step.sqrt(s), options.eps)))

@@ -43,6 +43,7 @@ class Adam(Optimizer):
     """
 
     kept = ("step", "exp_avg", "exp_avg_sq", "max_exp_avg_sq")
+    is_elementwise = True
     marks = {"decoupled_weight_decay": False}
 
     betas = Option(several(decay, decay))
@@ -108,6 +109,7 @@ class AdamW(Adam):
     """
 
     marks = {"decoupled_weight_decay": True}
+    is_elementwise = True
 
     def __init__(
         self,

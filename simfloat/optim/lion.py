@@ -39,6 +39,7 @@ class Lion(Optimizer):
     """
 
     kept = ("exp_avg",)
+    is_elementwise = True
 
     betas = Option(several(decay, decay))
     weight_decay = Option(number_from_zero)

@@ -10,13 +10,14 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
+from simfloat.arithmetic.machines import beside, is_on_gpu
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import forget_gradients
 from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.optimizer_options import Option, number_from_zero
 from simfloat.optim.step import COMPENSATION, STEP, Step
+from simfloat.optim.update_programs import run_as_program
 from simfloat.simulation.simulation import Simulation, current
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
@@ -41,6 +42,10 @@ class Optimizer:
     #: Names of the arrays that it keeps for a parameter, beside Kahan's compensation.
     kept: ClassVar[tuple[str, ...]] = ()
 
+    #: Whether `update` calls nothing but elementwise methods of the step, and depends on nothing but its arguments: it
+    #: is then written down once, and carried out in one go. It holds for the class that says so, not for subclasses.
+    is_elementwise: ClassVar[bool] = False
+
     lr = Option(number_from_zero)
 
     #: The options of the kind, by name; those of a subclass are added to them.
@@ -52,6 +57,7 @@ class Optimizer:
     def __init_subclass__(cls) -> None:
         own = {name: value for name, value in vars(cls).items() if isinstance(value, Option)}
         cls.options = {**cls.options, **own}
+        cls.is_elementwise = vars(cls).get("is_elementwise", False)
 
     def __init__(self, params: Params, lr: float, **options: Any) -> None:
         self.defaults: dict[str, Any] = {"lr": lr, **options}
@@ -115,7 +121,9 @@ class Optimizer:
                 self._check_shapes(number, parameter, gradient, kept)
                 work.append((parameter, kept, gradient, chosen))
         for parameter, kept, gradient, chosen in work:
-            self._update(Step(parameter, kept, simulation), gradient, chosen)
+            step = Step(parameter, kept, simulation)
+            if gradient.size:
+                self._update(step, gradient, chosen)
 
     def update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
         """What is added to the parameter, computed in the arithmetic of `step`; `options` are those of its group."""
@@ -159,13 +167,18 @@ class Optimizer:
         self.param_groups, self.state = optimizer_state.unpacked(self, state_dict)
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
-        if gradient.size:
-            ascends = getattr(options, "maximize", False)
-            u = self.update(step, as_array(-gradient) if ascends else gradient, options)
-            if not (isinstance(u, np.ndarray) or is_on_gpu(u)) or u.shape != gradient.shape:
-                got = f"one of shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"
-                raise ValueError(f"{type(self).__name__}.update must give an array of {gradient.shape}, got {got}.")
-            step.finish(u)
+        if self.is_elementwise and run_as_program(type(self), self._addend, step, gradient, options):
+            return
+        u = self._addend(step, gradient, options)
+        if not (isinstance(u, np.ndarray) or is_on_gpu(u)) or u.shape != gradient.shape:
+            got = f"one of shape {u.shape}" if hasattr(u, "shape") else f"a {type(u).__name__}"
+            raise ValueError(f"{type(self).__name__}.update must give an array of {gradient.shape}, got {got}.")
+        step.finish(u)
+
+    def _addend(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> NDArray:
+        """What is added to the parameter, of the gradient or, where the loss is to grow, of the gradient negated."""
+        ascends = getattr(options, "maximize", False)
+        return self.update(step, step.negated(gradient) if ascends else gradient, options)
 
     def _check_shapes(self, number: int, parameter: Parameter, gradient: NDArray, kept: dict[str, NDArray]) -> None:
         """Raise ValueError if the parameter has been given another shape than its gradient and its state have."""

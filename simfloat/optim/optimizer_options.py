@@ -58,6 +58,8 @@ class Option(Generic[Value]):
 
 def number(name: str, value: Any) -> float:
     """A finite real number that float64 holds exactly: options are exact operands of the update."""
+    if type(value) is float and isfinite(value):
+        return value
     if isinstance(value, bool | np.bool) or not isinstance(value, Real):
         raise ValueError(f"{name} must be a real number, got {value!r}.")
     try:
@@ -101,6 +103,8 @@ def integer(least: int, most: int) -> Reader[int]:
 
 def flag(name: str, value: Any) -> bool:
     """True or False."""
+    if value is True or value is False:
+        return value
     check_flags(**{name: value})
     return bool(value)
 

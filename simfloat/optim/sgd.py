@@ -33,6 +33,7 @@ class SGD(Optimizer):
     """
 
     kept = ("momentum_buffer",)
+    is_elementwise = True
 
     momentum = Option(number_from_zero)
     dampening = Option(number)

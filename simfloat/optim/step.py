@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.formats import Format
 from simfloat.kernels.events import UNCHANGED, events_for, wants_more
 from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.place import UpdateRules
 from simfloat.simulation.simulation import Simulation, current
 
 #: Under this name a Kahan update keeps what the sum of a parameter has lost so far, negated.
@@ -52,6 +54,16 @@ class Step:
         """What results are rounded to."""
         return self._place.weights
 
+    @property
+    def rules(self) -> UpdateRules | None:
+        """How all of it is rounded, if nobody observes it."""
+        return self._place.update_rules
+
+    @property
+    def _is_compensated(self) -> bool:
+        """Whether the update is Kahan's."""
+        return self._place.is_compensated
+
     def add(self, a: Operand, b: Operand) -> NDArray:
         """a + b, rounded to `weights`."""
         return self._apply("add", a, b)
@@ -79,6 +91,10 @@ class Step:
     def sign(self, x: NDArray) -> NDArray:
         """-1, 0 or 1, exactly; NaN for NaN."""
         return np.sign(x)
+
+    def negated(self, x: NDArray) -> NDArray:
+        """-x, exactly."""
+        return as_array(-x)
 
     def at_least(self, least: float, x: NDArray) -> NDArray[np.float64]:
         """The larger of a number and x, exactly."""
@@ -121,10 +137,10 @@ class Step:
         """The moment of this name as the last step left it; zeros at first."""
         return self.state[name] if name in self.state else np.zeros(shape, np.float32, like=self.parameter.numbers)
 
-    def begin(self, name: str, value: NDArray) -> NDArray:
+    def begin(self, name: str, value: Operand) -> NDArray:
         """The moment of this name: what was kept, at first `value`, rounded to `optimizer_state`."""
         if name not in self.state:
-            self.state[name] = self._place.to_moment(name).round(value)
+            self.state[name] = self._begun(name, value)
         return self.state[name]
 
     def moment(self, name: str, x: NDArray, *, keep: float | None = None, take: float | None = None) -> NDArray:
@@ -133,39 +149,71 @@ class Step:
         Products are rounded to `weights`, and a factor that is left out makes none; the sum is rounded to
         `optimizer_state`. An element that stays as it was, though the exact sum is another, is counted as unchanged.
         """
-        arithmetic = self._place.to_moment(name)
         before = self.kept(name, x.shape)
         a = before if keep is None else self.multiply(keep, before)
         b = x if take is None else self.multiply(take, x)
-        if arithmetic.target.observer is None:
-            after = arithmetic.add(a, b)
-        else:
-            average = WeightedSum(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
-            after = _add_observed(arithmetic, a, b, average)
-        self.state[name] = after
-        return after
+        average = WeightedSum(before, 1.0 if keep is None else keep, x, 1.0 if take is None else take)
+        self.state[name] = self._add_to_moment(name, a, b, average)
+        return self.state[name]
 
     def largest(self, name: str, x: NDArray) -> NDArray:
         """The largest that x has been in any step, element by element; it is kept under `name`."""
-        self.state[name] = as_array(np.maximum(x, self.state.get(name, x)))
+        self.state[name] = self._larger(x, self.state.get(name, x))
         return self.state[name]
 
     def finish(self, u: NDArray) -> None:
         """Add the update u to the parameter, in the way that the policy's `update` says."""
-        w, place = self._weight, self._place
-        if place.is_compensated:
-            # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
-            lost = self.state.get(COMPENSATION)
-            u = u if lost is None else self.subtract(u, lost)
-            s = place.to_parameter.apply("update", w, u)
-            self.state[COMPENSATION] = self.subtract(self.subtract(s, w), u)
+        self.store(self._last_addition(u))
+
+    def store(self, weight: NDArray) -> None:
+        """Give the parameter its new numbers."""
+        self.parameter.store(weight, self._place.weights, self._simulation.streams)
+
+    def take_draw(self, stream: str) -> Draw:
+        """The next draw of a stream of the place: "update", "parameter", or a dot and the name of a moment."""
+        place = self._place
+        if stream == "update":
+            target = place.to_update.target
         else:
-            s = place.to_parameter.apply("update", w, u)
-        self.parameter.store(s, place.weights, self._simulation.streams)
+            target = (place.to_moment(stream[1:]) if stream[0] == "." else place.to_parameter).target
+        draw = take_draw(target.stream, target.rounding)
+        assert draw is not None
+        return draw
+
+    def _last_addition(self, u: NDArray) -> NDArray:
+        """What the parameter becomes."""
+        w = self.weight
+        if not self._is_compensated:
+            return self._add_to_parameter(w, u)
+        # Kahan 1965, as algorithm 1 of arXiv 2010.06192.
+        lost = self.state.get(COMPENSATION)
+        u = u if lost is None else self.subtract(u, lost)
+        s = self._add_to_parameter(w, u)
+        self.state[COMPENSATION] = self.subtract(self.subtract(s, w), u)
+        return s
 
     def _apply(self, operation: str, *operands: Operand) -> NDArray:
         arrays = [np.array(float(x)) if isinstance(x, int | float) else x for x in operands]
         return self._place.to_update.apply(operation, *arrays)
+
+    def _begun(self, name: str, value: Operand) -> NDArray:
+        """What a moment starts as, rounded."""
+        if isinstance(value, int | float):
+            value = np.full_like(self.weight, value, np.float64, order="C")
+        return self._place.to_moment(name).round(value)
+
+    def _add_to_moment(self, name: str, a: NDArray, b: NDArray, exact: WeightedSum) -> NDArray:
+        """a + b, rounded as the moment of this name."""
+        arithmetic = self._place.to_moment(name)
+        return arithmetic.add(a, b) if arithmetic.target.observer is None else _add_observed(arithmetic, a, b, exact)
+
+    def _add_to_parameter(self, w: NDArray, u: NDArray) -> NDArray:
+        """w + u, rounded as the policy's `update` says."""
+        return self._place.to_parameter.apply("update", w, u)
+
+    def _larger(self, a: NDArray, b: NDArray) -> NDArray:
+        """The larger ones of two arrays' elements."""
+        return as_array(np.maximum(a, b))
 
 
 class WeightedSum(NamedTuple):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate import Accumulator
+from simfloat.accumulate import Accumulator, exact, matmul
 from simfloat.accumulate.conv2d_weight_gradient import conv2d_weight_gradient
 from simfloat.accumulate.convolution import convolve
 from simfloat.accumulate.geometry import Geometry
@@ -20,33 +21,92 @@ from simfloat.accumulate.product_plan import Histories, Options, product_plan
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic._round import round_array
-from simfloat.arithmetic.machines import machine_of
+from simfloat.arithmetic.arrays import FEW
+from simfloat.arithmetic.bit_stream import BitStream
+from simfloat.arithmetic.hadamard import Hadamard
+from simfloat.arithmetic.machines import CPU, Machine, beside, machine_of
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.operations import compute
 from simfloat.arithmetic.target import Target
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FP32, Format, Rounding
 from simfloat.kernels.events import TOTAL, wants_more
-from simfloat.simulation.rotation import Rotation
 
 
-class Input(NamedTuple):
-    """How an operand of a contraction is rounded first, and the name by which an observer receives its events."""
+@dataclass(frozen=True, eq=False, slots=True)
+class Input:
+    """How an operand of a contraction is rounded first, and the name by which an observer receives its events.
+
+    One object for each operand of a place: it is a key by what it is, not by what it holds.
+    """
 
     cast: Cast
     operation: str  # cast_input, cast_weight or cast_gradient
     is_settled: bool = False  # whether the cast is known to leave its numbers as they are
 
 
-class Arithmetic(NamedTuple):
-    """Operations whose results go to one target: a format, a rounding mode, a random stream, an observer."""
+class Rotation(NamedTuple):
+    """Operands of a product turned along k by one orthogonal matrix, which leaves the exact product as it was."""
+
+    transform: Hadamard
+    stream: BitStream  # whose seed the signs follow from; no call of it is taken
+
+    def of(self, a: NDArray, b: NDArray) -> tuple[NDArray, NDArray]:
+        """Matrices (..., m, k) and (..., k, n), turned along k."""
+        return self._turned(a), self._turned(b.swapaxes(-1, -2)).swapaxes(-1, -2)
+
+    def _turned(self, x: NDArray) -> NDArray:
+        """The numbers of runs of the last axis, filled up with zeros, transformed and rounded once to FP32."""
+        size = self.transform.size
+        short = -x.shape[-1] % size
+        filled = np.pad(x, [(0, 0)] * (x.ndim - 1) + [(0, short)]) if short else x
+        runs = filled.reshape(-1, size)
+        turned = matmul(runs, beside(self.transform.matrix(self.stream.seed), x), accumulate=exact, output=FP32)
+        return turned.reshape(filled.shape)
+
+
+class Elementwise:
+    """The four operations of arithmetic, by `apply`."""
+
+    __slots__ = ()
+
+    def apply(self, operation: str, *operands: Any) -> NDArray:
+        """An elementwise operation of the catalog."""
+        raise NotImplementedError
+
+    def add(self, a: Any, b: Any) -> NDArray:
+        """a + b."""
+        return self.apply("add", a, b)
+
+    def subtract(self, a: Any, b: Any) -> NDArray:
+        """a - b."""
+        return self.apply("subtract", a, b)
+
+    def multiply(self, a: Any, b: Any) -> NDArray:
+        """a * b."""
+        return self.apply("multiply", a, b)
+
+    def divide(self, a: Any, b: Any) -> NDArray:
+        """a / b."""
+        return self.apply("divide", a, b)
+
+
+class ArithmeticFields(NamedTuple):
+    """What an arithmetic computes by: the fields of `Arithmetic`."""
 
     target: Target
     accumulate: Accumulator  # of contractions
     reduce: Accumulator  # of all other sums
     where: str  # the operation and the layer, for messages
+    kept: dict[Any, Options]  # the options of its sums on the CPU by the inputs of their operands, found once
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
+
+
+class Arithmetic(Elementwise, ArithmeticFields):
+    """Operations whose results go to one target: a format, a rounding mode, a random stream, an observer."""
+
+    __slots__ = ()
 
     @property
     def format(self) -> Format:
@@ -62,22 +122,6 @@ class Arithmetic(NamedTuple):
         except ValueError as error:
             raise self._located(error) from None
 
-    def add(self, a: NDArray, b: NDArray) -> NDArray:
-        """a + b."""
-        return self.apply("add", a, b)
-
-    def subtract(self, a: NDArray, b: NDArray) -> NDArray:
-        """a - b."""
-        return self.apply("subtract", a, b)
-
-    def multiply(self, a: NDArray, b: NDArray) -> NDArray:
-        """a * b."""
-        return self.apply("multiply", a, b)
-
-    def divide(self, a: NDArray, b: NDArray) -> NDArray:
-        """a / b."""
-        return self.apply("divide", a, b)
-
     def round(self, x: NDArray, operation: str = "", *sources: NDArray) -> NDArray:
         """The numbers themselves, rounded; as which step of a formula makes no difference here."""
         try:
@@ -87,15 +131,15 @@ class Arithmetic(NamedTuple):
 
     def sum(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes`, in row-major order; the axes are dropped."""
-        kept = [axis for axis in range(x.ndim) if axis not in axes]
-        shape = tuple(x.shape[axis] for axis in kept)
-        count = math.prod(x.shape[axis] for axis in axes)
         if axes == tuple(range(len(axes))):
             # Leading axes: the rows as they are, times ones from the left.
+            shape, count = x.shape[len(axes) :], math.prod(x.shape[: len(axes)])
             rows = x.reshape(count, math.prod(shape))
-            return self._multiply(np.ones_like(x, order="C", shape=(1, count)), rows, self.reduce).reshape(shape)
+            return self._multiply(_ones(x, (1, count)), rows, self.reduce).reshape(shape)
+        kept = [axis for axis in range(x.ndim) if axis not in axes]
+        shape, count = tuple([x.shape[axis] for axis in kept]), math.prod([x.shape[axis] for axis in axes])
         rows = x.transpose(*kept, *axes).reshape(math.prod(shape), count)
-        return self._multiply(rows, np.ones_like(x, order="C", shape=(count, 1)), self.reduce).reshape(shape)
+        return self._multiply(rows, _ones(x, (count, 1)), self.reduce).reshape(shape)
 
     def mean(self, x: NDArray, axes: tuple[int, ...]) -> NDArray:
         """The sums over `axes` divided by the number of terms: two roundings."""
@@ -141,31 +185,57 @@ class Arithmetic(NamedTuple):
         inputs: tuple[Input, Input] | None,
     ) -> NDArray:
         """Sums of products, by a function of `operands`, of which the first two are arrays, and of Options."""
-        target, casts = self.target, inputs and (inputs[0].cast, inputs[1].cast)
+        machine = machine_of(operands[0], operands[1])
+        options = self.kept.get(inputs) if machine is CPU else None
         try:
-            plan = product_plan(by, casts, target.format, target.rounding, machine_of(*operands[:2]))
-            if inputs is None:
-                return sums(*operands, Options(plan, target))
-            (_, name, is_settled), (_, other, other_settled) = inputs
-            options = Options(plan, target, (name, other), self.histories, (is_settled, other_settled))
+            if options is None:
+                options = self._options(by, inputs, machine)
+                if machine is CPU:
+                    self.kept[inputs] = options
             return sums(*operands, options)
         except ValueError as error:
             raise self._located(error) from None
+
+    def _options(self, by: Accumulator, inputs: tuple[Input, Input] | None, machine: Machine) -> Options:
+        """What is asked of sums of products: without inputs those through `reduce`."""
+        target = self.target
+        if inputs is None:
+            return Options(product_plan(by, None, target.format, target.rounding, machine), target)
+        x, y = inputs
+        plan = product_plan(by, (x.cast, y.cast), target.format, target.rounding, machine)
+        return Options(plan, target, (x.operation, y.operation), self.histories, (x.is_settled, y.is_settled))
 
     def _located(self, error: ValueError) -> ValueError:
         return ValueError(f"{self.where}: {error}")
 
     def rounded_by(self, rounding: Rounding) -> Arithmetic:
         """The same arithmetic with a rounding mode that draws nothing."""
-        return self._replace(target=self.target._replace(rounding=rounding, stream=None))
+        return self.to(self.target._replace(rounding=rounding, stream=None))
 
     def observed_by(self, observer: Observer | None) -> Arithmetic:
         """The same arithmetic with another observer."""
-        return self._replace(target=self.target._replace(observer=observer))
+        return self.to(self.target._replace(observer=observer))
 
     def named(self, operation: str) -> Arithmetic:
         """The same arithmetic, whose sums and roundings have this name for an observer."""
-        return self._replace(target=self.target._replace(operation=operation))
+        return self.to(self.target._replace(operation=operation))
+
+    def to(self, target: Target) -> Arithmetic:
+        """The same arithmetic with another target."""
+        return self._replace(target=target, kept={})
+
+
+def _ones(x: NDArray, shape: tuple[int, ...]) -> NDArray:
+    """As many ones as a sum has terms, where `x` is and of its type."""
+    if type(x) is np.ndarray and math.prod(shape) <= FEW:
+        return _few_ones(shape, x.dtype)
+    return np.ones_like(x, order="C", shape=shape)
+
+
+@lru_cache(maxsize=64)
+def _few_ones(shape: tuple[int, ...], dtype: np.dtype) -> NDArray:
+    """The same for all sums of one length."""
+    return np.ones(shape, dtype)
 
 
 @dataclass(frozen=True)

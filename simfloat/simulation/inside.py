@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.formats import FP32, FP64, Format
-from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.simulation.arithmetic import Arithmetic, Elementwise
 from simfloat.simulation.place import Place
 from simfloat.simulation.simulation import Simulation
 from simfloat.simulation.widest import widest
@@ -50,7 +50,7 @@ def _owner(x: NDArray) -> NDArray:
     return x.base if isinstance(x.base, type(x)) else x
 
 
-class Inside:
+class Inside(Elementwise):
     """What the formula of a composite computes with where every step has a place of its own.
 
     `rounds` gives the arithmetic of a step at its place, which lies inside of `place`, that of the composite. `formats`
@@ -116,22 +116,6 @@ class Inside:
         """An elementwise operation, which is the name of the step."""
         arithmetic = self._arithmetic(operation, operands)
         return self._made(arithmetic.apply(operation, *operands), arithmetic)
-
-    def add(self, a: NDArray, b: NDArray) -> NDArray:
-        """a + b."""
-        return self.apply("add", a, b)
-
-    def subtract(self, a: NDArray, b: NDArray) -> NDArray:
-        """a - b."""
-        return self.apply("subtract", a, b)
-
-    def multiply(self, a: NDArray, b: NDArray) -> NDArray:
-        """a * b."""
-        return self.apply("multiply", a, b)
-
-    def divide(self, a: NDArray, b: NDArray) -> NDArray:
-        """a / b."""
-        return self.apply("divide", a, b)
 
     def round(self, x: NDArray, operation: str, *sources: NDArray) -> NDArray:
         """What an operation finds without rounding, such as the size of a number, rounded as its step."""

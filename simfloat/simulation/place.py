@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
@@ -19,9 +20,8 @@ from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
 from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES
-from simfloat.simulation.arithmetic import Arithmetic, Input, Located
+from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
-from simfloat.simulation.rotation import Rotation
 from simfloat.simulation.streams import Streams
 
 
@@ -33,6 +33,17 @@ class InForce(NamedTuple):
     observer: Observer | None
     histories: Histories
     takes_formats: bool  # whether gradients may take the format of what they belong to
+
+
+@dataclass(frozen=True, eq=False)
+class UpdateRules:
+    """How the operations of an update are rounded: one object for all parameters that are updated alike."""
+
+    weights: Format
+    rounding: Rounding
+    optimizer_state: Format
+    last: Rounding  # of the last addition
+    is_compensated: bool
 
 
 class Place:
@@ -145,6 +156,15 @@ class Place:
         return self.recipe.update == "kahan"
 
     @cached_property
+    def update_rules(self) -> UpdateRules | None:
+        """How an update is rounded, if nobody observes it."""
+        recipe = self.recipe
+        if self.observer is not None:
+            return None
+        last = _mode_of_update(recipe)
+        return _update_rules(recipe.weights, recipe.rounding, recipe.optimizer_state, last, self.is_compensated)
+
+    @cached_property
     def to_update(self) -> Arithmetic:
         """The arithmetic of an optimizer before the last addition."""
         return self._arithmetic("weights", self.recipe, "update", below=".update")
@@ -250,7 +270,7 @@ class Place:
         refusal = _refusal(target_format, rounding, role, self.where)
         histories = self.in_force.histories.at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
-        return Arithmetic(target, accumulate, recipe.reduce, self.where, refusal, histories, rotation)
+        return Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
@@ -264,6 +284,9 @@ class Place:
 def _recipe(policy: Policy, path: str, operations: tuple[str, ...]) -> Recipe:
     """The policy's recipe; simulations of one policy share them."""
     return policy.recipe(path, *operations)
+
+
+_update_rules = lru_cache(maxsize=1 << 10)(UpdateRules)
 
 
 def _mode_of_update(recipe: Recipe) -> Rounding:

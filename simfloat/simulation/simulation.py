@@ -295,9 +295,24 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
         >>> y  # Euler's method for y' = -y, in BF16
         Tensor(array(0.37109375, dtype=float32))
     """
+    _check_is_no_model(policy)
     simulation = Simulation(as_policy(policy, "simulate"), seed, observer)
     simulation.is_plain = True
     return simulation
+
+
+def _check_is_no_model(given: object) -> None:
+    """Raise ValueError for a model that is given where the policy belongs."""
+    if any(one.__module__.partition(".")[0] == "torch" for one in type(given).__mro__):
+        raise ValueError(
+            "simulate takes a simfloat.Policy or its name, and is for tensors of simfloat's own; got a "
+            f"{type(given).__name__} of PyTorch's: write simfloat.torch.simulate(model, policy)."
+        )
+    if callable(given):
+        raise ValueError(
+            f"simulate takes a simfloat.Policy or its name, got the model or function {type(given).__name__}: write "
+            "`with simfloat.simulate(policy):` and call it inside."
+        )
 
 
 def current() -> Simulation:

@@ -32,6 +32,11 @@ def test_the_worst_derivative_is_named():
         sf.gradcheck(lambda a: 2 * a.detach(), 1.0)
 
 
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(ValueError, match="gradcheck needs a function of the inputs or a module, .* got 3 first"):
+        sf.gradcheck(3, X)
+
+
 def test_a_nan_is_no_derivative():
     with pytest.raises(ValueError, match="nan"):
         sf.gradcheck(lambda a: (a - a.data.max()).log(), X[0])

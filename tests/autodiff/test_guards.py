@@ -140,3 +140,17 @@ def test_digests_tell_orders_and_large_arrays():
     x = np.arange(3 * SAMPLE, dtype=np.float32)
     assert digest_of(x[:10]) != digest_of(x[:10][::-1].copy())
     assert digest_of(x) != digest_of(x + 1) and digest_of(x) == digest_of(x.copy())
+
+
+@pytest.mark.parametrize("size", [8, 5000, SAMPLE - 1, SAMPLE])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_digests_tell_one_bit_and_two_numbers_that_changed_places(size, dtype, rng):
+    x = rng.standard_normal(size).astype(dtype)
+    whole = digest_of(x)
+    for i in rng.integers(0, size, 50):
+        changed = x.copy()
+        changed.view(f"u{x.itemsize}")[i] ^= np.array(1 << int(rng.integers(8 * x.itemsize)), f"u{x.itemsize}")
+        assert digest_of(changed) != whole
+        changed[:] = x
+        changed[[i, i - 1]] = x[[i - 1, i]]
+        assert digest_of(changed) != whole and digest_of(x) == whole

@@ -171,6 +171,7 @@ def test_stochastic_policies_are_reproducible():
         (lambda t: sf.nn.Linear(1, 1)(t), "put it inside `with simfloat.simulate"),
         (lambda t: sf.simulate("bf16"), "Unknown policy 'bf16'. Policies: fp64, fp32"),
         (lambda t: sf.simulate(sf.BF16), "simulate takes a simfloat.Policy or its name"),
+        (lambda t: sf.simulate(sf.nn.Linear(1, 1)), "the model or function Linear: write `with simfloat.simulate"),
         (lambda t: sf.simulate("fp32", seed=-1), "A seed is an integer"),
         (lambda t: t.backward(), "needs one element, got a tensor of shape"),
         (lambda t: t.backward(np.ones(3)), r"The gradient has shape \(3,\), the tensor \(2,\)"),

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.simulation.inside import Formats
 from simfloat.simulation.widest import widest
 from tests.bits import assert_bits
+from tests.cuda import standin
 
 SMALL = [f for f in sf.CATALOG.values() if f.bits <= 8 and f is not sf.E8M0]
 
@@ -32,6 +34,17 @@ def test_it_holds_every_number_of_every_pair():
 def test_of_nothing_there_is_none():
     with pytest.raises(ValueError, match="widest of no formats"):
         widest([])
+
+
+@pytest.mark.parametrize("made", [np.asarray, standin.ndarray], ids=["cpu", "gpu"])
+def test_views_have_the_format_of_their_memory_on_every_machine(made):
+    formats, x, other = Formats(), made(np.ones((2, 3))), made(np.ones((2, 3)))
+    formats.put(x, sf.BF16)
+    for view in (x.reshape(6), x[0], x.T, x[:, 1:][1]):
+        assert formats.of(view) is sf.BF16
+    assert formats.of(other.reshape(6)) is None
+    formats.put(other[1:], sf.FP16)
+    assert formats.of(other) is sf.FP16
 
 
 AMP = sf.Policy(compute=sf.FP16, weights=sf.FP32).override(operation="pointwise", activations="widest")

@@ -1,0 +1,110 @@
+"""A step that is written down as a program, which then serves all parameters to which the same is done."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from simfloat.arithmetic.program_writer import NoProgram, Program, ProgramGrid, ProgramWriter, program_grid
+from simfloat.formats import Format
+from simfloat.kernels import program_table
+from simfloat.optim.step import STEP, Step
+from simfloat.simulation.place import UpdateRules
+
+#: Among the outputs, what the parameter becomes.
+WEIGHT = ""
+
+
+class UpdateProgram(NamedTuple):
+    """The update of a parameter: it reads the weight, the gradient and what is kept, in this order."""
+
+    program: Program
+    outputs: tuple[str, ...]  # what it writes, by name
+    kept: tuple[str, ...]  # what of that is kept, and the number of the step where that is counted, in this order
+    steps: float  # that number
+
+
+class RecordedStep(Step):
+    """A step whose arrays are registers: the weight, the gradient, and what is kept of a parameter by these names.
+
+    Raises NoProgram for what is no elementwise operation, and where a format or a mode needs more than programs have.
+    """
+
+    __slots__ = ("_before", "_grid", "_register", "_rules", "_steps", "_writer", "gradient")
+
+    state: dict[str, Any]
+
+    def __init__(self, rules: UpdateRules, names: tuple[str, ...], steps: float) -> None:
+        self._rules, self._writer, self._steps = rules, ProgramWriter(), steps
+        self._grid = program_grid(rules.weights, rules.rounding, "update")
+        self._register: Any = self._writer.input(rules.weights)
+        self.gradient: Any = self._writer.input()
+        self._before: dict[str, Any] = {name: self._writer.input() for name in names}
+        self.state = dict(self._before)
+
+    def program(self, u: Any) -> UpdateProgram:
+        """The program that ends with the addition of u."""
+        after: Any = self._last_addition(u)
+        kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
+        outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name != STEP}}
+        return UpdateProgram(self._writer.program([*outputs.values()]), tuple(outputs), tuple(kept), self._steps)
+
+    @property
+    def weight(self) -> Any:
+        """The parameter's numbers in `weights`."""
+        return self._register
+
+    @property
+    def format(self) -> Format:
+        """What results are rounded to."""
+        return self._rules.weights
+
+    @property
+    def _is_compensated(self) -> bool:
+        return self._rules.is_compensated
+
+    def sign(self, x: Any) -> Any:
+        """-1, 0 or 1, exactly; NaN for NaN."""
+        return self._writer.moved(program_table.SIGN, x)
+
+    def negated(self, x: Any) -> Any:
+        """-x, exactly."""
+        return self._writer.moved(program_table.NEGATE, x)
+
+    def at_least(self, least: float, x: Any) -> Any:
+        """No instruction."""
+        raise NoProgram
+
+    def sum(self, x: Any, axis: int | None = None) -> Any:
+        """No elementwise operation."""
+        raise NoProgram
+
+    def matmul(self, a: Any, b: Any) -> Any:
+        """No elementwise operation."""
+        raise NoProgram
+
+    def count(self) -> float:
+        """The number of this step of the parameter."""
+        self.state[STEP] = self._steps
+        return self._steps
+
+    def kept(self, name: str, shape: tuple[int, ...]) -> Any:
+        """The moment of this name as the last step left it; zeros at first."""
+        return self.state[name] if name in self.state else self._writer.fill(0.0)
+
+    def _apply(self, operation: str, *operands: Any) -> Any:
+        return self._writer.apply(operation, operands, self._grid)
+
+    def _begun(self, name: str, value: Any) -> Any:
+        return self._writer.rounded(value, self._grid_of_moment(name))
+
+    def _add_to_moment(self, name: str, a: Any, b: Any, exact: Any) -> Any:
+        return self._writer.apply("add", (a, b), self._grid_of_moment(name))
+
+    def _add_to_parameter(self, w: Any, u: Any) -> Any:
+        return self._writer.apply("add", (w, u), program_grid(self._rules.weights, self._rules.last, "parameter"))
+
+    def _larger(self, a: Any, b: Any) -> Any:
+        return self._writer.moved(program_table.LARGEST, a, b)
+
+    def _grid_of_moment(self, name: str) -> ProgramGrid:
+        return program_grid(self._rules.optimizer_state, self._rules.rounding, f".{name}")

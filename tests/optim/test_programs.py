@@ -1,0 +1,199 @@
+"""Updates that are carried out as programs give the bits, the state and the random draws of their operations."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.optim import optimizer as optimizers
+from tests.bits import assert_bits
+
+KINDS = {
+    "SGD": dict(lr=0.1),
+    "SGD with momentum": dict(lr=0.1, momentum=0.9, dampening=0.3, weight_decay=0.01, maximize=True),
+    "SGD of Nesterov": dict(lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.1),
+    "Adam": dict(lr=0.01, weight_decay=0.1, amsgrad=True),
+    "AdamW": dict(lr=0.01, betas=(0.0, 0.5)),
+    "Adagrad": dict(lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.3),
+    "Lion": dict(lr=0.01, weight_decay=0.1, betas=(0.5, 0.75)),
+}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+MODES = (
+    *(sf.nearest_even, sf.nearest_away, sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.to_odd),
+    *(sf.stochastic(), sf.stochastic(8), sf.stochastic(3, "B"), sf.stochastic(12).saturating()),
+    sf.nearest_even.saturating(),
+)
+
+#: Formats of every kind of rounding loop: FP32's own, plain grids, and others.
+FORMATS = (sf.FP32, sf.BF16, sf.FP16, sf.E4M3, sf.E5M2FNUZ, sf.Format(5, 10, subnormals=False), sf.Format(8, 1))
+
+SHAPES = ((3,), (), (0, 3), (1031,), (23, 61))
+
+
+def hostile(rng, shape):
+    """Numbers near one and far from it, ties, zeros, infinities and NaN."""
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-30, 8, shape)
+    x = np.where(rng.random(shape) < 0.05, x * 2.0 ** rng.integers(-140, 120, shape).astype(float), x)
+    x = np.where(rng.random(shape) < 0.3, np.round(x * 4) / 4, x)
+    for value in (np.inf, -np.inf, np.nan, 0.0, -0.0, 2.0**-149, 3.4e38):
+        x = np.where(rng.random(shape) < 0.004, value, x)
+    with np.errstate(over="ignore"):
+        return np.asarray(x).astype(np.float32)
+
+
+def trained(kind, policy, rng, observer=None, steps=3):
+    """The parameters, what is kept of them and where the streams are, after some steps."""
+    parameters = [sf.Parameter(hostile(rng, shape)) for shape in SHAPES]
+    for number, p in enumerate(parameters):
+        p.name = f"p{number}"
+    optimizer, simulation = (
+        getattr(sf.optim, kind.split()[0])(parameters, **KINDS[kind]),
+        sf.simulate(policy, 3, observer),
+    )
+    for step in range(steps):
+        for p in parameters:
+            p.grad = hostile(rng, p.shape)
+        parameters[0].grad = None if step == 1 else np.asfortranarray(parameters[0].grad)
+        with simulation:
+            optimizer.step()
+    return [p.data for p in parameters], optimizer.state, simulation.state
+
+
+def assert_same(got, want):
+    (numbers, kept, streams), (others, others_kept, others_streams) = got, want
+    assert streams == others_streams
+    for x, y in zip(numbers, others, strict=True):
+        assert_bits(x, y)
+        assert x.dtype == y.dtype
+    for x, y in zip(kept, others_kept, strict=True):
+        assert list(x) == list(y)
+        for name in x:
+            assert_bits(x[name], y[name])
+
+
+@pytest.fixture
+def one_by_one(monkeypatch):
+    """A function that lets no update be a program."""
+    return lambda: monkeypatch.setattr(optimizers, "run_as_program", lambda *_: False)
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Whether each update was a program."""
+    found, run = [], optimizers.run_as_program
+
+    def noted(*arguments):
+        found.append(run(*arguments))
+        return found[-1]
+
+    monkeypatch.setattr(optimizers, "run_as_program", noted)
+    return found
+
+
+@every_kind
+@pytest.mark.parametrize("update", ["nearest", "stochastic", "kahan"])
+def test_a_program_is_its_operations_in_every_mode_and_format(kind, update, ran, one_by_one):
+    rng = np.random.default_rng(len(kind) + len(update))
+    cases = [sf.Policy(compute=format, rounding=mode, update=update) for format in FORMATS for mode in MODES]
+    cases = [cases[i] for i in rng.permutation(len(cases))[:4]]
+    cases += [sf.Policy(compute=sf.BF16, optimizer_state=sf.FP32, update=update)]
+    cases += [sf.Policy(compute=sf.FP16, weights=sf.FP32, optimizer_state=sf.E5M2, update=update)]
+    seeds = range(len(cases))
+    got = [trained(kind, policy, np.random.default_rng(seed)) for seed, policy in zip(seeds, cases, strict=True)]
+    assert ran.count(True) > len(ran) // 2, "FP32 with long draws is computed one by one"
+    one_by_one()
+    for seed, policy, found in zip(seeds, cases, got, strict=True):
+        assert_same(found, trained(kind, policy, np.random.default_rng(seed)))
+
+
+@every_kind
+def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
+    names = [name for name in sf.policies if name != "nvfp4"]
+    got = [trained(kind, name, np.random.default_rng(1), steps=2) for name in names]
+    one_by_one()
+    for name, found in zip(names, got, strict=True):
+        assert_same(found, trained(kind, name, np.random.default_rng(1), steps=2))
+
+
+def test_an_observer_changes_no_bit_of_an_update():
+    for policy in ("bf16-standard", "bf16-stochastic", "bf16-kahan"):
+        got, want = (trained("AdamW", policy, np.random.default_rng(2), observer) for observer in (None, sf.Recorder()))
+        assert_same(got, want)
+
+
+def test_threads_draw_the_same_bits():
+    results = []
+    for threads in (1, 2):
+        before = sf.get_threads()
+        sf.set_threads(threads)
+        try:
+            p = sf.Parameter(np.ones(200_003, np.float32))
+            p.grad = np.linspace(-1, 1, p.size, dtype=np.float32)
+            with sf.simulate(sf.Policy(compute=sf.BF16, rounding=sf.stochastic(8))):
+                sf.optim.Adam([p]).step()
+        finally:
+            sf.set_threads(before)
+        results.append(p.data)
+    assert_bits(*results)
+
+
+@pytest.mark.parametrize("policy, options", [
+    ("fp64", {}), (sf.Policy(compute=sf.BF16, optimizer_state=sf.FP64), {}), ("bf16-standard", {"lr": 1e-310}),
+    (sf.Policy(compute=sf.Format(4, 3, special="finite")), {}),
+    (sf.Policy(compute=sf.FP32, rounding=sf.stochastic(31)), {}),
+], ids=str)  # fmt: skip
+def test_what_float64_does_not_prove_and_wide_arrays_are_computed_one_by_one(policy, options, ran):
+    p = sf.Parameter(np.ones(3, np.float32))
+    p.grad = np.ones(3, np.float32)
+    with sf.simulate(policy):
+        sf.optim.Adam([p], **options).step()
+        p.grad = np.ones(3)
+        sf.optim.Adam([p]).step()
+    assert ran == [False, False]
+
+
+def test_a_scalar_that_brings_a_product_beside_a_tie_is_rounded_once():
+    # 129 * (257 / 129) lies beside 257, the middle between two numbers of BF16, and is 257 in float64.
+    lr = float(np.float64(257) / 129)
+    for sign in (1.0, -1.0):
+        for factor in (lr, float(np.nextafter(lr, 3)), float(np.nextafter(lr, 1))):
+            p = sf.Parameter(np.zeros(1, np.float32))
+            p.grad = np.full(1, sign * 129, np.float32)
+            with sf.simulate("bf16-standard"):
+                sf.optim.SGD([p], factor).step()
+            assert_bits(p.data, sf.multiply(-factor, np.float32([sign * 129]), sf.BF16))
+
+
+def test_a_kind_of_the_users_that_says_so_is_a_program(ran):
+    class Signs(sf.optim.Optimizer):
+        is_elementwise = True
+
+        def update(self, step, gradient, options):
+            return step.multiply(-options.lr, step.sign(gradient))
+
+    class Means(Signs):
+        is_elementwise = True
+
+        def update(self, step, gradient, options):
+            return step.multiply(-options.lr, step.subtract(gradient, step.mean(gradient)))
+
+    class Halves(Signs):
+        def update(self, step, gradient, options):
+            return step.multiply(-options.lr, np.sign(gradient) / 2)
+
+    for kind, want in ((Signs, [0.75, 1.25]), (Means, [0.75, 1.25]), (Halves, [0.875, 1.125])):
+        p = sf.Parameter(np.ones(2, np.float32))
+        p.grad = np.array([2.0, 0.0] if kind is Means else [0.5, -3.0], np.float32)
+        with sf.simulate("fp32"):
+            kind([p], 0.25).step()
+        assert p.data.tolist() == want
+    assert ran == [True, False]
+
+
+def test_options_that_differ_by_the_sign_of_zero_have_programs_of_their_own():
+    for lr, want in ((0.0, -0.0), (-0.0, 0.0), (0.0, -0.0)):
+        p = sf.Parameter(np.float32([-0.0]))
+        p.grad = np.float32([1.0])
+        with sf.simulate("fp32"):
+            sf.optim.SGD([p], lr).step()
+        assert_bits(p.data, np.float32([want]))
