@@ -41,12 +41,13 @@ class Deferred:
         return memory_of(x) in self._waiting
 
     def takes(self, function: Any, is_rule: bool, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-        """Whether an operation is to wait; rules that give several results know whose gradient each of them is."""
+        """Whether an operation is to wait; rules that give several gradients know whose each of them is."""
         operands = list(tensors_in((arguments, options)))
         if any(map(self.has, operands)):
             return True
         if is_rule:
-            return len(function._schema.returns) == 1 and any(x.is_floating_point() for x in operands)
+            gives_gradients = len(function._schema.returns) > 1 and "backward" in function.overloadpacket.__name__
+            return not gives_gradients and any(x.is_floating_point() for x in operands)
         return bool(self._steps) and function._schema.is_mutable
 
     def result(self, function: Any, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -103,7 +104,8 @@ def _copy_of(x: Tensor) -> Tensor:
 
 
 def _laid_out_as(real: Tensor, plain: Tensor) -> Tensor:
-    if real.stride() == plain.stride():
+    # What PyTorch keeps for its own way back, such as the buffer of log_sigmoid, a rule may leave empty.
+    if real.stride() == plain.stride() or real.shape != plain.shape:
         return real
     with _disable_current_modes():
         copy = torch.empty_strided(plain.shape, plain.stride(), dtype=real.dtype).copy_(real)

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.formulas.rounded import Rounded
-from simfloat.simulation.arithmetic import Arithmetic, Input
+from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.inside import Inside
 from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
@@ -19,7 +19,7 @@ from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, tag_of
 from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 
 
-class RuleCall:
+class RuleCall(Elementwise):
     """What a rule computes with: every result is rounded once, as the policy says where the operation runs.
 
     A rule says which `shape` its result will have, before it computes anything: in the backward pass it tells whose
@@ -77,27 +77,11 @@ class RuleCall:
                 f"{arithmetic.where}: the program makes {self.name} a {self.dtype}, the policy rounds it to {format}, "
                 "and neither holds the other; take the cast out of the program, or choose a policy of that type."
             )
-        return arithmetic._replace(target=arithmetic.target._replace(format=narrow))
+        return arithmetic.to(arithmetic.target._replace(format=narrow))
 
     def apply(self, operation: str, *operands: Numbers) -> NDArray:
         """An operation of the catalog."""
         return self.arithmetic.apply(operation, *map(numbers_of, operands))
-
-    def add(self, a: Numbers, b: Numbers) -> NDArray:
-        """a + b, on the way to the result."""
-        return self.apply("add", a, b)
-
-    def subtract(self, a: Numbers, b: Numbers) -> NDArray:
-        """a - b."""
-        return self.apply("subtract", a, b)
-
-    def multiply(self, a: Numbers, b: Numbers) -> NDArray:
-        """a * b."""
-        return self.apply("multiply", a, b)
-
-    def divide(self, a: Numbers, b: Numbers) -> NDArray:
-        """a / b."""
-        return self.apply("divide", a, b)
 
     def times(self, factor: float, a: Numbers) -> NDArray:
         """factor * a, which for a factor of 1 or -1 is not rounded."""

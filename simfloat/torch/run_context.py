@@ -86,9 +86,14 @@ class RunContext:
         """The path of the module that runs, or whose backward pass does."""
         if self.paths.running:
             return self.paths.running[-1]
-        node = current_node()
-        note = None if node is None else self._note_of(node)
+        note = self.way_back
         return "" if note is None else note.place.path
+
+    @property
+    def way_back(self) -> LoggedOperation | None:
+        """The operation whose backward pass runs."""
+        node = current_node()
+        return None if node is None else self._note_of(node)
 
     def meet(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""

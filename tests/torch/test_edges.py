@@ -147,3 +147,27 @@ def test_movements_and_tests_round_nothing(name):
     x = torch.tensor([[0.1, torch.inf, -3.3], [0.0, -0.0, 0.7]])
     with sf.torch.simulate(nn.Identity(), "bf16-standard"):
         assert torch.equal(MOVEMENTS[name](x), MOVEMENTS[name](x.clone()))
+
+
+CHOSEN = {
+    "max": lambda x: x.max(),
+    "amax": lambda x: x.amax(0),
+    "min": lambda x: x.min(),
+    "amin": lambda x: x.amin(0),
+    "aminmax": lambda x: sum(torch.aminmax(x)),
+    "median": lambda x: x.median(),
+    "nanmedian": lambda x: x.nanmedian(),
+    "scatter_reduce": lambda x: torch.zeros(1).scatter_reduce(0, torch.zeros(5, dtype=torch.long), x, "amax").sum(),
+}
+
+
+@pytest.mark.parametrize("policy", ["bf16-standard", "bf16-stochastic"])
+@pytest.mark.parametrize("name", CHOSEN)
+def test_an_operand_that_is_rounded_with_the_result_has_the_gradient_of_one_that_was_rounded_before(name, policy):
+    x = torch.tensor([0.1, 0.7001, 0.3, 0.7002, 0.5])  # in bfloat16 the second equals the fourth
+    rounded = x.bfloat16().float().requires_grad_()
+    CHOSEN[name](rounded).backward()
+    x.requires_grad_()
+    with sf.torch.simulate(nn.Identity(), policy):
+        CHOSEN[name](x).backward()
+    assert torch.equal(x.grad, rounded.grad)

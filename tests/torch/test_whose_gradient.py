@@ -50,6 +50,7 @@ OPERATIONS = {
     "smooth l1": functional.smooth_l1_loss,
     "huber": functional.huber_loss,
     "gaussian nll": lambda h, p: functional.gaussian_nll_loss(h, h + 1, p),
+    "bce": lambda h, p: functional.binary_cross_entropy_with_logits(h, p, pos_weight=LOSS[:5], reduction="none"),
     "views": lambda h, p: h / p.reshape(5, 4).clone().reshape(4, 5),
     "used twice": lambda h, p: (h * p).tanh() * p,
     "own function": Squared.apply,
@@ -196,3 +197,14 @@ def test_what_is_summed_for_a_norms_weight_is_rounded_as_its_gradient(name):
     found, _ = layer.weight.grad, layer.zero_grad()
     (layer(x) * loss).sum().backward()
     torch.testing.assert_close(found, layer.weight.grad, rtol=1e-5, atol=1e-6)
+
+
+def test_a_rule_may_leave_empty_what_pytorch_keeps_for_its_own_way_back():
+    def loss(h, p):  # the target's gradient has two log_sigmoids, whose buffers are PyTorch's
+        return functional.binary_cross_entropy_with_logits(h, p, pos_weight=LOSS[:5], reduction="none")
+
+    to_h, to_p = gradients(loss, sf.BF16, sf.FP32)
+    h, p = H.clone().requires_grad_(), P.clone().requires_grad_()
+    (loss(h, p) * LOSS.reshape(H.shape)).sum().backward()
+    torch.testing.assert_close(to_h, h.grad, rtol=0.05, atol=0.05)
+    torch.testing.assert_close(to_p, p.grad, rtol=0.05, atol=0.05)

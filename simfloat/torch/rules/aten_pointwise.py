@@ -103,16 +103,17 @@ class Gelu(Formula):
 FORMULAS: dict[str, Ruled] = {
     "gelu": Gelu(activation_formulas.gelu_tanh, lambda u, a: u.apply("gelu", a)),
     "gelu_backward": Gelu(
-        lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a), lambda u, g, a: slopes.gelu(u, g, None, a)
+        lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a),
+        lambda u, g, a: activation_formulas.gelu_slope(u, g, None, a),
     ),
     "silu": Sloped("multiply", activation_formulas.silu),
-    "silu_backward": Sloped("multiply", lambda u, g, a: slopes.silu(u, g, None, a)),
+    "silu_backward": Sloped("multiply", lambda u, g, a: activation_formulas.silu_slope(u, g, None, a)),
     "threshold_backward": Sloped(
         "relu", lambda u, g, a, least: u.round(slopes.where_above(a, g, number(least)), "relu")
     ),
     "hardtanh_backward": Sloped("clip", lambda u, g, a, low, high: slopes.chosen(u, g, ~((a <= low) | (a >= high)))),
     "leaky_relu_backward": Sloped(
-        "leaky_relu", lambda u, g, a, slope, _: slopes.leaky_relu(u, g, None, a, number(slope))
+        "leaky_relu", lambda u, g, a, slope, _: activation_formulas.leaky_relu_slope(u, g, None, a, number(slope))
     ),
     "sigmoid_backward": Sloped("sigmoid", slopes.sigmoid),
     "tanh_backward": Sloped("tanh", slopes.tanh),

@@ -42,6 +42,7 @@ from simfloat.torch.rules import (
     convolutions,
     distances,
     grids,
+    matches,
     resampling,
     scattering,
 )
@@ -94,6 +95,7 @@ RULES: dict[str, Handler] = {
     **distances.TABLE,
     **aten_functions.TABLE,
     **grids.TABLE,
+    **matches.TABLE,
 }
 
 #: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
