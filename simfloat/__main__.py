@@ -1,4 +1,4 @@
-"""The command line: simfloat show | round | info | warmup | selftest | --version."""
+"""The command line: simfloat show | round | info | warmup | selftest | vectors | --version."""
 
 from __future__ import annotations
 

@@ -8,10 +8,14 @@ import errno
 import os
 import re
 import sys
+from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from threading import Event, Thread
-from typing import Any, NoReturn
+from threading import Event, Thread, Timer
+from typing import TYPE_CHECKING, Any, NoReturn
+
+if TYPE_CHECKING:
+    from sys import UnraisableHookArgs
 
 #: What begins like an option and is a number: argparse knows -1 and -1.5, but neither -1e-5 nor -inf nor -1/3.
 NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
@@ -30,7 +34,8 @@ def guarded(command: Callable[[], int]) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
     try:
-        code = command()
+        with interrupts_repeated():
+            code = command()
         if sys.stdout is not None:  # None: it was closed before the program began
             sys.stdout.flush()
         return code
@@ -47,6 +52,26 @@ def guarded(command: Callable[[], int]) -> int:
         if error.errno != errno.EPIPE:
             print(f"Cannot write to standard output: {error.strerror}.", file=sys.stderr)
         return 1
+
+
+@contextmanager
+def interrupts_repeated() -> Iterator[None]:
+    """Within the block, Ctrl-C that reaches Python inside a function that C called, which can only report and ignore
+    it, comes once more a little later: LLVM calls such functions while kernels are compiled."""
+    before = sys.unraisablehook
+
+    def hook(ignored: UnraisableHookArgs) -> None:
+        if not issubclass(ignored.exc_type, KeyboardInterrupt):
+            return before(ignored)
+        later = Timer(0.01, interrupt_main)
+        later.daemon = True
+        later.start()
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = before
 
 
 def discard_output() -> None:

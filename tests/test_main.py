@@ -1,5 +1,6 @@
 """simfloat's command line: exit codes 0, 1, 2 and 130, one message, no traceback, whoever reads the output."""
 
+import ctypes
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 import simfloat as sf
 from simfloat.__main__ import main
 from simfloat.commands import selftest
+from simfloat.terminal import guarded
 from tests.processes import without_notice
 
 ROOT = Path(__file__).parents[1]
@@ -52,6 +54,24 @@ def test_an_interrupted_selftest_ends_with_130_and_one_line():
     run.send_signal(signal.SIGINT)
     _, errors = run.communicate(timeout=100)
     assert (run.returncode, without_notice(errors)) == (130, "Interrupted.\n")
+
+
+def test_an_interrupt_inside_a_function_that_c_called_comes_once_more(capfd):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    @ctypes.CFUNCTYPE(None)
+    def called_by_c():
+        signal.raise_signal(signal.SIGINT)
+
+    def command():
+        called_by_c()
+        time.sleep(10)
+        return 0
+
+    try:
+        assert (guarded(command), capfd.readouterr().err) == (130, "Interrupted.\n")
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_the_version_and_the_help_exit_with_0(capsys):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Protocol
 
-from simfloat.commands import info, round_number, selftest, show, warmup
+from simfloat.commands import info, round_number, selftest, show, vectors, warmup
 
 
 class Command(Protocol):
@@ -27,4 +27,5 @@ COMMANDS: dict[str, Command] = {
     "info": info,
     "warmup": warmup,
     "selftest": selftest,
+    "vectors": vectors,
 }

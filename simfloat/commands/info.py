@@ -63,6 +63,7 @@ def native() -> list[tuple[str, str]]:
         "fused multiply-add, one instruction": processor.FUSES,
         "FP32 rounded to FP16": processor.CONVERTS_FP16,
         "arithmetic in FP16": processor.COMPUTES_FP16,
+        "vectors of FP32 rounded down, up and toward zero": processor.ROUNDS_LANES,
         "vectors of 256 bits": processor.VECTORS >= 256,
         "vectors of 512 bits": processor.VECTORS >= 512,
     }

@@ -1,4 +1,4 @@
-"""simfloat selftest [--quick] [--device cuda]"""
+"""simfloat selftest [--quick] [--device cuda | --oracle]"""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ HELP = "check that this machine computes every bit as defined"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """All cases, or fewer."""
     parser.add_argument("--quick", action="store_true", help="a tenth of the cases")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: a GPU's bits beside the CPU's")
+    beside = parser.add_mutually_exclusive_group()
+    beside.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="cuda: a GPU's bits beside the CPU's")
+    beside.add_argument("--oracle", action="store_true", help="10^8 results beside a second definition, in C")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -31,6 +33,8 @@ def run(options: argparse.Namespace) -> int:
 
     if options.device == "cuda":
         return run_on_gpu(options.quick)
+    if options.oracle:
+        return run_oracle(options.quick)
 
     versions = f"Python {platform.python_version()}, NumPy {np.__version__}, Numba {numba.__version__}"
     print(f"simfloat {sf.__version__} on {platform.machine()}, {sf.get_threads()} threads; {versions}", flush=True)
@@ -49,6 +53,18 @@ def run_on_gpu(quick: bool) -> int:
         print(f"simfloat selftest: {error}", file=sys.stderr)
         return 2
     return 0 if run(gpu_checks.CHECKS, quick) else 1
+
+
+def run_oracle(quick: bool) -> int:
+    """Compare with the second definition; 1 if a bit differs, 2 where there is no C compiler."""
+    from simfloat.selftest import oracle, run
+
+    try:
+        oracle.library()
+    except oracle.NoCompiler as error:
+        print(f"simfloat selftest: {error}", file=sys.stderr)
+        return 2
+    return 0 if run(oracle.CHECKS, quick) else 1
 
 
 @contextmanager

@@ -13,6 +13,8 @@ import numpy as np
 import simfloat as sf
 from simfloat.accumulate.rounded_orders import ROUNDED_ORDERS
 from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.arithmetic.function_tables import BFLOAT16, FLOAT16
+from simfloat.arithmetic.machines import CPU
 from simfloat.kernels import elementwise, jit
 from simfloat.selftest import CHECKS
 
@@ -25,11 +27,21 @@ def count_compiled() -> int:
 
 
 def operations() -> None:
-    """Every operation in FP64, where float64 has no bit to spare, and with more random bits than it has."""
+    """Every operation in FP64, where float64 has no bit to spare, with more random bits than it has, and in float32."""
     for name in elementwise.OPERATIONS:
         numbers = [np.array([0.5, 0.75])] * len(OPERATIONS[name].operands)
         getattr(sf, name)(*numbers, sf.FP64)
         getattr(sf, name)(*numbers, sf.FP32, sf.stochastic(), stream=sf.BitStream(0))
+        getattr(sf, name)(*[number.astype(np.float32) for number in numbers], sf.TF32)
+
+
+def flags() -> None:
+    """Exceptions of results in every pair of array types, and in FP64."""
+    for dtype, format in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20))):
+        sf.round(np.ones(2, dtype), format, flags=True)
+        sf.add(np.ones(2, dtype), 1.0, format, flags=True)
+    for name in CPU.loops.flag_loops.double_flags:
+        getattr(sf, name)(*[np.array([0.5, 0.75])] * len(OPERATIONS[name].operands), sf.FP64, flags=True)
 
 
 def sums() -> None:
@@ -45,18 +57,32 @@ def sums() -> None:
         for operand in (narrow, narrow.astype(np.float32), spread, a, 2.0**300 * a):
             with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
+    modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero)
+    for format, mode in product((sf.BF16, sf.FP16), modes):
+        for products in (None, format):
+            sf.matmul(narrow, narrow.T, accumulate=sf.sequential(format, rounding=mode, products=products))
     for format in (sf.FP32, sf.FP64):
         sf.matmul(a, a.T, inputs=format, accumulate=sf.sequential(format, products=format))
         sf.matmul(narrow.astype(np.float32), narrow.T, accumulate=sf.sequential(format, products=format))
 
 
-def scaled_units() -> None:
-    """The units that read block scales."""
+def units() -> None:
+    """The units that read block scales, and one whose operands leave no room for sums in 32 bits."""
+    sf.dot([2.0**100, 2.0**-100], np.ones(2), accumulate=sf.matrix_core("cdna3", sf.BF16))
     x = np.ones((2, 64))
     for format in (sf.E2M1, sf.E4M3):
         unit = sf.tensor_core("blackwell", format, scales=(32, sf.E8M0))
         left, right = sf.block_quantize(x, format), sf.block_quantize(x.T, format, axis=0)
         sf.matmul(left, right, accumulate=unit)
+
+
+def lookups_and_codes() -> None:
+    """Functions of so many 16-bit numbers that they are looked up; codes of every size."""
+    for operands in (BFLOAT16, FLOAT16):
+        for _ in range(2):
+            sf.exp(operands.numbers(), sf.BF16)
+    for format, dtype in product((sf.E4M3, sf.BF16, sf.TF32, sf.Format(5, 14)), (np.float32, np.float64)):
+        sf.decode(sf.encode(np.ones(2, dtype), format), format)
 
 
 def observed_training() -> None:
@@ -79,6 +105,8 @@ TASKS: dict[str, Callable[[], object]] = {
     "sums": sums,
     "operations": operations,
     **{name: partial(lambda check: deque(check(True), maxlen=0), CHECKS[name]) for name in reversed(CHECKS)},
-    "scaled units": scaled_units,
+    "flags": flags,
+    "units": units,
+    "lookups and codes": lookups_and_codes,
     "observed training": observed_training,
 }

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from fractions import Fraction
+from functools import reduce
 from typing import Any
 
 import numpy as np
 
 import simfloat as sf
+from simfloat.accumulate.nesting import ADD, in_postfix
 from simfloat.formats import Format, Rounding
 from simfloat.formats.definition import round_value
 from simfloat.selftest.reference import operate, sequential_dot, step_draw
@@ -63,10 +65,45 @@ def kahan_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> fl
     return s
 
 
+def numpy_dot(a: Numbers, b: Numbers, do: RoundedOperations, start: float) -> float:
+    """NumPy's `pairwise_sum`, added to 0; draws as those of pairwise sums."""
+
+    def add(left: tuple[int, float], right: tuple[int, float]) -> tuple[int, float]:
+        return left[0], do("add", left[1], right[1], step=right[0], stage=0)
+
+    def total(nodes: list[tuple[int, float]]) -> tuple[int, float]:
+        if len(nodes) < 8:
+            return reduce(add, nodes)
+        if len(nodes) > 128:
+            middle = len(nodes) // 2 // 8 * 8
+            return add(total(nodes[:middle]), total(nodes[middle:]))
+        whole = len(nodes) // 8 * 8
+        r = [reduce(add, nodes[lane:whole:8]) for lane in range(8)]
+        eight = add(add(add(r[0], r[1]), add(r[2], r[3])), add(add(r[4], r[5]), add(r[6], r[7])))
+        return reduce(add, [eight, *nodes[whole:]])
+
+    nodes = [(k, do("multiply", x, y, step=k, stage=1)) for k, (x, y) in enumerate(zip(a, b, strict=True))]
+    return add((-1, 0.0), total(nodes))[1] if nodes else 0.0
+
+
+def tree_dot(nesting: str, a: Numbers, b: Numbers, do: RoundedOperations) -> float:
+    """The products, and the sums that the text of the nesting asks for; draws as those of pairwise sums."""
+    sums: list[tuple[int, float]] = []
+    for k in in_postfix(nesting):
+        if k == ADD:
+            step, right = sums.pop()
+            first, left = sums.pop()
+            sums.append((first, do("add", left, right, step=step, stage=0)))
+        else:
+            sums.append((k, do("multiply", a[k], b[k], step=k, stage=1)))
+    return sums[0][1]
+
+
 #: Sums whose products and steps are all rounded to one format, by the function that makes the accumulator.
 IN_ONE_FORMAT: dict[str, Callable[[Numbers, Numbers, RoundedOperations, float], float]] = {
     "pairwise": pairwise_dot,
     "kahan": kahan_dot,
+    "numpy_sum": numpy_dot,
 }
 
 
@@ -94,13 +131,34 @@ def blocked_dot(
     return dot(accumulator.outer, sums, [1.0] * len(sums), ends, start, stage=stage, step=step, **place)
 
 
+def lanes_dot(
+    accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0, **place: int
+) -> float:
+    """The same where product k belongs to lane k mod count, and lanes are runs."""
+    count = min(accumulator.count, len(a))
+    sums = []
+    stage, step, size = place.pop("stage", 1), place.pop("step", 0), -(-len(a) // accumulator.count)
+    for lane in range(count):
+        within = slice(lane, None, count)
+        at = dict(stage=stage + accumulator.outer.stages, step=step + lane * steps(accumulator.inner, size))
+        sums.append(dot(accumulator.inner, a[within], b[within], emins, **at, **place))
+    ends = accumulator.inner.result.emin, 0
+    return dot(accumulator.outer, sums, [1.0] * len(sums), ends, start, stage=stage, step=step, **place)
+
+
 def steps(accumulator: Any, terms: int) -> int:
     """How many steps of each stage a sum of so many products reserves: whole fours of words, and runs share none."""
     together = 16 if any(0 < rounding.bits <= 8 for rounding in accumulator.roundings) else 4
-    if accumulator.maker != "blocked":
-        return -(-terms // together) * together
-    runs = -(-terms // accumulator.size)
-    most = max(runs * steps(accumulator.inner, accumulator.size), steps(accumulator.outer, runs))
+    match accumulator.maker:
+        case "blocked":
+            size = accumulator.size
+            runs = -(-terms // size)
+        case "lanes":
+            size = max(-(-terms // accumulator.count), 1)
+            runs = min(accumulator.count, terms)
+        case _:
+            return -(-terms // together) * together
+    most = max(runs * steps(accumulator.inner, size), steps(accumulator.outer, runs))
     return -(-most // together) * together
 
 
@@ -119,12 +177,16 @@ def dot(
     match accumulator.maker:
         case "blocked":
             return blocked_dot(accumulator, a, b, emins, start, **place)
+        case "lanes":
+            return lanes_dot(accumulator, a, b, emins, start, **place)
         case "fused":
             return fused_dot(accumulator, a, b, emins, start)
         case "sequential":
             format, rounding = accumulator.format, accumulator.rounding
             return sequential_dot(a, b, format, rounding, accumulator.products, start=start, **place)
     do = RoundedOperations(accumulator.format, accumulator.rounding, **place)
+    if accumulator.maker == "tree":
+        return tree_dot(accumulator.nesting, a, b, do)
     return IN_ONE_FORMAT[accumulator.maker](a, b, do, start)
 
 
