@@ -13,12 +13,25 @@ from rich.console import Console
 from rich.table import Table
 
 import simfloat as sf
-from benchmarks import agreement, gpu, images, operations, peers, products, pytorch, rounding, startup, training
+from benchmarks import (
+    agreement,
+    elimination,
+    gpu,
+    images,
+    operations,
+    peers,
+    products,
+    pytorch,
+    rounding,
+    startup,
+    training,
+)
 
 BENCHMARKS = {
     "startup": startup,
     "rounding": rounding,
     "products": products,
+    "elimination": elimination,
     "operations": operations,
     "training": training,
     "images": images,

@@ -6,7 +6,9 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+import numpy as np
 
 import simfloat as sf
 
@@ -18,6 +20,14 @@ class Row(NamedTuple):
     measured: str
     compared: str = ""
     target: str = ""
+
+
+class Work(NamedTuple):
+    """What to time, its share of the whole work, and how its result becomes an array (None: it is other arithmetic)."""
+
+    run: Callable[[], Any]
+    share: float = 1.0
+    array: Callable[[Any], np.ndarray] | None = np.asarray
 
 
 def seconds(
@@ -35,6 +45,20 @@ def seconds(
         function()
         times.append(clock() - start)
     return min(times)
+
+
+def interleaved(*functions: Callable[[], object], least_total: float = 0.4, least_runs: int = 3) -> list[float]:
+    """The shortest processor time of each, in turns, so that what slows a while slows all; the first runs compile."""
+    for function in functions:
+        function()
+    gc.collect()
+    times: list[list[float]] = [[] for _ in functions]
+    while len(times[0]) < least_runs or sum(map(sum, times)) < least_total:
+        for function, taken in zip(functions, times, strict=True):
+            start = time.process_time()
+            function()
+            taken.append(time.process_time() - start)
+    return list(map(min, times))
 
 
 @contextmanager

@@ -1,55 +1,61 @@
-"""The same work by simfloat and by peers, on the same numbers, each on one thread, by processor time."""
+"""The same work by simfloat and by peers, in turns, on the same numbers and one thread, by processor time.
+
+Where a peer is faster, the row is bold. Peers that are not installed are named.
+"""
 
 from __future__ import annotations
 
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import numpy as np
 
 import simfloat as sf
-from benchmarks.measure import seconds, threads
+from benchmarks.measure import Work, interleaved, threads
+from benchmarks.peer_elementwise import elementwise_works
 
 COLUMNS = ("what", "who", "rate", "simfloat is", "results")
-VALUES, SIZE = 1 << 18, 192
+VALUES, MANY, SIZE = 1 << 18, 1 << 24, 192
 
-
-class Work(NamedTuple):
-    """What to time, its share of the whole work, and how its result becomes an array (None: it is other arithmetic)."""
-
-    run: Callable[[], Any]
-    share: float = 1.0
-    array: Callable[[Any], np.ndarray] | None = np.asarray
+#: Peers that no work here is written for.
+LEFT_OUT = ("qtorch", "mptorch", "cpfloat")
 
 
 def rows() -> Iterator[tuple[str, ...]]:
-    """Roundings, elementwise sums, and products with FP16 accumulators."""
+    """Roundings, elementwise operations, functions, codes, and products with FP16 accumulators."""
     with threads(1):
         yield from _one_thread_rows()
 
 
 def _one_thread_rows() -> Iterator[tuple[str, ...]]:
     rng = np.random.default_rng(0)
-    x = rng.standard_normal(VALUES).astype(np.float32)
-    for name, peers in ROUND.items():
-        ours = Work(lambda name=name: sf.round(x, name))
-        yield from _compare(f"round float32 to {name}", VALUES, ours, peers, x, sf.CATALOG[name])
+    many = rng.standard_normal(MANY).astype(np.float32)
+    for count, (name, peers) in product((VALUES, MANY), ROUND.items()):
+        x = many[:count]
+        ours = Work(lambda name=name, x=x: sf.round(x, name))
+        quick = {peer: peers[peer] for peer in peers if count == VALUES or peer in QUICK}
+        yield from _compare(
+            f"round 2^{count.bit_length() - 1} float32 to {name}", count, ours, quick, x, sf.CATALOG[name]
+        )
+    for what, ours, peer, theirs in elementwise_works(rng, VALUES):
+        yield from _compare(what, VALUES, ours, {peer: theirs})
     a, b = sf.round(rng.standard_normal((2, VALUES)), sf.FP16).astype(np.float32)
     yield from _compare("add, FP16", VALUES, Work(lambda: sf.add(a, b, sf.FP16)), ADD, a, b)
     a, b = sf.round(rng.standard_normal((2, SIZE, SIZE)), sf.FP16).astype(np.float32)
     for name, accumulate in ACCUMULATORS.items():
         ours = Work(lambda s=accumulate: sf.matmul(a, b, accumulate=s, stream=sf.BitStream(0)))
         yield from _compare(f"multiply-add, {name}", SIZE**3, ours, PRODUCTS[name], a, b)
+    for package in LEFT_OUT:
+        yield "all", package, "left out", "", ""
 
 
 def _compare(
     what: str, count: int, ours: Work, peers: dict[str, Callable[..., Work]], *operands: object
 ) -> Iterator[tuple[str, ...]]:
-    own = count / _seconds(ours)
-    yield what, f"simfloat {sf.__version__}", _rate(own), "", ""
+    own = 0.0
     for package, prepare in peers.items():
         try:
             who = f"{package} {version(package)}"
@@ -59,13 +65,11 @@ def _compare(
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             work = prepare(*operands)
-            rate = work.share * count / _seconds(work)
-            yield what, who, _rate(rate), _ratio(own / rate), _results(ours, work)
-
-
-def _seconds(work: Work) -> float:
-    # Processor time: the long runs of peers suffer more from other programs than our short ones.
-    return seconds(work.run, least_total=0.3, least_runs=3, clock=time.process_time)
+            mine, its = interleaved(ours.run, work.run)
+            rate, own = work.share * count / its, max(own, count / mine)
+            row = what, who, _rate(rate), _ratio(count / mine / rate), _results(ours, work)
+            yield tuple(f"[bold]{text}[/bold]" if text else "" for text in row) if count / mine < rate else row
+    yield what, f"simfloat {sf.__version__}", _rate(own) if own else "", "", ""
 
 
 def _rate(rate: float) -> str:
@@ -100,12 +104,14 @@ def _torch() -> Any:
 def _ml_dtypes_round(x: np.ndarray, format: sf.Format) -> Work:
     import ml_dtypes
 
-    return Work(lambda: x.astype(ml_dtypes.float8_e4m3fn).astype(np.float32))
+    dtype = ml_dtypes.bfloat16 if format == sf.BF16 else ml_dtypes.float8_e4m3fn
+    return Work(lambda: x.astype(dtype).astype(np.float32))
 
 
 def _torch_round(x: np.ndarray, format: sf.Format) -> Work:
     torch = _torch()
-    numbers, dtype = torch.tensor(x), torch.float16 if format == sf.FP16 else torch.float8_e4m3fn
+    dtypes = {sf.FP16: torch.float16, sf.BF16: torch.bfloat16, sf.E4M3: torch.float8_e4m3fn}
+    numbers, dtype = torch.tensor(x), dtypes[format]
     return Work(lambda: numbers.to(dtype).float())
 
 
@@ -203,8 +209,11 @@ def _mmasim_product(a: np.ndarray, b: np.ndarray) -> Work:
 
 ROUND: dict[str, dict[str, Callable[..., Work]]] = {
     "FP16": {"numpy": _numpy_round, "torch": _torch_round, "gfloat": _gfloat_round, "pychop": _pychop_round},
+    "BF16": {"ml_dtypes": _ml_dtypes_round, "torch": _torch_round},
     "E4M3": {"ml_dtypes": _ml_dtypes_round, "torch": _torch_round, "gfloat": _gfloat_round, "pychop": _pychop_round},
 }
+#: Peers that round as many numbers as a large array has in less than a second.
+QUICK = ("numpy", "ml_dtypes", "torch")
 ADD = {"apytypes": _apytypes_add, "torch": _torch_add}
 ACCUMULATORS = {
     "FP16 fused": sf.sequential(sf.FP16),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -19,6 +18,7 @@ from experiments.conduct import conduct, file_names
 from experiments.display import progress_of, show_findings
 from experiments.experiment import Experiment
 from experiments.options import Options, named_policy
+from simfloat.checks import did_you_mean
 from simfloat.studies import Executor, JobError, Workspace, in_processes, on_scheduler, write_report
 from simfloat.terminal import guarded
 
@@ -32,6 +32,13 @@ class CommandLine(click.Group):
     def main(self, *args: Any, **extra: Any) -> Any:
         """Run a command and end with its exit code."""
         raise SystemExit(guarded(lambda: self._code(*args, **{**extra, "standalone_mode": False})))
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        """The command that is meant, or an error with what there is."""
+        if (name := args[0]) not in self.commands and not name.startswith("-"):
+            hint = f" Did you mean 'run {name}'?" if name in EXPERIMENTS else did_you_mean(name, self.commands)
+            raise click.UsageError(f"No such command {name!r}. Commands: {', '.join(self.commands)}.{hint}", context)
+        return super().resolve_command(context, args)
 
     def _code(self, *args: Any, **extra: Any) -> int:
         try:
@@ -164,9 +171,9 @@ def find(name: str) -> Experiment:
     """The experiment of that name, or an error with the nearest ones."""
     if name in EXPERIMENTS:
         return EXPERIMENTS[name]
-    near = difflib.get_close_matches(name, EXPERIMENTS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise click.UsageError(f"Unknown experiment {name!r}. Experiments: {', '.join(EXPERIMENTS)}.{hint}")
+    raise click.UsageError(
+        f"Unknown experiment {name!r}. Experiments: {', '.join(EXPERIMENTS)}.{did_you_mean(name, EXPERIMENTS)}"
+    )
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from simfloat.policy import Policy, policies
+from simfloat.policy.policy import unknown
 
 #: Runs that are reported have seeds from here on: steps, margins and learning rates were chosen by looking at runs with
 #: smaller ones, and what was chosen on some runs is tested on others.
@@ -34,9 +35,14 @@ def named_policy(name: str) -> Policy:
     if name in policies:
         return policies[name]
     if not name.endswith(".toml"):
-        raise ValueError(f"Unknown policy {name!r}. Policies: {', '.join(policies)}; or a FILE.toml.")
+        raise ValueError(f"{unknown(name)} A policy of your own is given as FILE.toml.")
     try:
         policy = Policy.from_toml(Path(name).read_text(encoding="utf-8-sig"))
+    except FileNotFoundError:
+        raise ValueError(
+            f"There is no file {Path(name).absolute()}. Give the path of a file that Policy.to_toml writes, or a "
+            f"preset: {', '.join(policies)}."
+        ) from None
     except (OSError, ValueError) as error:
         raise ValueError(f"{name}: {error}") from None
     return policy if policy.name else Policy.from_dict({**policy.to_dict(), "name": printable(Path(name).stem)})

@@ -11,6 +11,8 @@ ROOT = Path(__file__).parents[2]
 #: Names that no room offers, and why experiments or benchmarks need them.
 EXCEPTIONS = {
     "simfloat.terminal.guarded": "the command line ends as simfloat's own does",
+    "simfloat.checks.did_you_mean": "the same, and names what is near",
+    "simfloat.policy.policy.unknown": "the same, of presets",
     "simfloat.train.training_step.TrainingStep": "runs are looked at between steps, and keep what each step tells",
     "simfloat.telemetry.entries.Key": "which gradients of a recorder belong together is the experiment's own question",
     "simfloat.telemetry.entries.exponents": "the same",
@@ -29,6 +31,8 @@ EXCEPTIONS = {
     "simfloat.arithmetic.catalog.FUNCTIONS": "a benchmark of every function",
     "simfloat.arithmetic.machines.what_cuda_lacks": "benchmarks of a GPU say what is missing",
     "simfloat.blackbox.revealed.MOST_TERMS": "a benchmark of a GPU takes as many terms as are looked at",
+    "simfloat.selftest.hard_numbers.DETERMINISTIC": "a long comparison of sums draws as the self-test does",
+    "simfloat.selftest.hard_numbers.hard_operands": "the same",
     "simfloat.selftest.comparison.equal_bits": "recorded bits are compared as the self-test does",
     "simfloat.accumulate._tensor_core.NvidiaArchitecture": "the units of an architecture are listed",
 }

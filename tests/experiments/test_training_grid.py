@@ -70,7 +70,7 @@ def test_a_row_has_the_mean_of_the_last_fifth_of_each_curve():
     [
         ("problem=mnist", "The axis problem does not take 'mnist': expected one of synthetic, diabetes, digits"),
         ("policy=bf17", "Unknown policy 'bf17'. Policies: fp64"),
-        ("policy=missing.toml", "missing.toml: "),
+        ("policy=missing.toml", "There is no file .*missing.toml. Give the path of a file that"),
         ("weights=bf17", "The axis weights does not take 'bf17': Unknown format 'bf17'"),
         ("loss_scale=0", "expected a positive number that float32 has"),
         ("loss_scale=large", "expected a positive number that float32 has"),
