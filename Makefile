@@ -2,6 +2,9 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
+# With all processors, where pip would take one. Some packages hold files for other versions of Python.
+COMPILE = $(BIN)/python -m compileall -q --workers 0 -x /tests/ simfloat experiments .venv >.venv/not-compiled || true
+
 .PHONY: demo test suite lint bench docs release-check clean
 
 demo: .venv/demo.stamp
@@ -41,16 +44,16 @@ clean:
 
 .venv/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --editable '.[experiments]'
-	$(BIN)/python -m compileall -q simfloat experiments
+	$(BIN)/pip install --quiet --no-compile --editable '.[experiments]'
+	$(COMPILE)
 	touch $@
 
 # torch is named by itself first: its pinned wheel is the CPU build.
 .venv/test.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet torch==2.13.0
-	$(BIN)/pip install --quiet --editable '.[test,oracles,lint]'
-	$(BIN)/python -m compileall -q simfloat experiments
+	$(BIN)/pip install --quiet --no-compile torch==2.13.0
+	$(BIN)/pip install --quiet --no-compile --editable '.[test,oracles,lint]'
+	$(COMPILE)
 	touch $@
 
 .venv/docs.stamp: pyproject.toml
