@@ -28,7 +28,9 @@ def test_no_file_is_named_twice():
     assert [file for file, count in files().items() if count > 1] == []
 
 
-@pytest.mark.parametrize("room", ["simfloat", "simfloat.nn", "simfloat.optim", "simfloat.train", "simfloat.torch"])
+@pytest.mark.parametrize(
+    "room", ["simfloat", "simfloat.linalg", "simfloat.nn", "simfloat.optim", "simfloat.train", "simfloat.torch"]
+)
 def test_the_reference_names_everything_that_is_public(room):
     described, module = files(), import_module(room)
     missing = [

@@ -81,6 +81,10 @@ def test_an_unknown_name_is_an_attribute_error():
         sf.FP61  # noqa: B018
 
 
+def test_a_mistyped_name_is_answered_with_the_nearest():
+    assert "Did you mean: 'FP16'?" in python("import simfloat as sf; sf.FP166").stderr
+
+
 def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     snippet = tmp_path / "snippet.py"
     snippet.write_text(

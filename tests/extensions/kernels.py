@@ -90,8 +90,8 @@ FUNCTION = Extension(
         ),
         Row(
             "simfloat/arithmetic/functions.py",
-            "sigmoid = ",
-            'softsign = _function(_unary, "softsign", "2.0 -> 0.66796875")',
+            "sigmoid: ",
+            'softsign: _OfOne = _function(_unary, "softsign", "2.0 -> 0.66796875")',
         ),
         Row(
             "simfloat/autodiff/pointwise.py",

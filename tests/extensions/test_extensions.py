@@ -14,7 +14,7 @@ from tests.extensions.tables import TABLES
 from tests.extensions.trainings import TRAININGS
 
 #: Rows of CONTRIBUTING's table that are tried nowhere: what is no code, and what differs every time.
-APART = {"a notebook", "a role of a policy", "an accumulator of another kind"}
+APART = {"a notebook", "a role of a policy", "an accumulator of another kind", "an algorithm of linear algebra"}
 
 HAVE_DERIVATIVES = "test_every_pointwise_operation_has_a_derivative_for_each_operand"
 
