@@ -30,6 +30,21 @@ def test_the_snippets_run():
     assert run(snippets("README.md"), {})["recorder"].counts(phase="update")["unchanged"] > 0
 
 
+def test_the_first_page_runs():
+    pytest.importorskip("torch")
+    assert run(snippets("docs/index.md"), {})["recorder"].counts(phase="update")["total"] > 0
+
+
+def test_the_page_of_questions_names_what_there_is():
+    page = (ROOT / "docs/questions.md").read_text()
+    names = set(re.findall(r"sf((?:\.\w+)+)", page)) | {f".linalg.{name}" for name in ("cholesky", "qr", "lstsq", "cg")}
+    assert len(names) > 50
+    for path in names:
+        value = sf
+        for name in path.split(".")[1:]:
+            value = getattr(value, name)
+
+
 def test_the_tutorial_runs_and_shows_what_it_says():
     names = run(snippets("docs/tutorial.md"), {})
     assert names["narrow"]["loss"][-1] > names["wide"]["loss"][-1]
