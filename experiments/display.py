@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.experiment import Experiment
+from simfloat.status_line import own_line
 from simfloat.studies import Finding, discoveries, verdict_text
 from simfloat.studies.verdicts import BETTER, EQUAL, INCONCLUSIVE, NOT_REPRODUCED, REPRODUCED, WITHIN, WORSE
 
@@ -37,7 +38,8 @@ def progress_of(name: str) -> Iterator[Callable[[int, int], None]]:
     # What is printed meanwhile goes above the bar where both are seen; standard output that is a file is left alone.
     redirected = sys.stdout is not None and sys.stdout.isatty()
     console = Console(stderr=True)
-    with Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal) as bar:
+    bar = Progress(*columns, console=console, redirect_stdout=redirected, disable=not is_terminal)
+    with own_line(), bar:
         task = bar.add_task(name, total=None)
         yield lambda done, jobs: bar.update(task, completed=done, total=jobs)
 

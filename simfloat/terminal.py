@@ -1,5 +1,4 @@
-"""Command lines and terminals: arguments, output that may be ASCII, closed, full, or cut off by its reader, and a line
-that shows how far a long call has come."""
+"""Command lines: arguments, and output that may be ASCII, closed, full, or cut off by its reader."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ import re
 import sys
 from _thread import interrupt_main
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from threading import Event, Thread, Timer
+from contextlib import contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -104,32 +103,3 @@ def reading(read: Callable[[str], Any]) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(str(error)) from None
 
     return typed
-
-
-#: The column where a line begins, and nothing from there on.
-ERASED = "\r\033[K"
-
-
-@contextmanager
-def status(text: Callable[[], str], seconds: float = 2.0) -> Iterator[None]:
-    """Show a text in a line on standard error every so many seconds, and erase it in the end; nothing where that is no
-    terminal."""
-    ended = Event()
-
-    def show() -> None:
-        erased = ""
-        with suppress(OSError, ValueError):  # nobody looks any more
-            while not ended.wait(seconds):
-                erased = ERASED
-                print(erased + text(), end="", file=sys.stderr, flush=True)
-            print(erased, end="", file=sys.stderr, flush=True)
-
-    thread = Thread(target=show, daemon=True)
-    if sys.stderr is not None and sys.stderr.isatty():
-        thread.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        if thread.ident is not None:
-            thread.join()

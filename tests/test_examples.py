@@ -47,4 +47,5 @@ def test_a_public_name_has_an_example_that_runs(name, tmp_path):
         doctest.DocTestRunner(verbose=False).run(example, out=report.append)
     finally:
         sf.set_threads(threads)
+        sf.progress(True)
     assert not report, "".join(report)

@@ -12,6 +12,7 @@ from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry
 from simfloat.accumulate.im2col import weight_gradient_by_im2col, weight_gradient_factors
+from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, sums_of_matrices
 from simfloat.arithmetic.bit_stream import Draw
@@ -32,8 +33,10 @@ def conv2d_weight_gradient(g: NDArray, x: NDArray, geometry: Geometry, options: 
         return weight_gradient_by_im2col(g, x, geometry, options)
     channels = x.shape[1] // geometry.groups
     shape = (g.shape[1], channels, *geometry.window)
-    g, x, work = prepare(g, x, shape, len(x) * geometry.pixels, options)
-    return finish(_sums(g, x, geometry, work), shape, options, work, g, x)
+    depth, count = len(x) * geometry.pixels, math.prod(shape)
+    g, x, work = prepare(g, x, shape, depth, options)
+    sums = in_sight(lambda work: _sums(g, x, geometry, work), work, count, depth, options.accumulator)
+    return finish(sums, shape, options, work, g, x)
 
 
 def _sums(g: NDArray, x: NDArray, geometry: Geometry, work: Work) -> NDArray:

@@ -13,6 +13,7 @@ from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of
 from simfloat.accumulate.im2col import convolve_by_im2col, im2col, sums_of_images
+from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product import Inputs, options_of
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import NARROW, begin_from
@@ -79,9 +80,11 @@ def convolve(
     """The convolution; geometry and options are not checked."""
     if options.plan.has_blocks:
         return convolve_by_im2col(x, w, geometry, options, initial)
-    shape = (len(x), len(w), *geometry.result)
-    x, w, work = prepare(x, w, shape, math.prod(w.shape[1:]), options, initial=initial)
-    return finish(_sums(x, w, geometry, work), shape, options, work, x, w)
+    shape, depth = (len(x), len(w), *geometry.result), math.prod(w.shape[1:])
+    x, w, work = prepare(x, w, shape, depth, options, initial=initial)
+    count = math.prod(shape)
+    sums = in_sight(lambda work: _sums(x, w, geometry, work), work, count, depth, options.accumulator)
+    return finish(sums, shape, options, work, x, w)
 
 
 def _sums(x: NDArray, w: NDArray, geometry: Geometry, work: Work) -> NDArray:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.geometry import Geometry
+from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product import multiply_matrices
 from simfloat.accumulate.product_plan import Options, Work
 from simfloat.accumulate.tiles import sums_of_matrices
@@ -24,9 +25,11 @@ def convolve_by_im2col(
 ) -> NDArray[np.floating]:
     """(N, O, rows, columns) from images x (N, C, H, W) and kernels w (O, C / groups, h, w)."""
     patches, kernels = im2col(x, w, geometry)
-    shape = (len(x), len(w), *geometry.result)
-    a, b, work = prepare(patches, kernels, shape, math.prod(w.shape[1:]), options, initial=initial)
-    return finish(sums_of_images(a, b, work, geometry), shape, options, work, a, b)
+    shape, depth = (len(x), len(w), *geometry.result), math.prod(w.shape[1:])
+    a, b, work = prepare(patches, kernels, shape, depth, options, initial=initial)
+    count = math.prod(shape)
+    sums = in_sight(lambda work: sums_of_images(a, b, work, geometry), work, count, depth, options.accumulator)
+    return finish(sums, shape, options, work, a, b)
 
 
 def im2col(x: NDArray, w: NDArray, geometry: Geometry) -> tuple[NDArray, NDArray]:

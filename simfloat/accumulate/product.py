@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.accumulate._sequential import as_accumulator
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.contraction import finish, prepare
+from simfloat.accumulate.long_sums import in_sight
 from simfloat.accumulate.product_plan import Casts, Options, product_plan
 from simfloat.accumulate.scales import Scales, as_scales, unpacked
 from simfloat.accumulate.tiles import sums_of_matrices
@@ -273,8 +274,11 @@ def multiply_matrices(
     """The products of matrices a (..., m, k) and b (..., k, n), in an array of `shape` if it is to have another one."""
     matrices = (a.shape[0], b.shape[1]) if a.ndim == b.ndim == 2 else _result_shape(a, b)
     shape = matrices if shape is None else shape
-    a, b, work = prepare(a, b, shape, a.shape[-1], options, scales, initial)
-    return finish(sums_of_matrices(matrices, a, b, work), shape, options, work, a, b)
+    depth = a.shape[-1]
+    a, b, work = prepare(a, b, shape, depth, options, scales, initial)
+    count = math.prod(matrices)
+    sums = in_sight(lambda work: sums_of_matrices(matrices, a, b, work), work, count, depth, options.accumulator)
+    return finish(sums, shape, options, work, a, b)
 
 
 def _result_shape(a: NDArray, b: NDArray) -> tuple[int, ...]:

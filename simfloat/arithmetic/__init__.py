@@ -15,6 +15,7 @@ from simfloat.arithmetic.scaling import delayed, per_tensor
 from simfloat.arithmetic.spacing import nextafter, ulp
 from simfloat.arithmetic.testfloat import read_vectors, write_vectors
 from simfloat.arithmetic.threads import get_threads, set_threads
+from simfloat.status_line import progress
 
 __all__ = [
     "BitStream",
@@ -31,6 +32,7 @@ __all__ = [
     "hadamard",
     "nextafter",
     "per_tensor",
+    "progress",
     "read_vectors",
     "readmemh",
     "round",

@@ -20,7 +20,7 @@ from simfloat.blackbox.probe import MOST_CALLS, BlackBox, NoOrder, OutOfCalls, P
 from simfloat.blackbox.tree import Tree
 from simfloat.checks import is_integer
 from simfloat.formats import FP32, Format, Rounding
-from simfloat.terminal import status
+from simfloat.status_line import status
 
 #: The most products of a sum that is to be revealed.
 MOST_TERMS = 2048

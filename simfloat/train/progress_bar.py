@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from contextlib import ExitStack
 from importlib.util import find_spec
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+
+from simfloat.status_line import is_watched, own_line
 
 
 class ProgressBar:
@@ -22,9 +25,9 @@ class ProgressBar:
             raise ValueError(f"progress must be True, False or None, got {shown!r}.")
         if shown and not find_spec("rich"):
             raise ValueError("progress=True needs the package rich: pip install rich.")
-        is_terminal = sys.stderr is not None and sys.stderr.isatty()
         self._bar: Any = None
-        if shown or shown is None and is_terminal and find_spec("rich"):
+        self._line = ExitStack()  # that of the terminal, while the bar is shown
+        if shown or shown is None and is_watched() and find_spec("rich"):
             self._bar = _bar()
             self._task = self._bar.add_task("", total=total, loss="", scale="", rate="")
 
@@ -38,12 +41,14 @@ class ProgressBar:
 
     def __enter__(self) -> Self:
         if self._bar is not None:
+            self._line.enter_context(own_line())
             self._bar.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         if self._bar is not None:
             self._bar.stop()
+        self._line.close()
 
 
 def _bar() -> Any:

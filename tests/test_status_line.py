@@ -1,0 +1,161 @@
+"""The line about a call that takes long: on terminals only, one at a time, and gone in the end."""
+
+import io
+import os
+import re
+import subprocess
+import sys
+import time
+from multiprocessing import process
+
+import pytest
+
+import simfloat as sf
+from simfloat import status_line
+from simfloat.status_line import ERASED, own_line, status
+from simfloat.train.progress_bar import ProgressBar
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def on_terminal(monkeypatch):
+    """Standard error that is a terminal: not a fixture, for pytest captures it anew after those."""
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    return sys.stderr
+
+
+def wait_for(text, stream):
+    """Wait until a stream has the text, ten seconds at most."""
+    for _ in range(1000):
+        if text in stream.getvalue():
+            return
+        time.sleep(0.01)
+    raise AssertionError(f"{text!r} is not in {stream.getvalue()!r}")
+
+
+def shows_nothing(stream):
+    with status(lambda: "at work", patience=0.001):
+        time.sleep(0.05)
+    return stream.getvalue() == ""
+
+
+def test_a_line_is_renewed_and_erased(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    looks = iter(range(10**6))
+    with status(lambda: f"look {next(looks)};", patience=0.01, every=0.01):
+        wait_for("look 1;", terminal)
+    assert terminal.getvalue().startswith(ERASED + "look 0;" + ERASED + "look 1;")
+    assert terminal.getvalue().endswith(ERASED)
+
+
+def test_a_line_is_no_longer_than_the_terminal(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setenv("COLUMNS", "20")
+    with status(lambda: "at work " * 10 + "!", patience=0.001):
+        wait_for("work", terminal)
+    assert terminal.getvalue() == ERASED + "at work at work at " + ERASED
+
+
+def test_what_is_no_terminal_shows_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    assert shows_nothing(sys.stderr)
+    monkeypatch.setattr(sys, "stderr", None)
+    with status(lambda: "at work", patience=0.001):
+        time.sleep(0.01)
+
+
+def test_what_is_soon_done_shows_nothing(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    with pytest.raises(KeyError), status(lambda: "at work"):
+        raise KeyError
+    assert terminal.getvalue() == ""
+
+
+def test_a_call_within_a_call_that_has_the_line_shows_nothing(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    with status(lambda: "outer"):
+        assert shows_nothing(terminal)
+    with own_line() as is_own:
+        assert is_own
+        assert shows_nothing(terminal)
+
+
+def test_the_line_is_free_again_after_an_interrupt(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    with pytest.raises(KeyboardInterrupt), status(lambda: "at work", patience=0.001):
+        wait_for("work", terminal)
+        raise KeyboardInterrupt
+    assert terminal.getvalue().endswith(ERASED)
+    with own_line() as is_own:
+        assert is_own
+
+
+def test_the_bar_of_a_training_has_the_line(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    pytest.importorskip("rich")
+    with ProgressBar(None, 1):
+        before = len(terminal.getvalue())
+        with status(lambda: "at work", patience=0.001):
+            time.sleep(0.02)
+        assert "at work" not in terminal.getvalue()[before:]
+    with own_line() as is_own:
+        assert is_own
+
+
+def test_progress_false_turns_lines_and_bars_off(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setattr(status_line, "_is_wanted", True)
+    sf.progress(False)
+    assert shows_nothing(terminal)
+    with ProgressBar(None, 1) as bar:
+        bar.advance(1, {"loss": 1.0, "scale": 1.0})
+    assert terminal.getvalue() == ""
+    sf.progress(True)
+    with status(lambda: "at work", patience=0.001):
+        wait_for("work", terminal)
+
+
+def test_processes_that_another_one_started_show_nothing(monkeypatch):
+    terminal = on_terminal(monkeypatch)
+    monkeypatch.setattr(process, "_parent_process", object())
+    assert shows_nothing(terminal)
+
+
+@pytest.mark.parametrize("shown", ["no", 1, None])
+def test_progress_is_true_or_false(shown):
+    with pytest.raises(ValueError, match="shown must be True or False"):
+        sf.progress(shown)
+
+
+LONG = """
+import numpy as np, simfloat as sf
+from functools import partial
+from simfloat.accumulate import long_sums
+long_sums.LONG, long_sums.PIECE = 0.0, 2e4
+long_sums.status = partial(long_sums.status, patience=0.0005)
+a = np.ones((400, 400), np.float32)
+for i in range(20):
+    sf.matmul(a, a, accumulate=sf.FP16)
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pseudo-terminals are of POSIX")
+def test_a_product_shows_a_bar_on_a_pseudo_terminal():
+    import pty
+
+    ours, theirs = pty.openpty()
+    child = subprocess.Popen([sys.executable, "-c", LONG], stderr=theirs)
+    os.close(theirs)
+    shown = b""
+    try:
+        while chunk := os.read(ours, 1 << 16):
+            shown += chunk
+    except OSError:  # Linux: the other side is closed
+        pass
+    os.close(ours)
+    assert child.wait() == 0
+    assert re.search(rb"simfloat \[[#-]{20}\] \d+%, 0 s, 0 s left: 160,000 sums of", shown)
+    assert shown.decode().replace("\n", "").rstrip("\r").endswith(ERASED)
