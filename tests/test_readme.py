@@ -58,3 +58,38 @@ def test_a_recipe_runs_by_itself(snippet, tmp_path):
 
 def test_every_snippet_of_the_cookbook_is_a_recipe():
     assert len(recipes("docs/cookbook.md")) == len(snippets("docs/cookbook.md"))
+
+
+ARRIVALS = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "arrivals").glob("*.md"))
+
+#: Packages that pages for those who arrive from elsewhere import.
+NEEDED = {"docs/arrivals/qpytorch.md": "torch", "docs/arrivals/ml_dtypes.md": "ml_dtypes"}
+
+
+@pytest.mark.parametrize("page", ARRIVALS)
+def test_the_programs_of_an_arrival_run(page):
+    if page in NEEDED:
+        pytest.importorskip(NEEDED[page])
+    run(snippets(page), {})
+
+
+def calls_of(page):
+    """The rows of a page's table of differences: a call, what it gives elsewhere, and what it gives here."""
+    table = (ROOT / page).read_text().partition("## What differs in bits")[2]
+    return re.findall(r"^\| `([^`]+)`[^|]*\| ([^|]+) \| `([^`]+)`[^|]*\|$", table, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    ("call", "elsewhere", "here"),
+    [pytest.param(*row, id=f"{page}: {row[0]}") for page in ARRIVALS for row in calls_of(page)],
+)
+def test_the_differences_of_an_arrival_are_as_told(call, elsewhere, here):
+    found, told = (float(eval(text, {"sf": sf, "np": np})) for text in (call, here))
+    assert np.array_equal(found, told, equal_nan=True)
+    theirs = re.match("`([^`]+)`", elsewhere)
+    if theirs and "np.nan" not in theirs[1]:
+        assert float(eval(theirs[1], {"np": np})) != found
+
+
+def test_every_arrival_tells_differences():
+    assert all(len(calls_of(page)) >= 4 for page in ARRIVALS)
