@@ -16,31 +16,47 @@ model instead is a term of the loss, as in ``loss + 0.5 * decay * (weight * weig
 weight, is then rounded to `weight_gradients`, where it may underflow.
 """
 
+from simfloat.optim.adadelta import Adadelta
 from simfloat.optim.adafactor import Adafactor
 from simfloat.optim.adagrad import Adagrad
 from simfloat.optim.adam import Adam, AdamW
+from simfloat.optim.adamax import Adamax
 from simfloat.optim.clipping import clip_grad_norm_, clip_grad_value_
+from simfloat.optim.cyclic_schedule import CyclicLR
+from simfloat.optim.decaying_schedules import ConstantLR, ExponentialLR, MultiStepLR, PolynomialLR
 from simfloat.optim.dynamic_loss_scale import DynamicLossScale
 from simfloat.optim.layerwise_loss_scale import LayerwiseLossScale
 from simfloat.optim.lion import Lion
 from simfloat.optim.log_normal_loss_scale import LogNormalLossScale
 from simfloat.optim.loss_scale import LossScale, StaticLossScale
 from simfloat.optim.muon import Muon
+from simfloat.optim.nadam import NAdam
+from simfloat.optim.one_cycle import OneCycleLR
 from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.plateau import ReduceLROnPlateau
+from simfloat.optim.radam import RAdam
+from simfloat.optim.rmsprop import RMSprop
 from simfloat.optim.scheduler import LRScheduler
 from simfloat.optim.schedules import CosineAnnealingLR, LambdaLR, LinearLR, StepLR
 from simfloat.optim.sequential_schedule import SequentialLR
 from simfloat.optim.sgd import SGD
 from simfloat.optim.step import Step
+from simfloat.optim.warm_restarts import CosineAnnealingWarmRestarts
 
 __all__ = [
     "SGD",
+    "Adadelta",
     "Adafactor",
     "Adagrad",
     "Adam",
     "AdamW",
+    "Adamax",
+    "ConstantLR",
     "CosineAnnealingLR",
+    "CosineAnnealingWarmRestarts",
+    "CyclicLR",
     "DynamicLossScale",
+    "ExponentialLR",
     "LRScheduler",
     "LambdaLR",
     "LinearLR",
@@ -48,8 +64,15 @@ __all__ = [
     "Lion",
     "LogNormalLossScale",
     "LossScale",
+    "MultiStepLR",
     "Muon",
+    "NAdam",
+    "OneCycleLR",
     "Optimizer",
+    "PolynomialLR",
+    "RAdam",
+    "RMSprop",
+    "ReduceLROnPlateau",
     "SequentialLR",
     "StaticLossScale",
     "Step",

@@ -8,8 +8,8 @@ from typing import Any
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.checks import did_you_mean, type_name
 
-#: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, a schedule's start.
-LABELS = ("param_names", "name", "initial_lr")
+#: What a group may hold beside its parameters and options: PyTorch's names, a label of the user's, what schedules keep.
+LABELS = ("param_names", "name", "initial_lr", "max_lr", "min_lr", "base_momentum", "max_momentum")
 
 
 def groups_in(params: Any) -> list[Mapping[str, Any]]:

@@ -16,7 +16,7 @@ from simfloat.autodiff.parameter import forget_gradients
 from simfloat.optim import optimizer_state
 from simfloat.optim.groups import check_names, groups_in, name_of, read_group
 from simfloat.optim.optimizer_options import Option, number_from_zero
-from simfloat.optim.step import COMPENSATION, STEP, Step
+from simfloat.optim.step import COMPENSATION, COUNTERS, Step
 from simfloat.optim.update_programs import run_as_program
 from simfloat.simulation.simulation import Simulation, current
 
@@ -144,7 +144,7 @@ class Optimizer:
 
     def shapes(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """The shape of every array that may be kept for a parameter of this `shape`, by name."""
-        return {name: () if name == STEP else shape for name in (*self.kept, COMPENSATION)}
+        return {name: () if name in COUNTERS else shape for name in (*self.kept, COMPENSATION)}
 
     def state_dict(self) -> dict[str, Any]:
         """The groups with numbers for parameters, and the arrays kept for these; laid out as PyTorch's.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+from numpy.typing import NDArray
+
 from simfloat.arithmetic.program_writer import NoProgram, Program, ProgramGrid, ProgramWriter, program_grid
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.optim.step import STEP, Step
+from simfloat.optim.step import COUNTERS, Step
 from simfloat.simulation.place import UpdateRules
 
 #: Among the outputs, what the parameter becomes.
@@ -19,8 +21,8 @@ class UpdateProgram(NamedTuple):
 
     program: Program
     outputs: tuple[str, ...]  # what it writes, by name
-    kept: tuple[str, ...]  # what of that is kept, and the number of the step where that is counted, in this order
-    steps: float  # that number
+    kept: tuple[str, ...]  # what of that is kept, and the names of counters, in this order
+    counters: dict[str, NDArray]  # what these are after the step
 
 
 class RecordedStep(Step):
@@ -29,29 +31,26 @@ class RecordedStep(Step):
     Raises NoProgram for what is no elementwise operation, and where a format or a mode needs more than programs have.
     """
 
-    __slots__ = ("_before", "_grid", "_register", "_rules", "_steps", "_writer", "gradient")
+    __slots__ = ("_before", "_grid", "_rules", "_writer", "gradient")
 
     state: dict[str, Any]
+    _weight: Any
 
-    def __init__(self, rules: UpdateRules, names: tuple[str, ...], steps: float) -> None:
-        self._rules, self._writer, self._steps = rules, ProgramWriter(), steps
+    def __init__(self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, NDArray]) -> None:
+        self._rules, self._writer = rules, ProgramWriter()
         self._grid = program_grid(rules.weights, rules.rounding, "update")
-        self._register: Any = self._writer.input(rules.weights)
+        self._weight = self._writer.input(rules.weights)
         self.gradient: Any = self._writer.input()
-        self._before: dict[str, Any] = {name: self._writer.input() for name in names}
+        self._before: dict[str, Any] = {name: self._writer.input() for name in names} | counters
         self.state = dict(self._before)
 
     def program(self, u: Any) -> UpdateProgram:
         """The program that ends with the addition of u."""
         after: Any = self._last_addition(u)
         kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
-        outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name != STEP}}
-        return UpdateProgram(self._writer.program([*outputs.values()]), tuple(outputs), tuple(kept), self._steps)
-
-    @property
-    def weight(self) -> Any:
-        """The parameter's numbers in `weights`."""
-        return self._register
+        outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name not in COUNTERS}}
+        counters = {name: x for name, x in kept.items() if name in COUNTERS}
+        return UpdateProgram(self._writer.program([*outputs.values()]), tuple(outputs), tuple(kept), counters)
 
     @property
     def format(self) -> Format:
@@ -70,6 +69,13 @@ class RecordedStep(Step):
         """-x, exactly."""
         return self._writer.moved(program_table.NEGATE, x)
 
+    def magnitude(self, x: Any) -> Any:
+        """|x|, rounded to `weights`."""
+        larger = self._writer.moved(program_table.LARGEST, x, self.negated(x))
+        # The larger one of two zeros may be -0.
+        size = self._writer.moved(program_table.LARGEST, self._writer.fill(0.0), larger)
+        return self._writer.rounded(size, self._grid)
+
     def at_least(self, least: float, x: Any) -> Any:
         """No instruction."""
         raise NoProgram
@@ -81,11 +87,6 @@ class RecordedStep(Step):
     def matmul(self, a: Any, b: Any) -> Any:
         """No elementwise operation."""
         raise NoProgram
-
-    def count(self) -> float:
-        """The number of this step of the parameter."""
-        self.state[STEP] = self._steps
-        return self._steps
 
     def kept(self, name: str, shape: tuple[int, ...]) -> Any:
         """The moment of this name as the last step left it; zeros at first."""

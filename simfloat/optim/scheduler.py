@@ -42,8 +42,12 @@ class LRScheduler:
                     f"last_epoch={last_epoch} goes on with a schedule, but param_groups[{i}] has no 'initial_lr': load "
                     "the optimizer's state first, or start with last_epoch=-1."
                 )
-        self.base_lrs = [float(group["initial_lr"]) for group in optimizer.param_groups]
+        self.base_lrs = self.first_lrs()
         self.begin()
+
+    def first_lrs(self) -> list[float]:
+        """The lr that each group had at first."""
+        return [float(group["initial_lr"]) for group in self.optimizer.param_groups]
 
     def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
         """The lr of a group at `last_epoch`, from that before it and the one that the group had at first.

@@ -9,6 +9,7 @@ from typing import Any
 from simfloat.checks import is_integer
 from simfloat.optim.optimizer import Optimizer
 from simfloat.optim.optimizer_options import Reader
+from simfloat.optim.plateau import ReduceLROnPlateau
 from simfloat.optim.scheduler import LRScheduler, last_epochs
 
 
@@ -48,6 +49,8 @@ class SequentialLR(LRScheduler):
         self._schedulers, self._milestones = list(schedulers), list(milestones)
         if not self._schedulers or not all(isinstance(schedule, LRScheduler) for schedule in self._schedulers):
             raise ValueError(f"SequentialLR takes a list of schedules, got {schedulers!r}.")
+        if any(isinstance(schedule, ReduceLROnPlateau) for schedule in self._schedulers):
+            raise ValueError("SequentialLR tells no measure; call the step of ReduceLROnPlateau beside it.")
         if any(schedule.optimizer is not optimizer for schedule in self._schedulers):
             raise ValueError("SequentialLR takes schedules of its own optimizer; one of them has another.")
         ascend = all(is_integer(epoch, 0) for epoch in milestones) and all(a < b for a, b in pairwise(milestones))

@@ -24,6 +24,9 @@ COMPENSATION = "compensation"
 #: Under this name a parameter's steps are counted.
 STEP = "step"
 
+#: Under these names numbers are kept that belong to all of a parameter, and are exact whatever the policy.
+COUNTERS = (STEP, "mu_product")
+
 #: An array, or a number, which is an exact float64 operand.
 Operand = NDArray | float
 
@@ -96,6 +99,10 @@ class Step:
         """-x, exactly."""
         return as_array(-x)
 
+    def magnitude(self, x: NDArray) -> NDArray:
+        """|x|, rounded to `weights`."""
+        return self._place.to_update.round(as_array(np.abs(x)))
+
     def at_least(self, least: float, x: NDArray) -> NDArray[np.float64]:
         """The larger of a number and x, exactly."""
         return as_array(np.maximum(x.astype(np.float64), least))
@@ -103,6 +110,12 @@ class Step:
     def mix(self, keep: float, a: NDArray, take: float, b: NDArray) -> NDArray:
         """keep * a + take * b: two products and a sum, each rounded to `weights`."""
         return self.add(self.multiply(keep, a), self.multiply(take, b))
+
+    def times(self, factor: float, x: NDArray) -> NDArray:
+        """factor * x, rounded to `weights`; x itself or -x for a factor of 1 or -1."""
+        if factor == 1.0:
+            return x
+        return self.negated(x) if factor == -1.0 else self.multiply(factor, x)
 
     def with_decay(self, d: NDArray, weight_decay: float) -> NDArray:
         """d + weight_decay * w, each rounded to `weights`; d itself where weight_decay is zero."""
@@ -133,6 +146,11 @@ class Step:
         self.state[STEP] = np.array(self.state.get(STEP, 0.0) + 1.0)
         return float(self.state[STEP])
 
+    def product(self, name: str, factor: float) -> float:
+        """The product of this factor and those of the steps before in float32, as PyTorch has it; it is kept."""
+        self.state[name] = np.array(np.float32(self.state.get(name, 1.0)) * np.float32(factor))
+        return float(self.state[name])
+
     def kept(self, name: str, shape: tuple[int, ...]) -> NDArray:
         """The moment of this name as the last step left it; zeros at first."""
         return self.state[name] if name in self.state else np.zeros(shape, np.float32, like=self.parameter.numbers)
@@ -156,10 +174,54 @@ class Step:
         self.state[name] = self._add_to_moment(name, a, b, average)
         return self.state[name]
 
+    def approach(self, name: str, x: NDArray, share: float) -> NDArray:
+        """m = m + share * (x - m), kept under `name`; m starts as zeros. PyTorch's `lerp`.
+
+        The difference and its product are rounded to `weights`, the sum to `optimizer_state`. From a share of 1/2 on it
+        is x - (1 - share) * (x - m).
+        """
+        before = self.kept(name, x.shape)
+        difference = self.subtract(x, before)
+        a, b = before, x
+        if share < 0.5:
+            b = self.multiply(share, difference)
+        else:
+            a, b = x, self.negated(self.multiply(1.0 - share, difference))
+        self.state[name] = self._add_to_moment(name, a, b, WeightedSum(before, 1.0 - share, x, share))
+        return self.state[name]
+
+    def mean_square(self, name: str, x: NDArray, keep: float) -> NDArray:
+        """v = keep * v + ((1 - keep) * x) * x, kept under `name`; v starts as zeros.
+
+        Products are rounded to `weights`, that by a factor of 1 excepted; the sum is rounded to `optimizer_state`.
+        """
+        before, take = self.kept(name, x.shape), 1 - keep
+        a = self.multiply(keep, before)
+        b = self.multiply(self.times(take, x), x)
+        self.state[name] = self._add_to_moment(name, a, b, WeightedSum(before, keep, x, take, is_squared=True))
+        return self.state[name]
+
+    def keep(self, name: str, x: NDArray) -> NDArray:
+        """x, rounded to `optimizer_state` and kept under `name`."""
+        self.state[name] = self._begun(name, x)
+        return self.state[name]
+
     def largest(self, name: str, x: NDArray) -> NDArray:
         """The largest that x has been in any step, element by element; it is kept under `name`."""
         self.state[name] = self._larger(x, self.state.get(name, x))
         return self.state[name]
+
+    def larger(self, a: NDArray, b: NDArray) -> NDArray:
+        """The larger one of two elements each, exactly."""
+        return self._larger(a, b)
+
+    def advance(self, u: NDArray) -> None:
+        """Add a part of the update to the parameter, as the policy's `update` says; more is to follow."""
+        self._weight = self._last_addition(u)
+
+    def shrink(self, factor: float) -> None:
+        """Multiply the parameter by a factor, rounded to `weights`, before anything is added to it."""
+        self._weight = self.multiply(factor, self.weight)
 
     def finish(self, u: NDArray) -> None:
         """Add the update u to the parameter, in the way that the policy's `update` says."""
@@ -217,18 +279,20 @@ class Step:
 
 
 class WeightedSum(NamedTuple):
-    """The exact sum that a moment stands for: keep * before + take * x."""
+    """The exact sum that a moment stands for: keep * before + take * x, or take * x^2."""
 
     before: NDArray
     keep: float
     x: NDArray
     take: float
+    is_squared: bool = False
 
     def stalled(self, after: NDArray) -> int:
-        """How many elements stay as they were, though keep * before + take * x is something else."""
+        """How many elements stay as they were, though the exact sum is something else."""
         same = after == self.before
         before, x = self.before[same].astype(np.float64), self.x[same].astype(np.float64)
         with np.errstate(all="ignore"):
+            x = x * x if self.is_squared else x
             changes = self.take * x != (1.0 - self.keep) * before
         return int(np.count_nonzero(changes & np.isfinite(before)))
 

@@ -14,7 +14,7 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.program_writer import NoProgram, Register
 from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateProgram
-from simfloat.optim.step import STEP, Step
+from simfloat.optim.step import COUNTERS, Step
 from simfloat.simulation.place import UpdateRules
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
@@ -34,33 +34,39 @@ def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, opt
     rules, state = step.rules, step.state
     if rules is None:
         return False
-    names = tuple(name for name in state if name != STEP)
+    names = tuple(name for name in state if name not in COUNTERS)
     arrays = [step.weight, gradient, *(state[name] for name in names)]
     for x in arrays:
         if type(x) is not np.ndarray or x.dtype != FLOAT32:
             return False
-    program = _program(kind, addend, rules, names, float(state.get(STEP, 0.0)) + 1.0, options)
+    counters = {name: state[name] for name in COUNTERS if name in state}
+    program = _program(kind, addend, rules, names, counters, options)
     if program is None:
         return False
     shape = gradient.shape
     outputs = {name: empty(shape, np.float32) for name in program.outputs}
     program_runs.run(program.program, [flat(x) for x in arrays], [flat(x) for x in outputs.values()], step.take_draw)
     for name in program.kept:
-        state[name] = outputs[name] if name in outputs else np.array(program.steps)
+        state[name] = outputs[name] if name in outputs else program.counters[name].copy()
     step.store(outputs[WEIGHT])
     return True
 
 
 def _program(
-    kind: Any, addend: Addend, rules: UpdateRules, names: tuple[str, ...], steps: float, options: SimpleNamespace
+    kind: Any,
+    addend: Addend,
+    rules: UpdateRules,
+    names: tuple[str, ...],
+    counters: dict[str, NDArray],
+    options: SimpleNamespace,
 ) -> UpdateProgram | None:
     """The program of an update, known or written now; None if there is none."""
     # Texts tell 0.0 from -0.0.
-    key = kind, rules, names, steps, repr(options)
+    key = kind, rules, names, tuple((name, float(count)) for name, count in counters.items()), repr(options)
     if key not in _known:
         if len(_known) >= MOST:
             _known.clear()
-        step = RecordedStep(rules, names, steps)
+        step = RecordedStep(rules, names, counters)
         try:
             u = addend(step, step.gradient, options)
             _known[key] = step.program(u) if isinstance(u, Register) else None  # what it is instead is an error

@@ -65,12 +65,17 @@ class Optimizing:
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
             return
+        if getattr(optimizer, "grad_scale", None) is not None:
+            raise ValueError(
+                "A GradScaler hands its scale to an optimizer with fused=True, which would take it out of gradients "
+                "inside of one operation. Call scaler.unscale_(optimizer) before scaler.step, or leave fused out."
+            )
         for group in optimizer.param_groups:
-            for name in ("fused", "capturable", "differentiable"):
+            for name in ("capturable", "differentiable"):
                 if group.get(name):
                     raise ValueError(
-                        f"{type(optimizer).__name__}({name}=True) computes inside of one operation, or of a graph, "
-                        f"where nothing can be rounded; leave {name} out."
+                        f"{type(optimizer).__name__}({name}=True) computes inside of a graph, where nothing can be "
+                        f"rounded; leave {name} out."
                     )
             for parameter in group["params"]:
                 self._know(parameter, optimizer)

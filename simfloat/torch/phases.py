@@ -80,6 +80,10 @@ class Forward:
         """a + b as the result, and its format."""
         return arithmetic.format, arithmetic.add(a, b)
 
+    def chosen(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
+        """Numbers that were found among operands as the result, and their format."""
+        return arithmetic.format, arithmetic.round(x)
+
     def is_last_addition(self) -> bool:
         """Whether the operation adds to a parameter or to a moment of an optimizer."""
         return False
@@ -282,6 +286,10 @@ class Update(OfParameter):
     def is_last_addition(self) -> bool:
         """Whether the operation adds to a parameter or to a moment of an optimizer."""
         return self.into.is_weight or bool(self.into.moment)
+
+    def chosen(self, arithmetic: Arithmetic, x: NDArray) -> tuple[Format, NDArray]:
+        """Numbers that were found among operands, in the moment's format where they become one."""
+        return super().chosen(self.place.to_moment(self.into.moment) if self.into.moment else arithmetic, x)
 
     def total(self, arithmetic: Arithmetic, a: NDArray, b: NDArray) -> tuple[Format, NDArray]:
         """a + b: the policy's last addition if it goes to a parameter, a moment's if it goes there."""

@@ -100,6 +100,11 @@ class RuleCall(Elementwise):
         """a - b as the result: by the policy's last addition where it goes to a parameter."""
         return self.total(a, -numbers_of(b)) if self.phase.is_last_addition() else self.subtract(a, b)
 
+    def chosen(self, x: Numbers) -> NDArray:
+        """The numbers themselves as the result, rounded: as a moment where they become one."""
+        self.format, numbers = self.phase.chosen(self.arithmetic, numbers_of(x))
+        return numbers
+
     def round(self, x: Numbers) -> NDArray:
         """The numbers themselves, rounded."""
         return self.arithmetic.round(numbers_of(x))

@@ -22,6 +22,8 @@ def steps(kind, gradients, policy="bf16-standard", start=None, **options):
 
 @pytest.mark.parametrize("kind, names", [
     ("SGD", ["momentum_buffer"]), ("Adam", ["exp_avg", "exp_avg_sq"]), ("AdamW", ["exp_avg", "exp_avg_sq"]),
+    ("RMSprop", ["square_avg"]), ("NAdam", ["exp_avg", "exp_avg_sq"]), ("RAdam", ["exp_avg", "exp_avg_sq"]),
+    ("Adamax", ["exp_avg", "exp_inf"]), ("Adadelta", ["square_avg", "acc_delta"]),
     ("Adagrad", ["sum"]), ("Adafactor", ["row_var", "col_var"]), ("Lion", ["exp_avg"]), ("Muon", ["momentum_buffer"]),
 ])  # fmt: skip
 def test_every_moment_is_observed_at_its_name_below_the_parameters_path(kind, names):
@@ -97,6 +99,7 @@ def test_observing_moments_changes_no_bit_and_unwanted_ones_are_not_observed():
 @pytest.mark.parametrize("kind, options", [
     ("SGD", {"momentum": 0.9}), ("SGD", {"momentum": 0.9, "dampening": 0.5}),
     ("SGD", {"momentum": 0.9, "nesterov": True}), ("Adam", {}), ("Adam", {"amsgrad": True}), ("Lion", {}),
+    ("RMSprop", {"centered": True, "momentum": 0.5}), ("NAdam", {}), ("RAdam", {}), ("Adadelta", {}),
 ])  # fmt: skip
 def test_what_no_gradient_moves_is_not_unchanged(kind, options, policy):
     recorder, _ = steps(kind, [[0.0, -0.0, 0.0]] * 3, policy, **options)

@@ -15,6 +15,14 @@ KINDS = {
     "AdamW": dict(lr=0.01, betas=(0.0, 0.5)),
     "Adagrad": dict(lr=0.1, lr_decay=0.1, weight_decay=0.1, initial_accumulator_value=0.3),
     "Lion": dict(lr=0.01, weight_decay=0.1, betas=(0.5, 0.75)),
+    "RMSprop": dict(lr=1.0, alpha=0.5, weight_decay=0.1),
+    "RMSprop, centered, with momentum": dict(lr=0.01, momentum=0.9, centered=True, maximize=True),
+    "NAdam": dict(lr=0.01, weight_decay=0.1),
+    "NAdam, decoupled": dict(betas=(0.5, 0.75), weight_decay=0.1, decoupled_weight_decay=True),
+    "RAdam": dict(lr=0.01, betas=(0.9, 0.5), weight_decay=0.1),
+    "RAdam, decoupled": dict(lr=0.01, betas=(0.5, 0.99), weight_decay=0.1, decoupled_weight_decay=True),
+    "Adamax": dict(lr=0.01, eps=0.0, weight_decay=0.1),
+    "Adadelta": dict(weight_decay=0.1),
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -47,7 +55,7 @@ def trained(kind, policy, rng, observer=None, steps=3):
     for number, p in enumerate(parameters):
         p.name = f"p{number}"
     optimizer, simulation = (
-        getattr(sf.optim, kind.split()[0])(parameters, **KINDS[kind]),
+        getattr(sf.optim, kind.split()[0].strip(","))(parameters, **KINDS[kind]),
         sf.simulate(policy, 3, observer),
     )
     for step in range(steps):

@@ -39,6 +39,10 @@ def squared(epoch):
     return 0.9**epoch + 1 / (1 + epoch) ** 2
 
 
+def shrunk(x):
+    return 1 / (1 + x / 10)
+
+
 SCHEDULES = {
     "step": lambda lib, o: lib.StepLR(o, step_size=7),
     "step, every epoch": lambda lib, o: lib.StepLR(o, 1, gamma=0.99),
@@ -59,6 +63,33 @@ SCHEDULES = {
     "the second from the start": lambda lib, o: lib.SequentialLR(
         o, [lib.LinearLR(o, 0.5), lib.StepLR(o, 3)], milestones=[0]
     ),
+    "exponential": lambda lib, o: lib.ExponentialLR(o, 0.93),
+    "milestones": lambda lib, o: lib.MultiStepLR(o, [30, 5, 17, 17], gamma=0.3),
+    "milestones, from the start": lambda lib, o: lib.MultiStepLR(o, (0, 2)),
+    "polynomial": lambda lib, o: lib.PolynomialLR(o, 40, power=0.9),
+    "polynomial, in short": lambda lib, o: lib.PolynomialLR(o),
+    "constant": lambda lib, o: lib.ConstantLR(o, total_iters=9),
+    "restarts": lambda lib, o: lib.CosineAnnealingWarmRestarts(o, 7),
+    "restarts, longer and longer": lambda lib, o: lib.CosineAnnealingWarmRestarts(o, 3, T_mult=2, eta_min=0.01),
+    "cyclic": lambda lib, o: lib.CyclicLR(o, 0.01, 0.1, step_size_up=7),
+    "cyclic, halved": lambda lib, o: lib.CyclicLR(o, [0.01, 0.02], [0.1, 0.3], 5, 11, mode="triangular2"),
+    "cyclic, shrinking": lambda lib, o: lib.CyclicLR(o, 0.01, 0.1, 6, 3, "exp_range", 0.98, base_momentum=[0.5, 0.6]),
+    "cyclic, by a function": lambda lib, o: lib.CyclicLR(
+        o, 0.01, 0.1, 6, scale_fn=shrunk, scale_mode="iterations", cycle_momentum=False
+    ),
+    "one cycle": lambda lib, o: lib.OneCycleLR(o, 0.3, 60),
+    "one cycle, in three phases": lambda lib, o: lib.OneCycleLR(
+        o, [0.3, 0.5], epochs=6, steps_per_epoch=10, pct_start=0.4, three_phase=True, max_momentum=[0.9, 0.95]
+    ),
+    "one cycle, in lines": lambda lib, o: lib.OneCycleLR(
+        o, 0.3, 80, pct_start=0.25, anneal_strategy="linear", cycle_momentum=False, div_factor=3.0, final_div_factor=7
+    ),
+    "one cycle, of few steps": lambda lib, o: lib.OneCycleLR(o, 0.3, 61, pct_start=1.0),
+    "warm-up, exponential": warm_up_then(lambda lib, o: lib.ExponentialLR(o, 0.9)),
+    "warm-up, milestones": warm_up_then(lambda lib, o: lib.MultiStepLR(o, [0, 10])),
+    "warm-up, polynomial": warm_up_then(lambda lib, o: lib.PolynomialLR(o, 20, 2.0)),
+    "warm-up, constant": warm_up_then(lambda lib, o: lib.ConstantLR(o, 0.5, 8)),
+    "warm-up, restarts": warm_up_then(lambda lib, o: lib.CosineAnnealingWarmRestarts(o, 5, 3)),
     "one upon the other": lambda lib, o: (lib.StepLR(o, 5, 0.5), lib.CosineAnnealingLR(o, 30))[1],
 }  # fmt: skip
 
@@ -70,6 +101,8 @@ def test_learning_rates_are_torchs_bit_for_bit(name):
     for _ in range(EPOCHS):
         got, want = ([group["lr"] for group in optimizer.param_groups] for optimizer in (mine, theirs))
         assert got == want == schedule.get_last_lr() == oracle.get_last_lr()
+        momenta = [[group["momentum"] for group in optimizer.param_groups] for optimizer in (mine, theirs)]
+        assert momenta[0] == momenta[1]
         assert schedule.last_epoch == oracle.last_epoch
         schedule.step()
         oracle.step()
@@ -129,7 +162,10 @@ def test_a_restored_schedule_goes_on(name):
         restored.step()
 
 
-@pytest.mark.parametrize("name", ["step", "linear", "cosine", "function", "warm-up, cosine"])
+@pytest.mark.parametrize("name", [
+    "step", "linear", "cosine", "function", "warm-up, cosine", "exponential", "milestones", "polynomial", "constant",
+    "restarts, longer and longer", "cyclic", "cyclic, by a function", "one cycle", "one cycle, in lines",
+])  # fmt: skip
 def test_states_have_torchs_names_and_torchs_states_can_be_loaded(name):
     (lib, mine), (oracle_lib, theirs) = ours(), torchs()
     schedule, oracle = SCHEDULES[name](lib, mine), SCHEDULES[name](oracle_lib, theirs)
@@ -142,10 +178,12 @@ def test_states_have_torchs_names_and_torchs_states_can_be_loaded(name):
     assert schedule.get_last_lr() == oracle.get_last_lr() and schedule.last_epoch == 9
 
 
-@pytest.mark.parametrize("name", ["step", "linear", "cosine", "function"])
-def test_last_epoch_goes_on_with_groups_that_have_an_initial_lr(name):
-    kind = {"step": "StepLR", "linear": "LinearLR", "cosine": "CosineAnnealingLR", "function": "LambdaLR"}[name]
-    first = {"step": (4,), "linear": (), "cosine": (13,), "function": (squared,)}[name]
+@pytest.mark.parametrize("kind, first", [
+    ("StepLR", (4,)), ("LinearLR", ()), ("CosineAnnealingLR", (13,)), ("LambdaLR", (squared,)),
+    ("ExponentialLR", (0.9,)), ("MultiStepLR", ([3, 9],)), ("PolynomialLR", (20,)), ("ConstantLR", (0.5, 9)),
+    ("CosineAnnealingWarmRestarts", (4,)),
+])  # fmt: skip
+def test_last_epoch_goes_on_with_groups_that_have_an_initial_lr(kind, first):
     lrs = []
     for lib, optimizer in (ours(), torchs()):
         with pytest.raises((KeyError, ValueError), match="initial_lr"):
@@ -159,7 +197,10 @@ def test_last_epoch_goes_on_with_groups_that_have_an_initial_lr(name):
     assert lrs[:5] == lrs[5:]
 
 
-@pytest.mark.parametrize("kind", ["StepLR", "LinearLR", "CosineAnnealingLR", "LambdaLR", "SequentialLR"])
+@pytest.mark.parametrize("kind", [
+    "StepLR", "LinearLR", "CosineAnnealingLR", "LambdaLR", "SequentialLR", "ExponentialLR", "MultiStepLR",
+    "PolynomialLR", "ConstantLR", "CosineAnnealingWarmRestarts", "ReduceLROnPlateau", "CyclicLR", "OneCycleLR",
+])  # fmt: skip
 def test_arguments_are_torchs(kind):
     mine, theirs = (inspect.signature(getattr(lib, kind)) for lib in (sf.optim, torch.optim.lr_scheduler))
     assert [(p.name, p.default) for p in mine.parameters.values()] == [

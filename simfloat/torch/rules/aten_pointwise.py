@@ -166,4 +166,4 @@ class Chosen(Ruled):
         """The result."""
         found = self.function(*args, **options)
         call.begin(found.shape)
-        return call.tensor(call.round(found))
+        return call.tensor(call.chosen(found))

@@ -41,6 +41,7 @@ from simfloat.torch.rules import (
     bags,
     convolutions,
     distances,
+    fused_steps,
     grids,
     matches,
     resampling,
@@ -96,7 +97,11 @@ RULES: dict[str, Handler] = {
     **aten_functions.TABLE,
     **grids.TABLE,
     **matches.TABLE,
+    **fused_steps.TABLE,
 }
+
+#: With these begin the names of rules that write to operands.
+WRITING = ("_amp_", "_fused_")
 
 #: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
 USERS: dict[str, Callable[..., Any]] = {}
@@ -147,7 +152,7 @@ def remedy_for(name: str) -> str:
 def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
     """What the tables have; rules give results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
-        if key in RULES and (not is_mutable or name.startswith("_amp_")):
+        if key in RULES and (not is_mutable or name.startswith(WRITING)):
             return RULES[key]
         if key in MAKING:
             return Movement(makes=True)
@@ -174,8 +179,11 @@ def _on_lists(name: str) -> Handler | None:
     functional = getattr(_aten, name.removesuffix("_"), None)
     if not is_in_place or functional is None:
         return None
+    to_out = getattr(functional, "out", None)
 
     def written(x: torch.Tensor, *args: Any, **options: Any) -> torch.Tensor:
+        if to_out is not None:
+            return to_out(x, *args, **options, out=x)
         return x.copy_(functional(x, *args, **options))
 
     return ForEach(written, True)

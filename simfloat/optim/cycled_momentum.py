@@ -1,0 +1,62 @@
+"""Schedules that change a momentum beside the lr."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from simfloat.optim.optimizer import Optimizer
+from simfloat.optim.optimizer_options import decay, number
+from simfloat.optim.scheduler import LRScheduler
+
+
+class CycledMomentum(LRScheduler):
+    """A schedule that, with cycle_momentum, sets `momentum`, or the first of `betas`, in every group too.
+
+    Raises ValueError with cycle_momentum for an optimizer that has neither.
+    """
+
+    cycle_momentum: bool
+    use_beta1: bool
+
+    def following_momentum(self, group: int) -> float:
+        """The momentum of a group at `last_epoch`."""
+        raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
+
+    def one_each(self, name: str, value: Any) -> list[float]:
+        """A number for each group, of one for all or a list; ValueError for another number of them."""
+        count = len(self.optimizer.param_groups)
+        given = list(value) if isinstance(value, list | tuple) else [value] * count
+        if len(given) != count:
+            raise ValueError(f"{name} must be a number or a list of {count}, one for each group, got {value!r}.")
+        return [number(name, each) for each in given]
+
+    def momenta(self, optimizer: Optimizer, base: Any, largest: Any, begins: bool) -> tuple[list[float], list[float]]:
+        """The smallest and the largest momentum of each group; a schedule that begins sets the largest."""
+        known = "betas" in optimizer.options, "momentum" in optimizer.options
+        if not any(known):
+            raise ValueError(
+                f"cycle_momentum needs an optimizer with momentum or betas, {type(optimizer).__name__} has neither; "
+                "pass cycle_momentum=False."
+            )
+        self.use_beta1 = known[0]
+        smallest, most = self.one_each("base_momentum", base), self.one_each("max_momentum", largest)
+        for name, momenta in (("base_momentum", smallest), ("max_momentum", most)):
+            for momentum in momenta:
+                decay(name, momentum)
+        if begins:
+            for group, lower, upper in zip(optimizer.param_groups, smallest, most, strict=True):
+                group["max_momentum"], group["base_momentum"] = upper, lower
+                self._give(group, upper)
+        return smallest, most
+
+    def _give(self, group: dict[str, Any], momentum: float) -> None:
+        if self.use_beta1:
+            group["betas"] = (momentum, *group["betas"][1:])
+        else:
+            group["momentum"] = momentum
+
+    def _set(self, lrs: list[float]) -> None:
+        super()._set(lrs)
+        if self.cycle_momentum:
+            for i, group in enumerate(self.optimizer.param_groups):
+                self._give(group, self.following_momentum(i))

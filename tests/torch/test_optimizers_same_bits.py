@@ -1,0 +1,143 @@
+"""Optimizers of this package that follow PyTorch's formulas have the bits of torch.optim's under every preset."""
+
+import numpy as np
+import pytest
+import torch
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+CASES = [
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("RMSprop", {}),
+    ("RMSprop", {"momentum": 0.5, "centered": True, "weight_decay": 0.1}),
+    ("RMSprop", {"alpha": 0.25, "centered": True, "lr": 1.0, "maximize": True}),
+    ("NAdam", {"weight_decay": 0.1}),
+    ("NAdam", {"betas": (0.25, 0.5), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    ("RAdam", {"betas": (0.9, 0.8), "weight_decay": 0.1}),
+    ("RAdam", {"betas": (0.5, 0.99), "weight_decay": 0.1, "decoupled_weight_decay": True, "maximize": True}),
+    ("Adamax", {"weight_decay": 0.1}),
+    ("Adamax", {"betas": (0.25, 0.5), "maximize": True}),
+    ("Adadelta", {"weight_decay": 0.1}),
+    ("Adadelta", {"lr": 0.3, "rho": 1.0, "maximize": True}),
+]
+
+#: Formats of moments and weights of which neither holds the other, and random bits in the last addition alone.
+POLICIES = {
+    **{name: sf.policies[name] for name in sf.policies},
+    "moments of their own": sf.Policy(
+        compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.Format(8, 3), update="kahan"
+    ),
+    "wide moments": sf.Policy(compute=sf.FP16, weights=sf.BF16, optimizer_state=sf.FP32, update="stochastic"),
+    "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
+    "upward": sf.Policy(compute=sf.BF16, weights=sf.FP32, rounding=sf.toward_positive),
+}
+
+#: Of so many steps the rectified rate of RAdam begins with the sixth or later.
+STEPS = 7
+
+
+def numbers(policy):
+    """The start, and the gradients of all steps."""
+    rng, dtype = np.random.default_rng(3), np.float64 if policy == "fp64" else np.float32
+    start = rng.standard_normal((3, 4)).astype(dtype)
+    return start, [(rng.standard_normal((3, 4)) * 10.0 ** rng.integers(-3, 2)).astype(dtype) for _ in range(STEPS)]
+
+
+def of_torch(kind, policy, options, **running):
+    start, gradients = numbers(policy)
+    model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start.copy()))])
+    optimizer, (parameter,) = getattr(torch.optim, kind)(model.parameters(), **options, **running), model
+    with sf.torch.simulate(model, POLICIES[policy], 5):
+        for gradient in gradients:
+            optimizer.zero_grad()
+            (parameter * torch.from_numpy(gradient)).sum().backward()
+            optimizer.step()
+    return parameter.detach().numpy(), optimizer.state_dict()["state"].get(0, {})
+
+
+def of_ours(kind, policy, options):
+    start, gradients = numbers(policy)
+    parameter = sf.Parameter(start.copy())
+    parameter.name = "0"
+    optimizer = getattr(sf.optim, kind)([parameter], **options)
+    with sf.simulate(POLICIES[policy], 5):
+        for gradient in gradients:
+            optimizer.zero_grad()
+            (parameter * sf.Tensor(gradient)).sum().backward()
+            optimizer.step()
+    return parameter.data, optimizer.state_dict()["state"].get(0, {})
+
+
+#: PyTorch rounds the negated gradient of `maximize` to `weights`, which here do not hold it.
+PAIRS = [
+    (kind, options, policy)
+    for kind, options in CASES
+    for policy in POLICIES
+    if not (options.get("maximize") and policy in ("moments of their own", "wide moments"))
+]
+
+
+@pytest.mark.parametrize("kind, options, policy", PAIRS)
+def test_an_optimizer_has_the_same_bits_and_the_same_state_under_both_front_ends(kind, options, policy):
+    (theirs, kept), (ours, own) = of_torch(kind, policy, options, foreach=False), of_ours(kind, policy, options)
+    assert_bits(ours, theirs)
+    assert own.keys() == {name for name, value in kept.items() if value is not None}
+    for name, value in own.items():
+        assert_bits(value.astype(np.float64), kept[name].numpy().astype(np.float64))
+
+
+@pytest.mark.parametrize("policy", ["fp32", "bf16-standard", "bf16-kahan", "bf16-fp32-weights", "wide moments"])
+@pytest.mark.parametrize("kind, options", [case for case in CASES if case[0] != "RAdam" and "maximize" not in case[1]])
+def test_lists_of_tensors_have_these_bits_too(kind, options, policy):
+    (theirs, _), (ours, _) = of_torch(kind, policy, options, foreach=True), of_ours(kind, policy, options)
+    assert_bits(ours, theirs)
+
+
+FUSED = [
+    ("SGD", {}),
+    ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
+    ("SGD", {"momentum": 0.9, "dampening": 0.5, "maximize": True}),
+    ("Adam", {"weight_decay": 0.1, "amsgrad": True}),
+    ("AdamW", {}),
+    ("AdamW", {"amsgrad": True, "maximize": True}),
+    ("Adagrad", {"weight_decay": 0.1, "lr_decay": 0.2, "initial_accumulator_value": 0.3}),
+]
+
+
+@pytest.mark.parametrize("policy", ["fp64", "fp32", "bf16-standard", "bf16-stochastic", "bf16-kahan", "wide moments"])
+@pytest.mark.parametrize("kind, options", FUSED)
+def test_a_fused_optimizer_is_its_unfused_formula(kind, options, policy):
+    (fused, kept), (plain, known) = (
+        of_torch(kind, policy, options, **running) for running in ({"fused": True}, {"foreach": False})
+    )
+    assert_bits(fused, plain)
+    assert kept.keys() == known.keys()
+    for name, value in kept.items():
+        if value is not None:
+            assert_bits(value.numpy(), known[name].numpy())
+
+
+@pytest.mark.parametrize("kind", ["SGD", "AdamW"])
+def test_a_fused_step_is_skipped_where_a_scaler_found_an_infinity(kind):
+    model = torch.nn.Linear(2, 1)
+    optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.5, fused=True)
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    before, weights = model.weight.detach().clone(), []
+    with sf.torch.simulate(model, "fp16-master"):
+        for factor in (1.0, float("inf")):
+            optimizer.zero_grad()
+            scaler.scale(model(torch.full((4, 2), factor)).mean()).backward()
+            scaler.unscale_(optimizer)
+            scaler.step(optimizer)
+            scaler.update()
+            weights.append(model.weight.detach().clone())
+        assert not torch.equal(weights[0], before) and torch.equal(weights[0], weights[1])
+        optimizer.zero_grad()
+        scaler.scale(model(torch.ones(4, 2)).mean()).backward()
+        with pytest.raises(
+            ValueError, match=r"Call scaler.unscale_\(optimizer\) before scaler.step, or leave fused out"
+        ):
+            scaler.step(optimizer)
+    if kind == "AdamW":
+        assert float(optimizer.state[model.weight]["step"]) == 1
