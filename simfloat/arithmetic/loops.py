@@ -28,7 +28,12 @@ class ElementwiseLoops(Protocol):
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
     double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
-    converted_results: Mapping[str, Loop]  # (a, b, c, out), in FP16, where the machine rounds to it itself
+
+
+class ConvertedLoops(Protocol):
+    """Results in FP16 of float32 operands, where the machine rounds to it itself."""
+
+    converted_results: Mapping[str, Loop]  # (a, b, c, out)
 
 
 class SingleLoops(Protocol):
@@ -166,6 +171,7 @@ class Loops(Protocol):
 
     rounding_loops: RoundingLoops
     elementwise: ElementwiseLoops
+    converted: ConvertedLoops
     single: SingleLoops
     encoding: EncodingLoops
     flag_loops: FlagLoops

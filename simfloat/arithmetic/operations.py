@@ -16,7 +16,7 @@ from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, as_operand, types_of
-from simfloat.arithmetic.plan import BLOCK, round_planned
+from simfloat.arithmetic.plan import is_one_piece, round_planned
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
 from simfloat.formats import FP64, as_format, nearest_even
@@ -92,8 +92,8 @@ def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | 
     shape, vectors = aligned(arrays)
     out = empty(shape, target.dtype, plan.machine)
     source = route.source(route, vectors, out.size)
-    if draw is None and observer is None and out.size <= BLOCK and plan.has_nan:
-        # round_planned would do the same, and take longer over small arrays.
+    if draw is None and observer is None and plan.has_nan and is_one_piece(source, out.size):
+        # round_planned would do the same, and take longer.
         source.round_block(plan, 0, out.size, NO_WORDS, out.reshape(-1))
         return out
     if observer is not None and wants_more(observer):

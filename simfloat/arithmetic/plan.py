@@ -184,6 +184,11 @@ def _round_and_count(
         count_more(exact, out, chosen, plan.largest, events)
 
 
+def is_one_piece(source: Source, size: int) -> bool:
+    """Whether so many elements are rounded in one go, by this thread, where nothing is drawn or observed."""
+    return size <= BLOCK or (not source.makes_blocks and busy_threads(size * source.cost) < 2)
+
+
 def check_no_nan(out: NDArray, format: Format) -> None:
     """Raise ValueError if there is a NaN among results in a format that has none."""
     if not np.isnan(out).any():

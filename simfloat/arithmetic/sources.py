@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat import kernels
 from simfloat.arithmetic.bit_stream import NO_WORDS
 from simfloat.arithmetic.catalog import OPERATIONS
 from simfloat.arithmetic.function_tables import BFLOAT16, FEW, FLOAT16, FunctionTable
@@ -119,18 +120,28 @@ class Paired(_Apart):
         loop(*self.block(start, stop), self.route.sign, words, out, plan.numbers)
 
 
-class Converted(Computed):
-    """Results in FP16 of operations on float32 operands, rounded by the hardware in one go."""
+class _OfFloat32(Computed):
+    """Results that are rounded where they are made, in float32's lanes."""
 
     makes_blocks = False
 
+    def vectors_of(self, start: int, stop: int) -> list[NDArray]:
+        """Three operands: the first again for each that the operation lacks, where a number would become a vector."""
+        own = self.vectors[: 3 - len(self.route.padding)]
+        if stop - start != self.size:
+            own = [vector if vector.size == 1 else vector[start:stop] for vector in own]
+        return own + (own[:1] * (3 - len(own)) if self.route.plan.machine is CPU else self.route.padding)
+
+
+class Converted(_OfFloat32):
+    """Results in FP16 of operations on float32 operands, rounded by the hardware in one go."""
+
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop:
-        return machine.loops.elementwise.converted_results[kernel]
+        return machine.loops.converted.converted_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = self.vectors if stop - start == self.size else self.block(start, stop)
-        self.route.loop(a, b, c, out)
+        self.route.loop(*self.vectors_of(start, stop), out)
 
 
 class Tabled(Computed):
@@ -149,18 +160,15 @@ class Tabled(Computed):
         plan.loop(self.exact(start, stop), words, out, plan.numbers)
 
 
-class Single(Computed):
+class Single(_OfFloat32):
     """Results of float32 operands in narrower formats, rounded to odd and once more in float32's lanes."""
-
-    makes_blocks = False
 
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop:
         return machine.loops.single.single_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        a, b, c = self.vectors if stop - start == self.size else self.block(start, stop)
-        self.route.loop(a, b, c, self.route.sign, out, *self.route.rounds)
+        self.route.loop(*self.vectors_of(start, stop), self.route.sign, out, *self.route.rounds)
 
 
 class Double(_Apart):
@@ -227,8 +235,12 @@ def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tu
     plan, loops = plan_for(format, rounding, np.float32, machine), machine.loops
     kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
     kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]
-    suffices = odd_suffices(format, rounding, np.float32) and plan.loop in kinds
-    return (plan.numbers, kinds.index(plan.loop)) if suffices else ()
+    if not (odd_suffices(format, rounding, np.float32) and plan.loop in kinds):
+        return ()
+    kind = kinds.index(plan.loop)
+    if kind == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
+        kind = kernels.grid.FEW_BITS
+    return plan.numbers, kind
 
 
 def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
@@ -252,7 +264,7 @@ def _source_of(kernel: str, format: Format, rounding: Rounding, single: bool, ma
     if not odd_suffices(format, rounding):
         return Paired
     if rounding == nearest_even and format == FP16 and single and machine.loops.processor.CONVERTS_FP16:
-        if kernel in machine.loops.elementwise.converted_results:
+        if kernel in machine.loops.converted.converted_results:
             return Converted
     if single and kernel in machine.loops.single.single_results and _single_rounding(format, rounding, machine):
         return Single

@@ -12,6 +12,7 @@ from types import ModuleType
 MODULES = {
     "bins": "thread_bins",
     "counting": "thread_counting",
+    "converted": "thread_elementwise",
     "elementwise": "thread_elementwise",
     "fused_loops": "thread_fused",
     "halves": "instructions",

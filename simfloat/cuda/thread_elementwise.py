@@ -6,7 +6,8 @@ import numpy as np
 
 from simfloat.cuda.thread_loops import at, kept, threads_over
 from simfloat.cuda.thread_random import FOUR, four_words
-from simfloat.kernels.elementwise import CONVERTED, NATIVE, OPERATIONS
+from simfloat.kernels.converted import CONVERTED
+from simfloat.kernels.elementwise import NATIVE, OPERATIONS
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.machine import is_extreme

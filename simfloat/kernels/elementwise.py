@@ -23,12 +23,11 @@ from simfloat.kernels.functions import (
 )
 from simfloat.kernels.general import round_pair
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import fma, is_extreme, odd, root
+from simfloat.kernels.machine import fma, is_extreme, root
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.random import as_word
-from simfloat.kernels.unrounded import divide_odd, double_of, odd_of, odd_sum
+from simfloat.kernels.unrounded import double_of, odd_of
 
 BLOCK = 2048
 
@@ -136,27 +135,6 @@ def native_loop(function):
     return loop
 
 
-def converted_loop(function):
-    """Results of float32 numbers, which the hardware rounds to FP16: see `processor.CONVERTS_FP16`.
-
-    Each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that a later rounding to FP16 needs.
-    Where an error term leaves float32's range, the result lies far beyond FP16's, and is zero or infinite either way.
-    """
-
-    @kernel
-    def loop(a, b, c, out):
-        a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
-        for start in range(0, out.size, BLOCK):
-            stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, block = part(c, c_repeated, start, stop), out[start:stop]
-            for i in range(block.size):
-                result = function(single(x[i]), single(y[i]), single(z[i]), 1.0)
-                block[i] = result if result == result else single(np.nan)
-
-    return loop
-
-
 def _of_one(function):
     """A function of one operand as one of three and a sign."""
     return scalar(lambda x, y, z, sign: function(x))
@@ -216,56 +194,7 @@ NATIVE = {
 }
 
 
-@scalar
-def odd_difference(x, y):
-    """Round-to-odd of x - y."""
-    return odd_sum(x, -y)
-
-
-@scalar
-def half_quotient(x, y):
-    """x / y; the remainder of a tiny x has bits below float32's last one, unless both grow."""
-    scale = np.float32(2.0**64) if abs(x) < np.float32(2.0**-60) else ONE
-    return half(divide_odd(np.float32(x * scale), np.float32(y * scale)))
-
-
-@scalar
-def half_reciprocal(x):
-    """1 / x."""
-    return half(divide_odd(ONE, x))
-
-
-@scalar
-def half_root(x):
-    """The square root of x, NaN if it is negative."""
-    s = root(x)
-    return half(odd(s, fma(-s, s, x)))
-
-
-@scalar
-def half_fma(x, y, z):
-    """x * y + z: float64 has the product, and the sum moved to odd."""
-    return half(odd_sum(np.float64(x) * np.float64(y), np.float64(z)))
-
-
-def _to_half(function):
-    """A function of two operands whose result the hardware rounds to FP16, as one of three and a sign."""
-    return scalar(lambda x, y, z, sign: half(function(x, y)))
-
-
-#: name -> the result of three float32 numbers and a sign, rounded to FP16 by the hardware.
-CONVERTED = {
-    "add": _to_half(odd_sum),
-    "subtract": _to_half(odd_difference),
-    "multiply": _to_half(unrounded.multiply_odd),
-    "divide": _of_two(half_quotient),
-    "fma": _of_three(half_fma),
-    "sqrt": _of_one(half_root),
-    "reciprocal": _of_one(half_reciprocal),
-}
-
 exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
 paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}
-converted_results = {name: converted_loop(function) for name, function in CONVERTED.items()}

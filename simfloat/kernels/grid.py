@@ -149,6 +149,15 @@ def has_exponents_of_float32(format: Format) -> bool:
     return ieee and format.exponent_bits == 8 and format.emax == 127 and format.mantissa_bits < 23
 
 
+#: The kind of rounding, for `single.single_loop`, of formats and modes that the rules of `few_bits` hold for.
+FEW_BITS = 4
+
+
+def has_few_bits(format: Format, rounding: Rounding) -> bool:
+    """Whether those rules hold for a format with float32's exponents, and a mode: 3 p <= 24, and ties decide."""
+    return format.precision <= 8 and rounding.mode in ("nearest_even", "nearest_away")
+
+
 def holds_in_float32(format: Format) -> bool:
     """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too."""
     return format.fits_float32 and format.emax + 23 - format.mantissa_bits < 127

@@ -23,7 +23,7 @@ def of_bfloat16(x, table, out):
         block, results = images[start : start + BLOCK], out[start : start + BLOCK]
         lower = np.uint32(0)
         for i in range(block.size):
-            lower |= block[i]
+            lower = np.uint32(lower | block[i])  # an int64 would take half the lanes
         if lower & np.uint32(0xFFFF):
             return False
         for i in range(block.size):

@@ -85,7 +85,7 @@ def image_cut_of(grid):
         U32(last - U32(1)),
         _carrying(grid.away_positive, last, even, to_odd),
         _carrying(grid.away_negative, last, even, to_odd),
-        U32(1) if even else U32(0),
+        U32(grid.nearest_even),
         last if to_odd else U32(0),
         beyond.view(U32),
     )
@@ -114,6 +114,16 @@ def rounded_in_image(x, cut):
     moved = U32(U32(image + carrying) | (cut.odd if U32(image & cut.dropped) != U32(0) else U32(0)))
     magnitude = U32(moved & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
     rounded = U32(min(magnitude, cut.beyond) | sign).view(np.float32)
+    return rounded if x == x else np.float32(np.nan)
+
+
+@scalar
+def nearest_in_image(x, cut):
+    """The same in the modes to nearest, which take positive and negative numbers alike."""
+    image = np.float32(x).view(U32)
+    carrying = U32(cut.positive + U32(right(image, cut.drop) & cut.even))
+    magnitude = U32(U32(image + carrying) & U32(U32(0x7FFFFFFF) & U32(~cut.dropped)))
+    rounded = U32(min(magnitude, cut.beyond) | U32(image & U32(0x80000000))).view(np.float32)
     return rounded if x == x else np.float32(np.nan)
 
 

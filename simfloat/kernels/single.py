@@ -13,12 +13,21 @@ import math
 import numpy as np
 
 from simfloat.kernels.elementwise import BLOCK, part
+from simfloat.kernels.few_bits import FEW, IMAGES
+from simfloat.kernels.grid import FEW_BITS, unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, odd, root
-from simfloat.kernels.rounding_loops import each_directed, each_image, each_nearest, each_to_odd
+from simfloat.kernels.rounding_loops import (
+    each_directed,
+    each_image,
+    each_nearest,
+    each_to_odd,
+    image_cut_of,
+    nearest_in_image,
+)
 from simfloat.kernels.unrounded import two_sum
 
-F32 = np.float32
+F32, U32 = np.float32, np.uint32
 LARGEST, INFINITY = F32(np.finfo(F32).max), F32(np.inf)
 
 #: Products and dividends below it are scaled, by which their smallest error terms become numbers of float32.
@@ -100,23 +109,33 @@ def spread(operand, size):
     return np.full(min(size, BLOCK) if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
-def single_loop(function):
+def single_loop(function, few, images):
     """Each exact result of three float32 operands rounded once; a vector of length 1 is a scalar.
 
-    It is rounded as `rounding_loops` do: by round_image, round_nearest, round_directed or round_to_odd, kinds 0 to 3.
+    It is rounded as `rounding_loops` do: by round_image, round_nearest, round_directed or round_to_odd, kinds 0 to 3;
+    by round_image, too, where the kind is FEW_BITS, and by the short function in blocks whose numbers have so few.
     """
 
     @kernel
     def loop(a, b, c, sign, out, numbers, kind):
         a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
         exact, sign = np.empty(min(out.size, BLOCK), np.float32), F32(sign)
+        cut = image_cut_of(unpack(numbers))
         for start in range(0, out.size, BLOCK):
             stop = min(start + BLOCK, out.size)
             x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
             z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
+            if kind == FEW_BITS:
+                bits = U32(0)
+                for i in range(results.size):
+                    bits = U32(bits | images(F32(x[i]), F32(y[i]), F32(z[i])))
+                if U32(bits & cut.dropped) == U32(0):
+                    for i in range(results.size):
+                        results[i] = nearest_in_image(few(F32(x[i]), F32(y[i]), F32(z[i]), sign), cut)
+                    continue
             for i in range(block.size):
                 block[i] = function(F32(x[i]), F32(y[i]), F32(z[i]), sign)
-            if kind == 0:
+            if kind == 0 or kind == FEW_BITS:
                 each_image(block, results, numbers)
             elif kind == 1:
                 each_nearest(block, results, numbers)
@@ -139,4 +158,4 @@ SINGLE = {
     "reciprocal": reciprocal,
 }
 
-single_results = {name: single_loop(function) for name, function in SINGLE.items()}
+single_results = {name: single_loop(function, FEW[name], IMAGES[name]) for name, function in SINGLE.items()}

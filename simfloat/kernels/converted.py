@@ -1,0 +1,94 @@
+"""Results in FP16 of float32 numbers, which the hardware rounds to it: see `processor.CONVERTS_FP16`.
+
+In a block that holds only numbers of FP16, results take one operation of float32's and the conversion (`few_bits`). Of
+other operands each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that a later rounding to
+FP16 needs. Where an error term leaves float32's range, the result lies far beyond FP16's: zero or infinite either way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels import unrounded
+from simfloat.kernels.elementwise import BLOCK, ONE, part, repeated
+from simfloat.kernels.few_bits import FEW, OTHERS
+from simfloat.kernels.halves import half
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import fma, odd, root
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.unrounded import divide_odd, odd_sum
+
+
+@scalar
+def odd_difference(x, y):
+    """Round-to-odd of x - y."""
+    return odd_sum(x, -y)
+
+
+@scalar
+def half_quotient(x, y):
+    """x / y; the remainder of a tiny x has bits below float32's last one, unless both grow."""
+    scale = np.float32(2.0**64) if abs(x) < np.float32(2.0**-60) else ONE
+    return half(divide_odd(np.float32(x * scale), np.float32(y * scale)))
+
+
+@scalar
+def half_reciprocal(x):
+    """1 / x."""
+    return half(divide_odd(ONE, x))
+
+
+@scalar
+def half_root(x):
+    """The square root of x, NaN if it is negative."""
+    s = root(x)
+    return half(odd(s, fma(-s, s, x)))
+
+
+@scalar
+def half_fma(x, y, z):
+    """x * y + z: float64 has the product, and the sum moved to odd."""
+    return half(odd_sum(np.float64(x) * np.float64(y), np.float64(z)))
+
+
+def _to_half(function):
+    """A function of two operands whose result the hardware rounds to FP16, as one of three and a sign."""
+    return scalar(lambda x, y, z, sign: half(function(x, y)))
+
+
+#: name -> the result of three float32 numbers and a sign, rounded to FP16 by the hardware.
+CONVERTED = {
+    "add": _to_half(odd_sum),
+    "subtract": _to_half(odd_difference),
+    "multiply": _to_half(unrounded.multiply_odd),
+    "divide": scalar(lambda x, y, z, sign: half_quotient(x, y)),
+    "fma": scalar(lambda x, y, z, sign: half_fma(x, y, z)),
+    "sqrt": scalar(lambda x, y, z, sign: half_root(x)),
+    "reciprocal": scalar(lambda x, y, z, sign: half_reciprocal(x)),
+}
+
+
+def converted_loop(function, few, others):
+    """The loop of an operation, by its function of any float32 numbers, and of FP16's."""
+
+    @kernel
+    def loop(a, b, c, out):
+        a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
+            found = np.uint32(0)
+            for i in range(block.size):
+                found = np.uint32(found | others(single(x[i]), single(y[i]), single(z[i])))
+            if found != np.uint32(0):
+                for i in range(block.size):
+                    block[i] = one_nan(function(single(x[i]), single(y[i]), single(z[i]), 1.0))
+            else:
+                for i in range(block.size):
+                    block[i] = one_nan(half(few(single(x[i]), single(y[i]), single(z[i]), 1.0)))
+
+    return loop
+
+
+converted_results = {name: converted_loop(function, FEW[name], OTHERS[name]) for name, function in CONVERTED.items()}
