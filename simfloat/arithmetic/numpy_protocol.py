@@ -56,6 +56,9 @@ class NumpyProtocol:
     #: What computing in float64 would pass by.
     passed_by: ClassVar[str]
 
+    #: Functions that these arrays have besides `FUNCTIONS`, each with the operation that it is.
+    own_functions: ClassVar[Mapping[Callable[..., Any], Callable[..., Any]]] = {}
+
     #: What to write for other functions than these arrays have, where that is not what `INSTEAD` says.
     instead: ClassVar[Mapping[str, str]] = {}
 
@@ -80,7 +83,8 @@ class NumpyProtocol:
             raise self._refusal(f"numpy.{name}.{method}")
         if options and (name in UFUNCS or name in TESTS):
             raise ValueError(
-                f"numpy.{name} of {self.called} takes no {', '.join(options)}: {self.called} are not written to."
+                f"numpy.{name} of {self.called} takes no {', '.join(options)}: it takes its operands, and its result "
+                "is a new one."
             )
         if name in TESTS:
             return as_array(ufunc(*map(_numbers, inputs)))
@@ -91,12 +95,12 @@ class NumpyProtocol:
     def __array_function__(
         self, function: Callable[..., Any], types: Sequence[type], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Any:
-        if function in READERS:
+        operation = self.own_functions.get(function) or FUNCTIONS.get(function)
+        if operation is None and function in READERS:
             return function(*map(_numbers, args), **{key: _numbers(value) for key, value in kwargs.items()})
         name = f"{function.__module__}.{function.__name__}"
-        if function not in FUNCTIONS:
+        if operation is None:
             raise self._refusal(name)
-        operation = FUNCTIONS[function]
         try:
             signature(operation).bind(self, *args, **kwargs)
         except TypeError:

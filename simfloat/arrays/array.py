@@ -18,6 +18,7 @@ from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
 from simfloat.arrays.array_functions import ArrayFunctions
 from simfloat.arrays.array_text import call_of
+from simfloat.arrays.numpy_movements import MOVEMENTS
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
@@ -72,12 +73,14 @@ class Array(ArrayFunctions, NumpyProtocol):
 
     called: ClassVar[str] = "arrays of a format"
     passed_by: ClassVar[str] = "the format"
+    own_functions = MOVEMENTS
     instead: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "outer": "a.reshape(-1, 1) * b", "einsum": "@, transpose and sum", "copy": "x.copy()", "take": "x[places]",
+        "outer": "a.reshape(-1, 1) * b", "einsum": "@, transpose and sum", "copyto": "y[...] = x",
+        "trace": "x.diagonal().sum()", "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
         "tanh": "x.tanh()", "logaddexp": "exp and log", "pad": "slices of a larger array",
-        "vstack": "np.concatenate", "hstack": "np.concatenate", "append": "np.concatenate", "column_stack": "np.stack",
-        "split": "slices", "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
+        "append": "np.concatenate", "fill_diagonal": "y[i, i] = x with i = np.arange(n)",
+        "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
     }  # fmt: skip
 
     __hash__ = None  # type: ignore[assignment]

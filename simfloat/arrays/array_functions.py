@@ -137,6 +137,26 @@ class ArrayFunctions:
         """The same numbers in another shape, a view where NumPy's is one."""
         return self._like(self.numbers.reshape(*shape))
 
+    def ravel(self) -> Self:
+        """The same numbers along one axis, in row-major order: a view where NumPy's is one."""
+        return self.reshape(-1)
+
+    def flatten(self) -> Self:
+        """The same in memory of their own."""
+        return self._like(self.numbers.flatten())
+
+    def diagonal(self, offset: int = 0) -> Self:
+        """The numbers on a diagonal of a matrix, a copy of them."""
+        return self._like(self.numbers.diagonal(offset).copy())
+
+    def argmax(self, axis: int | None = None) -> Any:
+        """Where the largest element along `axis` is, as numpy.argmax gives it."""
+        return self._real_numbers("An order").argmax(axis)
+
+    def argmin(self, axis: int | None = None) -> Any:
+        """Where the smallest element along `axis` is."""
+        return self._real_numbers("An order").argmin(axis)
+
     def transpose(self, *axes: Any) -> Self:
         """The axes in another order, reversed if none is given; a view."""
         return self._like(self.numbers.transpose(*axes))

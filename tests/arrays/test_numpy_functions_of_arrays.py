@@ -54,6 +54,7 @@ def test_a_function_that_is_an_operation_is_carried_out_as_it(numpys, own, opera
     "call, words",
     [
         (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64, past the format: write @"),
+        (lambda x: np.copyto(x, x), r"numpy.copyto would compute.*write y\[...\] = x"),
         (lambda x: np.outer(x, x), r"numpy.outer would compute.*write a.reshape\(-1, 1\) \* b"),
         (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
         (lambda x: np.linalg.solve(x, x), r"numpy.linalg.solve would compute.*write sf\.linalg\.solve"),
@@ -79,3 +80,58 @@ def test_functions_that_only_look_take_the_numbers(operands, tmp_path):
     assert np.argmax(x) == np.asarray(x).argmax() and np.isfinite(x).all() and np.allclose(x, x)
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(np.load(tmp_path / "x.npy"), np.asarray(x))
+
+
+MOVED = {
+    "diag": lambda x: np.diag(x, 1),
+    "diagonal": np.diagonal,
+    "tril": np.tril,
+    "triu": lambda x: np.triu(x, k=1),
+    "flip": lambda x: np.flip(x, axis=0),
+    "roll": lambda x: np.roll(x, 1, axis=1),
+    "rot90": np.rot90,
+    "moveaxis": lambda x: np.moveaxis(x, 0, 1),
+    "repeat": lambda x: np.repeat(x, 2, axis=1),
+    "tile": lambda x: np.tile(x, (2, 1)),
+    "take": lambda x: np.take(x, [2, 0], axis=1),
+    "delete": lambda x: np.delete(x, 0, axis=1),
+    "sort": np.sort,
+    "split": lambda x: np.split(x, 3, axis=1)[2],
+    "vstack": lambda x: np.vstack([x, x[0]]),
+    "hstack": lambda x: np.hstack((x, x)),
+    "zeros_like": np.zeros_like,
+    "ones_like": lambda x: np.ones_like(x, shape=(3,)),
+}
+
+
+@pytest.mark.parametrize("moved", MOVED.values(), ids=MOVED)
+def test_functions_that_move_numbers_give_arrays_of_the_format(moved, operands):
+    got = moved(operands[0])
+    assert isinstance(got, sf.Array) and got.format == sf.BF16 and got.rounding == sf.toward_positive
+    assert np.array_equal(got, moved(np.asarray(operands[0])))
+
+
+def test_an_array_like_another_holds_numbers_of_its_format(operands):
+    full = np.full_like(operands[0], 0.1)
+    full[0, 0] = 0.3
+    assert full[1, 1].item() == sf.round(0.1, sf.BF16, "toward_positive")
+    assert full[0, 0].item() == sf.round(0.3, sf.BF16, "toward_positive")
+    empty = np.empty_like(operands[0])
+    empty[:] = 1 / 3
+    assert (empty == sf.round(1 / 3, sf.BF16, "toward_positive")).all()
+    scales = sf.array([1.0, 2.0], sf.E8M0)
+    assert np.isnan(np.diag(scales)[0, 1]), "a zero is no number of the format"
+
+
+def test_what_is_joined_has_one_format(operands):
+    with pytest.raises(ValueError, match="two formats do not mix"):
+        np.vstack([operands[0], operands[0].astype("fp16")])
+    with pytest.raises(ValueError, match=r"numpy.take of arrays of a format gives a new one: write y\[...\] = x"):
+        np.take(operands[0], [0], axis=0, out=operands[0])
+
+
+def test_extremes_have_places(operands):
+    x = operands[0]
+    assert x.argmax() == np.asarray(x).argmax() and np.array_equal(abs(x).argmin(axis=0), abs(np.asarray(x)).argmin(0))
+    assert np.array_equal(x.diagonal(1), np.asarray(x).diagonal(1))
+    assert np.array_equal(x.flatten(), x.ravel()) and not np.shares_memory(x.flatten(), x)
