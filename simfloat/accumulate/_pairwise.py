@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.engine import Engine
+from simfloat.accumulate.long_pairwise import MANY, LongPairwise
 from simfloat.accumulate.one_format import InOneFormat
+from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
-from simfloat.arithmetic.machines import Machine
+from simfloat.arithmetic.machines import CPU, Machine
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -44,6 +47,16 @@ class Pairwise(InOneFormat):
     @classmethod
     def loops(cls, machine: Machine) -> Mapping[str, Loop]:
         return machine.loops.pairwise_loops.loops
+
+    def engine(self, problem: Problem) -> Engine:
+        """The fastest loop that is exact for such operands, which may cut long sums into runs."""
+        engine = super().engine(problem)
+        may_be_cut = problem.machine is CPU and not self.rounding.is_stochastic and self.format.has_nan
+        if problem.depth < MANY or not may_be_cut:
+            return engine
+        rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
+        runs = super().engine(Problem(UNITY, rounded, problem.depth, problem.output, problem.rounding))
+        return LongPairwise(engine, runs, self.format, self.rounding, problem.a.bounds.inside(self.format))
 
     def high(self, added: Bounds, terms: int, initial: Bounds | None) -> int:
         """A level's sums are at most twice as large: of numbers up to 2^h they lie up to 2^(h + 1), and powers of two

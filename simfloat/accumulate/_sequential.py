@@ -121,7 +121,7 @@ class SequentialSum(Accumulator):
         if lanes is not None and not may_convert:
             return lanes
         engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
-        if lanes is not None and getattr(engine, "step", "") != "fused_converted":
+        if lanes is not None and not getattr(engine, "step", "").endswith("_converted"):
             return lanes
         if self.products is None or self.products.has_nan:
             return engine

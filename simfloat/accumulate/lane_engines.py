@@ -1,6 +1,7 @@
-"""Sums in float32 whose steps are rounded on lanes (`kernels/lane_steps.py`): nothing is asked of their operands' bits.
+"""Sums in float32 whose steps are rounded on lanes (`kernels/lane_steps.py`).
 
-What is asked is range. The loops multiply the left operand and the sums by the power of two that brings the format's
+Of operands' bits nothing is asked, unless float32's own nearest numbers are rounded again (`is_plain`). What is asked
+is range. The loops multiply the left operand and the sums by the power of two that brings the format's
 smallest normal number to float32's; they have to be float32 numbers before and after. Either operand may be the left
 one, since products of few columns are summed as those of the transposed matrices.
 """
@@ -14,18 +15,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.bounds import Bounds
+from simfloat.accumulate.bounds import Bounds, terms_and_sums
 from simfloat.accumulate.carrier import CARRIERS
-from simfloat.accumulate.engine import Region
+from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.operand_bounds import OperandBounds, Problem
+from simfloat.arithmetic.arrays import copy
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 
 SINGLE = CARRIERS[0]
 
+#: Products up to which a loop has the panel of a pairwise sum at hand.
+DEEPEST = 1 << 15
+
 #: Nanoseconds a product, by the loop; others take 0.1.
-COSTS = {"fused_toward_zero": 0.04, "fused_nearest_away": 0.05, "fused_toward_zero_watched": 0.05}
+COSTS = {
+    **{"fused_toward_zero": 0.04, "fused_nearest_away": 0.05, "fused_toward_zero_watched": 0.05},
+    **{"fused_plain": 0.05, "fused_plain_watched": 0.07},
+}
 
 
 class LaneLoop(NamedTuple):
@@ -43,19 +51,105 @@ class LaneLoop(NamedTuple):
         machine_of(out).loops.rounded_tiles.steps[self.step](a, b, out, self.grid, self.products, self.sign)
 
 
+class OrderLanes(NamedTuple):
+    """A loop of another order on lanes, with the numbers it reads, and what sums where it met a number too large."""
+
+    order: str
+    step: str
+    grid: NDArray[np.float64]
+    sign: float
+    careful: Engine
+    cost: float
+    carrier: FloatType = np.float32
+    is_direct: bool = True
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        start, loop = out.copy(), machine_of(out).loops.lane_orders.loops[self.order][self.step]
+        is_too_deep = self.order == "pairwise" and a.shape[1] > DEEPEST
+        if is_too_deep or loop(a, b, out, self.grid, self.sign):
+            carrier = self.careful.carrier
+            sums = copy(start, carrier)
+            self.careful.run(copy(a, carrier), copy(b, carrier), sums, region)
+            out[:] = sums
+
+
 def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Format | None) -> LaneLoop | None:
     """The loop on lanes for sums in a format, with products in one if they are rounded; None if there is none that is
     right and quick.
     """
     if not problem.machine.loops.processor.ROUNDS_LANES:
         return None
-    loop = _loop_of(problem.machine, format, rounding, products)
-    if loop is None:
+    a, b = problem.a.bounds, problem.b.bounds
+    lift = lift_of(format)
+    if products is not None and not (products.has_nan or (a.finite and b.finite)):
         return None
-    if products is not None and not (products.has_nan or (problem.a.bounds.finite and problem.b.bounds.finite)):
+    if not all(_fits(operand, lift) for operand in (problem.a, problem.b)):
         return None
-    lift = SINGLE.lowest + SINGLE.precision - 1 - format.emin
-    return loop if all(_fits(operand, lift) for operand in (problem.a, problem.b)) else None
+    if rounding.mode == "nearest_even" and is_plain(format, rounding, products, a, b, problem.depth, problem.initial):
+        return _loop_of(problem.machine, format, rounding, products, "plain")
+    if rounding == nearest_even and products is not None:
+        return None  # the hardware's roundings, or float32's with another, are as quick
+    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
+    return _loop_of(problem.machine, format, rounding, products, mode)
+
+
+def order_lanes(
+    order: str, stages: int, problem: Problem, format: Format, rounding: Rounding, careful: Engine
+) -> OrderLanes | None:
+    """The loop on lanes for sums in an order whose operations are all rounded to a format; None if there is none."""
+    loops = problem.machine.loops
+    if (
+        not loops.processor.ROUNDS_LANES
+        or order not in loops.lane_orders.loops
+        or (order == "pairwise" and problem.depth > DEEPEST)
+    ):
+        return None
+    if rounding.is_stochastic or not _can_be_cut(format, format, rounding):
+        return None
+    if not all(_fits(operand, lift_of(format)) for operand in (problem.a, problem.b)):
+        return None
+    mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
+    if mode == "plain" and not sums_are_plain(format, problem.a.bounds.times(problem.b.bounds)):
+        return None
+    step = mode if _overflows_as_float32(format, rounding) else f"{mode}_watched"
+    numbers = kernels.grid.numbers(format, rounding)
+    return OrderLanes(order, step, numbers, rounding.zero_sum, careful, 0.05 * stages)
+
+
+def sums_are_plain(format: Format, products: Bounds) -> bool:
+    """Whether float32's nearest number to a product, and to a sum of any two numbers of a format, rounded again, is the
+    exact one rounded once: it holds the products, or they are too large for the format too, and has two bits more than
+    twice the format's.
+    """
+    is_held = products.precision <= SINGLE.precision and products.low + lift_of(format) >= SINGLE.lowest
+    return is_held and SINGLE.precision >= 2 * format.precision + 2
+
+
+def lift_of(format: Format) -> int:
+    """The exponent of the power of two that brings the format's smallest normal number to float32's."""
+    return SINGLE.lowest + SINGLE.precision - 1 - format.emin
+
+
+@lru_cache(maxsize=4096)
+def is_plain(
+    format: Format,
+    rounding: Rounding,
+    products: Format | None,
+    a: Bounds,
+    b: Bounds,
+    depth: int,
+    initial: Bounds | None,
+) -> bool:
+    """Whether float32's nearest number to a step's result, rounded again, is the result rounded once.
+
+    With the sums lifted, float32 loses nothing below its smallest number, as everything is a multiple of that; where
+    products are rounded, it holds them, or they are beyond its largest number and so beyond the format's.
+    """
+    exact, lift = a.times(b), lift_of(format)
+    if exact.low + lift < SINGLE.lowest or (products is not None and exact.precision > SINGLE.precision):
+        return False
+    terms, sums = terms_and_sums(exact, depth, format, rounding, products, initial)
+    return SINGLE.needs_no_error(format, terms, sums)
 
 
 def _fits(operand: OperandBounds, lift: int) -> bool:
@@ -70,17 +164,16 @@ def _lifted(bounds: Bounds, lift: int) -> Bounds:
 
 
 @lru_cache(maxsize=1024)
-def _loop_of(machine: Machine, format: Format, rounding: Rounding, products: Format | None) -> LaneLoop | None:
-    """The loop for operands that fit."""
+def _loop_of(
+    machine: Machine, format: Format, rounding: Rounding, products: Format | None, mode: str
+) -> LaneLoop | None:
+    """The loop of a mode on lanes for operands that fit."""
     formats = (format,) if products is None else (format, products)
     if rounding.is_stochastic or not all(_can_be_cut(each, format, rounding) for each in formats):
         return None
-    if rounding == nearest_even and products is not None:
-        return None  # the hardware's roundings, or float32's with another, are as quick
-    mode = "toward_positive" if rounding.mode == "toward_negative" else rounding.mode
     loop = f"{'fused' if products is None else 'unfused'}_{mode}"
     steps = machine.loops.rounded_tiles.steps
-    if loop not in steps or not _overflows_as_float32(format, rounding):
+    if loop not in steps or not all(_overflows_as_float32(each, rounding) for each in formats):
         loop += "_watched"
     if loop not in steps:
         return None
@@ -91,7 +184,7 @@ def _loop_of(machine: Machine, format: Format, rounding: Rounding, products: For
 def _can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
     """Whether float32's images, without some of their last bits, are the format's where it has the range of `other`."""
     kept = SINGLE.precision - (2 if rounding.mode in ("nearest_even", "nearest_away") else 1)
-    lift = SINGLE.lowest + SINGLE.precision - 1 - format.emin
+    lift = lift_of(format)
     return (
         kernels.grid.plain(format, rounding)
         and format.has_negative_zero

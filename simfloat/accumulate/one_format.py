@@ -16,6 +16,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.bounds import Bounds, limited_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
+from simfloat.accumulate.lane_engines import order_lanes
 from simfloat.accumulate.native_steps import in_images, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
@@ -29,6 +30,10 @@ COSTS = {
     **{"converted": 0.05, "plain": 0.1, "odd": 0.15, "directed": 0.4, "to_odd": 0.4},
     **{"likely": 0.3, "drawn_odd": 0.4, "drawn_sums": 0.4, "wide": 30.0},
 }
+
+
+#: Kinds of steps that are as quick as those on lanes.
+QUICK = ("converted",)
 
 
 @dataclass(frozen=True, repr=False)
@@ -93,7 +98,10 @@ class InOneFormat(Accumulator):
         own = own_kind(problem, self.rounding, self.format)
         if own is not None:
             return in_images(_engine(self, own, np.float32, None), own)
-        return _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
+        engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
+        if engine.kind in QUICK:
+            return engine
+        return order_lanes(self.maker, self.stages, problem, self.format, self.rounding, engine) or engine
 
 
 class _OrderLoop(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate.bounds import ONES, Bounds, bounds_of
+from simfloat.accumulate.bounds import ONES, Bounds, RawBounds, bounds_of, raw_bounds_of
 from simfloat.accumulate.carrier import CARRIERS
 from simfloat.arithmetic._cast import Cast, PlannedTarget
 from simfloat.arithmetic._round import round_array, round_vector
@@ -22,8 +22,9 @@ from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
-#: Numbers from which on it is worth a look at them to spare a loop the care for infinities and NaN.
-MANY = 256
+#: Numbers from which on it is worth a look at them to spare a loop the care for infinities and NaN, and from which on
+#: it is worth one whether they are those of a format.
+MANY, VERY_MANY = 256, 1 << 12
 
 
 class OperandBounds:
@@ -221,6 +222,22 @@ class Problem:
                 products = products.times(scales)
             self._products = products
         return self._products
+
+
+def raw_bounds_in(format: Format | None, x: NDArray) -> RawBounds:
+    """The fields of an array's bounds, which are closer if its numbers are those of the format.
+
+    Bounds do not show that where some are subnormal: they are those of a number as small as one of these and with as
+    many bits as the longest.
+    """
+    raw = raw_bounds_of(x)
+    if format is None or x.size < VERY_MANY:
+        return raw
+    bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
+    closer = bounds._replace(low=smallest)
+    if not bounds.low < smallest <= bounds.least or not closer.inside(format):
+        return raw
+    return closer if first_stranger(x, format) is None else raw
 
 
 def first_stranger(array: NDArray, format: Format) -> tuple[int, ...] | None:

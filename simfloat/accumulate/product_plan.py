@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
-from simfloat.accumulate.bounds import Bounds, RawBounds, numbers_of, raw_bounds_of
+from simfloat.accumulate.bounds import Bounds, RawBounds, numbers_of
 from simfloat.accumulate.engine import Engine, is_direct, keeps_sums
-from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem
+from simfloat.accumulate.operand_bounds import OperandBounds, OperandPlan, Problem, raw_bounds_in
 from simfloat.accumulate.scales import Scales
 from simfloat.arithmetic._cast import Cast
 from simfloat.arithmetic.bit_stream import Draw
@@ -22,7 +22,7 @@ from simfloat.arithmetic.operands import FLOAT32, FLOAT64
 from simfloat.arithmetic.plan import Plan, plan_for
 from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
-from simfloat.formats import FP32, FP64, Format, Rounding
+from simfloat.formats import FP16, FP32, FP64, Format, Rounding
 
 #: Of the left and the right operand: how they are rounded.
 Casts = tuple[Cast, Cast]
@@ -70,6 +70,7 @@ class ProductPlan:
     rounded_works: tuple[Work, Work] | None  # of operands rounded by casts: which may hold a signalling NaN, or do not
     short_works: tuple[Work, Work] | None  # of such operands in sums of at most SHORT products
     is_by_bounds: bool  # whether else bounds on operands, their formats and their arrays' types are enough to find it
+    own: Format | None  # that the machine computes in, if operands have to be numbers of it for that
     plans: tuple[Plan, Plan]  # by which sums in float64, in float32 are rounded
     result: Format | None  # that sums come in
     keeps_sums: bool  # whether those of direct engines are results as they are
@@ -84,7 +85,7 @@ class ProductPlan:
         """
         single = a.dtype == FLOAT32, b.dtype == FLOAT32
         if self.is_by_bounds:
-            return _work_for(self, raw_bounds_of(a), raw_bounds_of(b), single, depth)
+            return _work_for(self, raw_bounds_in(self.own, a), raw_bounds_in(self.own, b), single, depth)
         left, right = OperandBounds(None, None, single[0], a), OperandBounds(None, None, single[1], b)
         return _work(self, self.engine_by_bounds(left, right, depth), left.are_quiet and right.are_quiet)
 
@@ -153,6 +154,7 @@ def product_plan(
         rounded_works=rounded_works,
         short_works=short_works,
         is_by_bounds=accumulator.result is not None and not accumulator.is_matrix_unit,
+        own=FP16 if accumulator.result == FP16 and machine.loops.processor.COMPUTES_FP16 else None,
         plans=(plan_for(format, rounding, np.float64, machine), plan_for(format, rounding, np.float32, machine)),
         result=accumulator.result,
         keeps_sums=keeps,

@@ -108,6 +108,12 @@ class RoundedTiles(Protocol):
     steps: Mapping[str, Loop]  # (a, b, out, grid_numbers, product_numbers, sign)
 
 
+class LaneOrders(Protocol):
+    """Sums in other orders on lanes, by the order and the mode."""
+
+    loops: Mapping[str, Mapping[str, Loop]]  # (a, b, out, numbers, sign) -> whether a number was too large
+
+
 class StepwiseLoops(Protocol):
     """Sums by the steps of an order, all rounded to one format, by the order and the kind of steps."""
 
@@ -182,6 +188,7 @@ class Loops(Protocol):
     random: RandomLoops
     sequential: SequentialLoops
     rounded_tiles: RoundedTiles
+    lane_orders: LaneOrders
     stepwise: StepwiseLoops
     pairwise_loops: PairwiseLoops
     tree_loops: TreeLoops

@@ -1,4 +1,4 @@
-"""The hardware's products and sums on lanes, rounded down, up or toward zero.
+"""The hardware's products and sums on lanes, rounded down, up, toward zero or to nearest even.
 
 A processor rounds as its rounding mode says, or, with vectors of 512 bits on x86, as an instruction says itself. Where
 there is a mode, `set_mode` sets it before a loop and `restore_mode` restores it: between the two stands nothing but
@@ -6,7 +6,7 @@ operations on lanes, loads and stores, of which none can fail, and whatever else
 LLVM knows these operations as ones that read the mode (its constrained intrinsics), and moves none of them across a
 write of it. It would take any other arithmetic for a function of its operands, and does take a negation through a
 product; so what is rounded up, which is the negative of what is rounded down, is made by turning a sign whose place,
-`sign`, is only known when the loop runs.
+`sign`, is only known when the loop runs. What is rounded to nearest even is LLVM's usual arithmetic.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from simfloat.kernels.lane_images import define, same
 from simfloat.kernels.lanes import spread
 
 #: Modes as LLVM's `set.rounding` takes them, and as an instruction of x86 does: the mode, and no exceptions.
-DOWN, TO_ZERO = 3, 0
+DOWN, TO_ZERO, NEAREST = 3, 0, 1
 X86_DOWN, X86_UP, X86_TO_ZERO = 9, 10, 11
 
 
@@ -54,6 +54,11 @@ def fma_to_zero(x, lanes, sums, sign):
     return _each(_to_zero, x, lanes, sums)
 
 
+def fma_near(x, lanes, sums, sign):
+    """The same rounded to nearest even, where the mode is NEAREST."""
+    return _each(machine.fma, x, lanes, sums)
+
+
 def multiply_down(x, lanes, sign):
     """x * lanes rounded down."""
     return _each(_down, x, lanes, _zeros_beside(x, lanes))
@@ -69,6 +74,11 @@ def multiply_to_zero(x, lanes, sign):
     return _each(_to_zero, x, lanes, _zeros_beside(x, lanes))
 
 
+def multiply_near(x, lanes, sign):
+    """The same rounded to nearest even."""
+    return x * lanes
+
+
 def add_down(a, b, sign):
     """a + b rounded down."""
     return _each(_down, np.float32(1.0), a, b)
@@ -82,6 +92,11 @@ def add_up(a, b, sign):
 def add_to_zero(a, b, sign):
     """The same rounded toward zero."""
     return _each(_to_zero, np.float32(1.0), a, b)
+
+
+def add_near(a, b, sign):
+    """The same rounded to nearest even."""
+    return a + b
 
 
 def _each(function: Callable, x: Any, lanes: Any, sums: Any) -> Any:
@@ -185,10 +200,21 @@ def _by_mode_upward(builder: Any, name: str, vectors: list[Any], sign: Any) -> A
     return builder.bitcast(builder.xor(lower, spread(builder, sign, images)), vectors[0].type)
 
 
-def _rounding(name: str, mode: int) -> Callable:
+def _to_nearest(builder: Any, name: str, vectors: list[Any]) -> Any:
+    """An operation on vectors in LLVM's usual arithmetic."""
+    if name != "fma":
+        return getattr(builder, name)(*vectors)
+    kind = vectors[0].type
+    function = ir.FunctionType(kind, [kind] * 3)
+    return builder.call(cgutils.get_or_insert_function(builder.module, function, f"llvm.fma.v{kind.count}f32"), vectors)
+
+
+def _rounding(name: str, mode: int | None) -> Callable:
     """What makes an operation that is rounded so."""
 
     def make(builder: Any, vectors: list[Any], others: list[Any]) -> Any:
+        if mode is None:
+            return _to_nearest(builder, name, vectors)
         if processor.ROUNDS_BY_INSTRUCTION:
             return _by_instruction(builder, name, vectors, mode)
         if mode == X86_UP:
@@ -200,11 +226,11 @@ def _rounding(name: str, mode: int) -> Callable:
 
 #: Operations of so many operands, and the functions that round them as `MODES` says.
 ROUNDED: tuple[tuple[str, int, tuple[Callable, ...]], ...] = (
-    ("fma", 3, (fma_down, fma_up, fma_to_zero)),
-    ("fmul", 2, (multiply_down, multiply_up, multiply_to_zero)),
-    ("fadd", 2, (add_down, add_up, add_to_zero)),
+    ("fma", 3, (fma_down, fma_up, fma_to_zero, fma_near)),
+    ("fmul", 2, (multiply_down, multiply_up, multiply_to_zero, multiply_near)),
+    ("fadd", 2, (add_down, add_up, add_to_zero, add_near)),
 )
-MODES = (X86_DOWN, X86_UP, X86_TO_ZERO)
+MODES = (X86_DOWN, X86_UP, X86_TO_ZERO, None)
 for _name, _count, _functions in ROUNDED:
     for _rounded, _mode in zip(_functions, MODES, strict=True):
         define(_rounded, _count, 1, same, _rounding(_name, _mode))

@@ -12,6 +12,9 @@ the image's bits that are kept. No mode needs to know anything of the operands:
   result is inexact. The truncated image and half a unit carry into the bits that are kept where the nearest number is
   the larger one; at a tie, which is exact, one less does if the smaller one is even.
 
+Where float32's nearest number, rounded again, is known to be the exact result rounded once (plain, see
+`accumulate/lane_engines.py`), one operation takes the place of two: half a unit, or one less, is added to its image.
+
 Sums and the left factors are multiplied by a power of two that brings the format's smallest normal number to float32's:
 then underflow is float32's own, and gradual. Overflow is float32's own where the format has its exponents; otherwise a
 loop looks whether an image was larger than the largest number's.
@@ -27,14 +30,18 @@ from simfloat.kernels.jit import scalar
 from simfloat.kernels.lane_images import choose, image, number, smaller
 from simfloat.kernels.lane_rounding import (
     DOWN,
+    NEAREST,
     TO_ZERO,
     add_down,
+    add_near,
     add_to_zero,
     add_up,
     fma_down,
+    fma_near,
     fma_to_zero,
     fma_up,
     multiply_down,
+    multiply_near,
     multiply_to_zero,
     multiply_up,
 )
@@ -102,6 +109,13 @@ def _nearest(lower, upper, cut):
 
 
 @scalar
+def _nearest_again(near, cut):
+    near_image = image(near)
+    is_even = (near_image & cut.unit) == U32(0)
+    return number((near_image + choose(is_even, cut.half - U32(1), cut.half)) & cut.kept)
+
+
+@scalar
 def _to_odd(lower, upper, cut):
     truncated = smaller(image(lower), image(upper))
     # As numbers: an exact zero is -0 rounded down and +0 rounded up.
@@ -156,11 +170,12 @@ def _by_two(round_lanes: Any) -> LaneOperations:
 
 _ZERO, _UP = (fma_to_zero, multiply_to_zero, add_to_zero), (fma_up, multiply_up, add_up)
 
-#: By the name of the mode; toward_negative is toward_positive with all signs turned.
+#: By the name of the mode; toward_negative is toward_positive with all signs turned, plain is nearest even.
 LANE_OPERATIONS = {
     "toward_zero": _by_one(_cut_off, TO_ZERO, *_ZERO),
     "nearest_away": _by_one(_away, TO_ZERO, *_ZERO),
     "toward_positive": _by_one(_upward, DOWN, *_UP),
     "nearest_even": _by_two(_nearest),
     "to_odd": _by_two(_to_odd),
+    "plain": _by_one(_nearest_again, NEAREST, fma_near, multiply_near, add_near),
 }

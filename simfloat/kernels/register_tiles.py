@@ -20,8 +20,8 @@ TALL, DEPTH = 4, 256
 FEW = 1 << 12
 
 
-def tiled(add_panel: Any, copied: Any) -> Any:
-    """What adds a (m, k) times b (k, n) to out (m, n), panel by panel.
+def tiled(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
+    """What adds a (m, k) times b (k, n) to out (m, n), in panels of at most so many products.
 
     `add_panel(a, first, count, panel, out, left, rule)` adds the products of the columns of `a` from `first` on with so
     many rows of the panel, two vectors wide, to those columns of `out`; a panel holds what `copied` makes of lanes.
@@ -33,12 +33,12 @@ def tiled(add_panel: Any, copied: Any) -> Any:
         rest = out.shape[1] % columns
         whole = out.shape[1] - rest
         # The last columns, if they are not enough for a tile, are summed elsewhere, with zeros beside them.
-        panel = np.zeros((min(DEPTH, a.shape[1]), columns), b.dtype)
+        panel = np.zeros((min(depth, a.shape[1]), columns), b.dtype)
         edge = np.zeros((out.shape[0] if rest > 0 else 0, columns), out.dtype)
         _copy_columns(out, whole, edge, 0, rest)
         for left in range(0, out.shape[1], columns):
-            for first in range(0, a.shape[1], DEPTH):
-                rows = b[first : first + DEPTH]
+            for first in range(0, a.shape[1], depth):
+                rows = b[first : first + depth]
                 if left < whole:
                     for k in range(rows.shape[0]):
                         store(panel, k, 0, copied(load(rows, k, left)))
@@ -68,7 +68,7 @@ class TileSteps(NamedTuple):
     """What is done on lanes in a tile; `rule` is what the loop tells all of them."""
 
     step: Any  # (x, lanes, sums, rule) -> new sums, x being a number
-    begin: Any  # (lanes, rule) -> sums, of what is in `out`
+    begin: Any  # (out, i, left, at, rule) -> sums, of what is in `out`; `at` is where they stand among both vectors
     start_watch: Any  # (sums) -> what follows sums on the way, at first ...
     watch: Any  # (watched, sums, rule) -> ... and after each step
     finish: Any  # (out, i, left, right, one, two, watched, rule): puts the sums of a row back
@@ -83,10 +83,10 @@ def rows_of(tile: TileSteps) -> Any:
         right = left + width(out)
         w, x = a[i, first : first + count], a[i + 1, first : first + count]
         y, z = a[i + 2, first : first + count], a[i + 3, first : first + count]
-        p0, q0 = begin(load(out, i, left), rule), begin(load(out, i, right), rule)
-        p1, q1 = begin(load(out, i + 1, left), rule), begin(load(out, i + 1, right), rule)
-        p2, q2 = begin(load(out, i + 2, left), rule), begin(load(out, i + 2, right), rule)
-        p3, q3 = begin(load(out, i + 3, left), rule), begin(load(out, i + 3, right), rule)
+        p0, q0 = begin(out, i, left, 0, rule), begin(out, i, right, width(out), rule)
+        p1, q1 = begin(out, i + 1, left, 0, rule), begin(out, i + 1, right, width(out), rule)
+        p2, q2 = begin(out, i + 2, left, 0, rule), begin(out, i + 2, right, width(out), rule)
+        p3, q3 = begin(out, i + 3, left, 0, rule), begin(out, i + 3, right, width(out), rule)
         m0, m1, m2, m3 = start_watch(p0), start_watch(p1), start_watch(p2), start_watch(p3)
         for k in range(count):
             p, q = load(panel, k, 0), load(panel, k, width(out))
@@ -105,7 +105,7 @@ def rows_of(tile: TileSteps) -> Any:
     def one(a, i, first, count, panel, out, left, rule):
         right = left + width(out)
         x = a[i, first : first + count]
-        p0, q0 = begin(load(out, i, left), rule), begin(load(out, i, right), rule)
+        p0, q0 = begin(out, i, left, 0, rule), begin(out, i, right, width(out), rule)
         most = start_watch(p0)
         for k in range(count):
             p0, q0 = step(x[k], load(panel, k, 0), p0, rule), step(x[k], load(panel, k, width(out)), q0, rule)
@@ -128,8 +128,8 @@ def _as_they_are(lanes):
 
 
 @scalar
-def _start(lanes, rule):
-    return lanes
+def _start(out, i, left, at, rule):
+    return load(out, i, left)
 
 
 @scalar

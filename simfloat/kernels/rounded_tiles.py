@@ -17,7 +17,7 @@ from simfloat.kernels.jit import kernel, outlined, scalar
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
 from simfloat.kernels.lane_steps import LANE_OPERATIONS, LaneOperations, cut_of
-from simfloat.kernels.lanes import store
+from simfloat.kernels.lanes import load, store
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
 from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
@@ -26,13 +26,13 @@ from simfloat.kernels.step_kinds import KINDS, StepKind, StepOptions, native_pro
 U32 = np.uint32
 
 #: The kind of float64's steps by the mode of the lanes'.
-CAREFUL = {"nearest_even": "odd", "to_odd": "to_odd"}
+CAREFUL = {"nearest_even": "odd", "plain": "odd", "to_odd": "to_odd"}
 
-
-#: The modes that have a loop without a look at the largest image, and those that have one for rounded products, which
-#: others are as quick for, or nearly.
-UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even")
-UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd")
+#: The modes that have a loop without a look at the largest image; that have one for rounded products, which others are
+#: as quick for, or nearly; and that have both.
+UNWATCHED = ("toward_zero", "nearest_away", "toward_positive", "nearest_even", "plain")
+UNFUSED = ("toward_zero", "nearest_away", "toward_positive", "to_odd", "plain")
+UNFUSED_UNWATCHED = ("plain",)
 
 
 class Rule(NamedTuple):
@@ -55,7 +55,18 @@ def fused_step(operations: LaneOperations) -> Any:
 
 
 def unfused_step(operations: LaneOperations) -> Any:
-    """A product that is rounded, and a sum that is. A product beyond its format makes the sum NaN, which is seen."""
+    """A product that is rounded, and a sum that is."""
+    multiply, add = operations.multiply, operations.add
+
+    @scalar
+    def step(x, lanes, sums, rule):
+        return add(sums, multiply(x, lanes, rule.products), rule.cut)
+
+    return step
+
+
+def watched_unfused_step(operations: LaneOperations) -> Any:
+    """The same, where a product beyond its format makes the sum NaN, which is seen."""
     multiply, add = operations.multiply, operations.add
 
     @scalar
@@ -68,8 +79,8 @@ def unfused_step(operations: LaneOperations) -> Any:
 
 
 @scalar
-def _scaled(lanes, rule):
-    return quiet(lanes) * rule.cut.scale
+def _scaled(out, i, left, at, rule):
+    return quiet(load(out, i, left)) * rule.cut.scale
 
 
 @scalar
@@ -159,7 +170,9 @@ def _loops() -> dict[str, Any]:
         if mode in UNWATCHED:
             loops[f"fused_{mode}"] = loop_of(operations, step, exact, False)
         if mode in UNFUSED:
-            loops[f"unfused_{mode}_watched"] = loop_of(operations, unfused_step(operations), rounded, True)
+            loops[f"unfused_{mode}_watched"] = loop_of(operations, watched_unfused_step(operations), rounded, True)
+        if mode in UNFUSED_UNWATCHED:
+            loops[f"unfused_{mode}"] = loop_of(operations, unfused_step(operations), rounded, False)
     return loops
 
 

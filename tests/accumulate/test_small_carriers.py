@@ -15,6 +15,8 @@ from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.carrier import Carrier
 from simfloat.formats.definition import _stochastic_away
 from simfloat.formats.rounding import MODES
+from simfloat.kernels import lane_steps
+from simfloat.kernels.lane_steps import LaneCut
 
 PRECISIONS = (6, 7, 8, 9)
 
@@ -169,3 +171,39 @@ def test_what_is_likely_of_a_draw_is_certain_unless_the_dropped_bits_are_all_ali
         assert (value << below == want)[certain].all(), (bits, draw, variant)
         shares.append(certain.mean())
     assert max(shares) > 0.8
+
+
+#: The image of one: the next ones are those of the next numbers.
+ONE = 0x3F800000
+
+
+@pytest.mark.parametrize("dropped", [1, 2, 3, 4])
+def test_the_numbers_below_and_above_a_result_tell_its_rounding_to_fewer_bits_in_every_mode(dropped):
+    # Results are so many quarters of a last bit of float32: exact ones, ties of both precisions, and beside them.
+    quarters = np.arange(1 << (dropped + 5))
+    sign, exact = np.repeat([0, 1], quarters.size), np.tile(quarters, 2)
+    smaller, larger = exact >> 2, (exact + 3) >> 2
+    lower, upper = (np.where(sign, *pair) for pair in ((larger, smaller), (smaller, larger)))
+    unit = 1 << dropped
+    cut = LaneCut(*map(np.uint32, (unit - 1, 2**32 - unit, unit >> 1, unit, 0, 1 << 31)), 1.0, 1.0)
+
+    def number(steps):
+        return (ONE + (sign << 31) + steps).astype(np.uint32).view(np.float32)
+
+    rules = {
+        "toward_zero": lane_steps._cut_off.py_func(number(smaller), cut),
+        "nearest_away": lane_steps._away.py_func(number(smaller), cut),
+        "toward_positive": lane_steps._upward.py_func(number(upper), cut),
+        "nearest_even": lane_steps._nearest.py_func(number(lower), number(upper), cut),
+        "to_odd": lane_steps._to_odd.py_func(number(lower), number(upper), cut),
+    }
+    for mode, got in rules.items():
+        kept, rest = exact >> (dropped + 2), exact & (4 * unit - 1)
+        kind = sum((reached).astype(int) for reached in (rest > 0, rest >= 2 * unit, rest > 2 * unit))
+        want = (kept + AWAY[mode][kind, kept & 1, sign]) << dropped
+        assert (got.view(np.uint32) == number(want).view(np.uint32)).all(), mode
+    # Of float32's nearest number the same is told, unless the result is a tie or lies within half a bit of one.
+    near = (exact + 1 + ((exact >> 2) & 1)) >> 2
+    again = lane_steps._nearest_again.py_func(number(near), cut).view(np.uint32)
+    harmless = (exact & 3 == 0) | (rest % (2 * unit) != 0) & (np.abs(rest - 2 * unit) > 2)
+    assert (again == rules["nearest_even"].view(np.uint32))[harmless].all()

@@ -115,7 +115,9 @@ def test_the_cpu_provides_every_declared_loop(name):
 ON_CPU_ALONE = {"random.fill_words"} | {
     name
     for name in DECLARED
-    if name.startswith(("encoding.", "flag_loops.", "integer_sums.", "lookups.", "programs.", "rounded_tiles."))
+    if name.startswith(
+        ("encoding.", "flag_loops.", "integer_sums.", "lookups.", "lane_orders.", "programs.", "rounded_tiles.")
+    )
 }
 
 

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from itertools import product
@@ -12,13 +13,16 @@ import pytest
 from numba.core.caching import NullCache
 
 import simfloat as sf
+from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.lane_engines import LaneLoop
 from simfloat.accumulate.operand_bounds import Problem, operand_bounds
-from simfloat.kernels import grid, processor, rounded_tiles, sequential
+from simfloat.accumulate.tiles import UPRIGHT
+from simfloat.kernels import grid, lane_orders, processor, rounded_tiles, sequential
 from simfloat.kernels.lane_steps import LANE_OPERATIONS
 from simfloat.kernels.step_kinds import KINDS as STEP_KINDS
 from simfloat.kernels.step_kinds import native_product
 from simfloat.selftest.hard_numbers import all_values
+from simfloat.selftest.orders import dot
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import matrix_product, sequential_dot
 
@@ -125,8 +129,44 @@ def test_every_step_of_a_small_format_is_the_exact_one_rounded(rounding):
         assert_bits(got, want.astype(np.float32))
 
 
-def engine_of(a, b, accumulator):
-    return accumulator.engine(Problem(operand_bounds(a), operand_bounds(b), a.shape[1], accumulator.result))
+def engine_of(a, b, accumulator, start=None):
+    initial = None if start is None else bounds_of(start)
+    bounds = operand_bounds(a), operand_bounds(b)
+    return accumulator.engine(Problem(*bounds, a.shape[1], accumulator.result, initial=initial))
+
+
+#: (format of sums, of operands, of products): sums that float32 rounds without harm.
+PLAIN = [
+    *((sf.BF16, inputs, None) for inputs in (sf.E4M3, sf.E5M2, sf.E3M4)),
+    *((format, format, format) for format in (sf.BF16, sf.TF32, sf.E4M3, sf.E5M2, sf.Format(4, 3, bias=20))),
+    *((sf.E4M3, inputs, None) for inputs in (sf.E4M3, sf.Format(3, 2))),
+    (sf.Format(5, 10, special="fn"), sf.E4M3, None),
+    (sf.TF32, sf.BF16, sf.BF16),
+    (sf.BF16, sf.BF16, sf.TF32),
+]
+
+
+@pytest.mark.parametrize("format, inputs, products", PLAIN, ids=str)
+def test_plain_sums_on_lanes_are_those_of_float64(format, inputs, products, rng):
+    steps = set()
+    for rounding in (sf.nearest_even, sf.nearest_even.saturating()):
+        accumulator = sf.sequential(format, rounding=rounding, products=products)
+        for kind, (m, k, n) in product(KINDS, ((5, 260, 45), (1, 40, 7))):
+            a, b = operands(kind, inputs, rng, m, k, n)
+            start = sf.round(spread(rng, (m, n), max(format.emin, -100) - 3, 3).astype(np.float32), format)
+            engine = engine_of(a, b, accumulator, start)
+            if isinstance(engine, LaneLoop) and "plain" in engine.step:
+                steps.add(engine.step)
+                want, careful = (
+                    start.astype(np.float64),
+                    sequential.steps["fused_odd" if products is None else "unfused_odd"],
+                )
+                with np.errstate(invalid="ignore"):
+                    careful(a.astype(np.float64), b.astype(np.float64), want, engine.grid, engine.products, 1.0)
+                engine.run(a, b, start, UPRIGHT)
+                assert_bits(start, want.astype(np.float32))
+    fusion, has_range = "fused" if products is None else "unfused", format.exponent_bits == 8
+    assert steps == {f"{fusion}_plain_watched"} | ({f"{fusion}_plain"} if has_range else set())
 
 
 def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(rng):
@@ -145,6 +185,8 @@ def test_lanes_are_chosen_where_the_format_and_the_operands_have_float32s_range(
         assert step(sf.FP16, sf.nearest_even) == "fused_nearest_even_watched"
         eight = sf.round(x, sf.E4M3)
         assert (step(sf.FP16, sf.nearest_even, x=eight) is None) is processor.CONVERTS_FP16, "one rounding is enough"
+    assert step(sf.BF16, sf.nearest_even, sf.BF16) == "unfused_plain"
+    assert step(sf.BF16, sf.nearest_even, sf.BF16, x=x * np.float32(2.0**-70)) is None, "products below float32's range"
     assert step(sf.FP16, sf.to_odd, sf.FP16) == "unfused_to_odd_watched"
     assert step(sf.FP32, sf.nearest_away) is None, "float32 has no bit for ties"
     assert step(sf.E4M3FNUZ, sf.toward_zero) is None, "zero has no sign"
@@ -217,6 +259,36 @@ def check_sums_and_instructions():
         want = matrix_product(a, b, lambda x, y, _: sequential_dot(x, y, sf.BF16, sf.nearest_even, None))
         assert_bits(got, want)
         assert rounds_to_nearest()
+    check_another_order(rng)
+    for _ in range(5):
+        interrupt_sums(rng)
+        assert rounds_to_nearest()
+
+
+def check_another_order(rng):
+    """A compensated sum, whose steps are turned upward by a sign."""
+    numbers, accumulate = grid.numbers(sf.E4M3, sf.toward_negative), sf.kahan(sf.E4M3, rounding=sf.toward_negative)
+    a, b = operands("cancellation", sf.E4M3, rng, 5, 21, 9)
+    got = np.zeros((5, 9), np.float32)
+    assert not lane_orders.loops["kahan"]["toward_positive_watched"](a, b, got, numbers, -1.0)
+    assert_bits(got, matrix_product(a, b, lambda x, y, _: dot(accumulate, x, y)))
+
+
+def interrupt_sums(rng):
+    """End sums as Ctrl-C does, wherever they are."""
+
+    def stop(number, frame):
+        raise KeyboardInterrupt
+
+    a, b = operands("ties", sf.BF16, rng, 40, 300, 90)
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.003 * rng.random())
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            while True:
+                sf.matmul(a, b, accumulate=sf.sequential(sf.BF16, rounding=sf.nearest_away))
+    finally:
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_processor_is_asked_for_both_neighbours_and_rounds_to_nearest_again_afterwards():

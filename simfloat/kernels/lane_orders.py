@@ -1,0 +1,217 @@
+"""Sums in other orders than one after the other, rounded at every step on lanes (`lane_steps`).
+
+`a` is (m, k), `b` (k, n) and `out` (m, n), of float32, and stacks of such matrices are taken (`stack`); the grid is
+float64's. Every order that is a step (`order_steps`) has its loops, in tiles whose states stay in registers for a panel
+of products; pairwise sums have a loop of their own, for a row and two vectors of columns at a time.
+
+Where a number may leave the format otherwise than to float32's infinity, what is too large becomes NaN, which no later
+step makes a number again; the loop returns whether it met one, and nothing of its sums is of use then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import elements, kernel, scalar, spelled_out
+from simfloat.kernels.lane_images import NAN, any_lane, choose, image, number, quiet
+from simfloat.kernels.lane_rounding import restore_mode, set_mode
+from simfloat.kernels.lane_steps import LANE_OPERATIONS, LaneOperations, cut_of
+from simfloat.kernels.lanes import load, store, width
+from simfloat.kernels.order_steps import ORDERS, Order
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.register_tiles import DEPTH, TileSteps, rows_of, still_nothing, tiled, watch_nothing
+from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+
+U32 = np.uint32
+
+#: Products that are added before their sum waits for its neighbour; and how many are in a panel: all of them.
+GROUP, ALL = 8, 1 << 40
+
+#: Sums that may wait: one for every power of two up to the number of products.
+WAITING = 42
+
+#: Of the modes of `LANE_OPERATIONS`, those that have loops here: nearest even takes float32's own nearest numbers.
+MODES = ("plain", "toward_zero", "nearest_away", "toward_positive", "to_odd")
+
+
+class OrderRule(NamedTuple):
+    """What the steps of an order are told."""
+
+    cut: Any
+    rests: Any  # the states' other numbers, of a column of tiles, from one panel to the next; or sums that wait
+    doubts: Any  # whether a number was too large
+
+
+def operations_of(operations: LaneOperations, watches: bool) -> tuple[Any, Any, Any]:
+    """(multiply, add, subtract) as orders call them, with a draw that is not read, and the rule as options."""
+    round_product, round_sum = operations.multiply, operations.add
+
+    @scalar
+    def seen(lanes, rule):
+        result = image(lanes)
+        return number(choose((result << U32(1)) > rule.cut.largest, NAN, result)) if watches else lanes
+
+    @scalar
+    def multiply(x, lanes, draw, rule):
+        return seen(round_product(x, lanes, rule.cut), rule)
+
+    @scalar
+    def add(a, b, draw, rule):
+        return seen(round_sum(a, b, rule.cut), rule)
+
+    @scalar
+    def subtract(a, b, draw, rule):
+        return seen(round_sum(a, number(image(b) ^ U32(rule.cut.sign)), rule.cut), rule)
+
+    return multiply, add, subtract
+
+
+@scalar
+def _look(lanes, rule):
+    """See whether there is an image beyond the largest number's."""
+    if any_lane((image(lanes) << U32(1)) > rule.cut.largest):
+        rule.doubts[0] = True
+
+
+def loop_of(add_panel: Any, depth: int, rounds: int, others: int) -> Any:
+    """The loop of an order whose states have so many numbers beside the sum, where the processor `rounds` so."""
+    mode = np.int32(rounds)
+
+    @scalar
+    def add_in_mode(a, first, count, panel, out, left, rule):
+        if first == 0:
+            rule.rests[:] = 0.0
+        before = set_mode(mode)
+        add_panel(a, first, count, panel, out, left, rule)
+        restore_mode(before)
+
+    add_products = tiled(add_in_mode, quiet, depth)
+
+    @kernel
+    def loop(a, b, out, numbers, sign):
+        cut, products = cut_of(unpack(numbers), sign), products_of(a, b)
+        rows = max(out.shape[0] // max(products, 1), WAITING)
+        rests = np.zeros((others, rows, 2 * width(out)), np.float32)
+        rule = OrderRule(cut, rests, np.zeros(1, np.bool_))
+        scaled = np.empty(a.shape, np.float32)
+        for i in range(a.shape[0]):
+            for k in range(a.shape[1]):
+                scaled[i, k] = one_nan(a[i, k]) * cut.scale
+        for i in range(products if a.shape[1] > 0 else 0):
+            factors, terms, sums = matrices_of(scaled, b, out, i)
+            add_products(factors, terms, sums, rule)
+        make_nans_one(out)
+        return rule.doubts[0]
+
+    return loop
+
+
+@scalar
+def _put(row, i, at, lanes):
+    store(row, i, at, lanes)
+
+
+def stepwise_loop(order: Order, operations: LaneOperations, watches: bool) -> Any:
+    """The loop of an order that is a step without a comparison, and needs nothing done in the end."""
+    order_step, others = order.step(*operations_of(operations, watches)), order.state - 1
+    no_draws = spelled_out("no_draws", "", elements("0", order.stages))
+    rests = elements("load(rests[{}], i, at)", others)
+    state_of = spelled_out("state_of", "total, rests, i, at", f"(total, {rests[1:]}", load=load)
+    put_rests = elements("put(rests[{}], i, at, state[1 + {}])", others)
+    keep = spelled_out("keep_rests", "rests, i, at, state", put_rests, put=_put)
+
+    @scalar
+    def step(x, lanes, state, rule):
+        return order_step(state, x, lanes, no_draws(), rule)
+
+    @scalar
+    def begin(out, i, left, at, rule):
+        return state_of(quiet(load(out, i, left)) * rule.cut.scale, rule.rests, i, at)
+
+    @scalar
+    def finish(out, i, left, right, one, two, watched, rule):
+        keep(rule.rests, i, 0, one)
+        keep(rule.rests, i, width(out), two)
+        store(out, i, left, one[0] * rule.cut.unscale)
+        store(out, i, right, two[0] * rule.cut.unscale)
+        if watches:
+            _look(one[0], rule)
+            _look(two[0], rule)
+
+    rows = rows_of(TileSteps(step, begin, watch_nothing, still_nothing, finish))
+    return loop_of(rows, DEPTH, operations.mode, others)
+
+
+def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
+    """The loop of pairwise sums, a tree of neighbours that is walked as in `pairwise_loops`."""
+    multiply, add, _ = operations_of(operations, watches)
+
+    @scalar
+    def four(factors, k, panel, at, rule):
+        w, x = load(panel, k, at), load(panel, k + 1, at)
+        y, z = load(panel, k + 2, at), load(panel, k + 3, at)
+        one = add(multiply(factors[k], w, 0, rule), multiply(factors[k + 1], x, 0, rule), 0, rule)
+        two = add(multiply(factors[k + 2], y, 0, rule), multiply(factors[k + 3], z, 0, rule), 0, rule)
+        return add(one, two, 0, rule)
+
+    @scalar
+    def eight(factors, k, panel, at, rule):
+        return add(four(factors, k, panel, at, rule), four(factors, k + 4, panel, at, rule), 0, rule)
+
+    @scalar
+    def row(factors, panel, waiting, out, i, left, rule):
+        right, terms, depth, k = left + width(out), factors.size, 0, 0
+        grouped = terms - terms % GROUP
+        one = two = quiet(load(panel, 0, 0))
+        while k < terms:
+            if k < grouped:
+                one, two = eight(factors, k, panel, 0, rule), eight(factors, k, panel, width(out), rule)
+                complete, k = k // GROUP, k + GROUP
+            else:
+                one = multiply(factors[k], load(panel, k, 0), 0, rule)
+                two = multiply(factors[k], load(panel, k, width(out)), 0, rule)
+                complete, k = k - grouped, k + 1
+            # `complete` has a 1 for every neighbour that waits to be added: all of them at the end.
+            if k == terms:
+                complete = (1 << depth) - 1
+            while complete & 1:
+                depth, complete = depth - 1, complete >> 1
+                one = add(load(waiting, depth, 0), one, 0, rule)
+                two = add(load(waiting, depth, width(out)), two, 0, rule)
+            store(waiting, depth, 0, one)
+            store(waiting, depth, width(out), two)
+            depth += 1
+        store(out, i, left, one * rule.cut.unscale)
+        store(out, i, right, two * rule.cut.unscale)
+        if watches:
+            _look(one, rule)
+            _look(two, rule)
+
+    @scalar
+    def rows(a, first, count, panel, out, left, rule):
+        for i in range(out.shape[0]):
+            row(a[i], panel, rule.rests[0], out, i, left, rule)
+
+    return loop_of(rows, ALL, operations.mode, 1)
+
+
+def _loops() -> dict[str, dict[str, Any]]:
+    """The loops of every order and mode, with and without a look at what is too large."""
+    makers: dict[str, Callable[[LaneOperations, bool], Any]] = {"pairwise": pairwise_loop}
+    for name, order in ORDERS.items():
+        if order.on_rows and order.finish is None:
+            makers[name] = partial(stepwise_loop, order)
+    loops = {}
+    for name, make in makers.items():
+        unwatched = {mode: make(LANE_OPERATIONS[mode], False) for mode in MODES}
+        loops[name] = unwatched | {f"{mode}_watched": make(LANE_OPERATIONS[mode], True) for mode in MODES}
+    return loops
+
+
+#: Loops by order and mode: (a, b, out, numbers, sign) -> whether a number was too large.
+loops = _loops()

@@ -1,0 +1,47 @@
+"""Long pairwise sums of few results, cut into runs: those of the tree, level by level."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate.long_pairwise import MANY, RUN
+from tests.bits import assert_bits
+
+
+def tree(x, y, format, rounding):
+    """The sum of the products of two vectors by the definition, on arrays: neighbours, level by level."""
+    nodes = sf.multiply(x, y, format, rounding)
+    while nodes.size > 1:
+        pairs = sf.add(nodes[: nodes.size // 2 * 2 : 2], nodes[1::2], format, rounding)
+        nodes = np.append(pairs, nodes[nodes.size - nodes.size % 2 :])
+    return nodes[0]
+
+
+@pytest.mark.parametrize("terms", [MANY - 1, MANY, MANY + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, MANY * RUN + RUN + 3])
+def test_sums_of_any_length_are_those_of_the_tree(terms, rng):
+    cases = (
+        (sf.BF16, sf.nearest_even),
+        (sf.FP16, sf.toward_negative),
+        (sf.FP32, sf.nearest_even),
+        (sf.E4M3, sf.to_odd),
+    )
+    for format, rounding in cases:
+        x = sf.round(rng.standard_normal(terms).astype(np.float32), format)
+        accumulate = sf.pairwise(format, rounding=rounding)
+        assert_bits(sf.sum(x, accumulate=accumulate), tree(x, np.ones(terms), format, rounding))
+        y = sf.round(rng.standard_normal(terms).astype(np.float32), sf.BF16)
+        assert_bits(sf.dot(x, y, accumulate=accumulate), tree(x, y, format, rounding))
+
+
+@pytest.mark.parametrize("special", [np.inf, np.nan, -0.0])
+def test_special_numbers(special, rng):
+    x = sf.round(rng.standard_normal(5000).astype(np.float32), sf.BF16)
+    x[[3, 4000]] = special
+    y = np.full(5000, -0.0) if special == 0.0 else x
+    assert_bits(sf.sum(y, accumulate=sf.pairwise(sf.BF16)), tree(y, np.ones(5000), sf.BF16, sf.nearest_even))
+
+
+def test_a_few_results_are_cut_as_one_is(rng):
+    a, b = (sf.round(rng.standard_normal(shape).astype(np.float32), sf.BF16) for shape in ((3, 4100), (4100, 2)))
+    want = [[tree(row, column, sf.BF16, sf.nearest_even) for column in b.T] for row in a]
+    assert_bits(sf.matmul(a, b, accumulate=sf.pairwise(sf.BF16)), want)

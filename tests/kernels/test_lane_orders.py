@@ -1,0 +1,81 @@
+"""Compensated and pairwise sums rounded on lanes: held to float64's loops, which are held to the definition."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.accumulate.lane_engines import DEEPEST, OrderLanes
+from simfloat.accumulate.tiles import UPRIGHT
+from simfloat.kernels import grid, lane_orders, pairwise_loops, processor, stepwise
+from tests.bits import DETERMINISTIC, assert_bits
+from tests.kernels.test_rounded_tiles import KINDS, engine_of, operands, spread
+
+pytestmark = pytest.mark.skipif(not processor.ROUNDS_LANES, reason="this processor rounds vectors to nearest only")
+
+#: (format, of operands): float32's exponents and fewer, shifted ones, and as many bits as there may be.
+FORMATS = [
+    *((format, format) for format in (sf.BF16, sf.E4M3, sf.E5M2, sf.TF32)),
+    (sf.BF16, sf.FP32),
+    (sf.FP16, sf.E4M3),
+    (sf.Format(8, 22), sf.FP32),
+    (sf.Format(4, 3, bias=20), sf.E4M3),
+]
+ORDERS = {"kahan": stepwise.loops["kahan"], "pairwise": pairwise_loops.loops}
+SHAPES = ((5, 39, 45), (1, 8, 7), (2, 270, 3))
+
+
+def in_float64(order, a, b, start, format, rounding):
+    """The sums by float64's loop, which needs to know nothing of the operands."""
+    kind = {"nearest_even": "odd", "to_odd": "to_odd"}.get(rounding.mode, "directed")
+    sums, numbers = start.astype(np.float64), grid.numbers(format, rounding)
+    with np.errstate(invalid="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        ORDERS[order][kind](
+            x, y, sums, numbers, np.float64(rounding.zero_sum), False, np.zeros(6, np.int64), np.uint64(0)
+        )
+    return sums.astype(np.float32)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("rounding", DETERMINISTIC, ids=repr)
+def test_sums_on_lanes_are_those_of_float64(order, rounding, rng):
+    steps = set()
+    for (format, inputs), mode in product(FORMATS, (rounding, rounding.saturating())):
+        accumulator = getattr(sf, order)(format, rounding=mode)
+        for kind, (m, k, n) in product(KINDS, SHAPES):
+            a, b = operands(kind, inputs, rng, m, k, n)
+            start = np.zeros((m, n), np.float32)
+            if order == "kahan":
+                start = sf.round(spread(rng, (m, n), max(format.emin, -100) - 3, 3).astype(np.float32), format)
+                start[0, 0] = -0.0
+            engine = engine_of(a, b, accumulator, start)
+            if isinstance(engine, OrderLanes):
+                steps.add(engine.step)
+                want = in_float64(order, a, b, start, format, mode)
+                engine.run(a, b, start, UPRIGHT)
+                assert_bits(start, want)
+    mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
+    assert steps == {mode, f"{mode}_watched"}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_every_order_has_a_loop_for_every_mode(order):
+    assert set(lane_orders.loops[order]) == {m + suffix for m in lane_orders.MODES for suffix in ("", "_watched")}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_stacks_are_summed_as_their_matrices_are(order, rng):
+    a, b = (sf.round(rng.standard_normal(shape).astype(np.float32), sf.BF16) for shape in ((3, 4, 21), (3, 21, 37)))
+    accumulator = getattr(sf, order)(sf.BF16, rounding=sf.toward_positive)
+    assert isinstance(engine_of(a[0], b[0], accumulator), OrderLanes)
+    stack = sf.matmul(a, b, accumulate=accumulator)
+    assert_bits(stack, [sf.matmul(x, y, accumulate=accumulator) for x, y in zip(a, b, strict=True)])
+
+
+def test_pairwise_sums_too_deep_for_a_panel_are_those_of_float64(rng):
+    a, b = operands("ties", sf.BF16, rng, 1, DEEPEST + 3, 17)
+    start = np.zeros((1, 17), np.float32)
+    want = in_float64("pairwise", a, b, start, sf.BF16, sf.nearest_even)
+    assert_bits(sf.matmul(a, b, accumulate=sf.pairwise(sf.BF16)), want)
