@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from simfloat.formats import *
     from simfloat.formats.named import *
     from simfloat.policy import *
+    from simfloat.pricing import *
     from simfloat.simulation import *
     from simfloat.telemetry import *
     from simfloat.train.saving import *
@@ -40,6 +41,7 @@ else:
         "telemetry",
         "train.saving",
         "attribution",
+        "pricing",
         "blackbox",
     )
     _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")

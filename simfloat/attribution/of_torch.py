@@ -34,7 +34,7 @@ class TorchRun:
 
     def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.seed = model, loss_fn, seed
-        self.batch = _double(batch)
+        self.batch = in_double(batch)
         self.paths = [path for path, _ in model.named_parameters()]
 
     def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
@@ -59,7 +59,7 @@ class TorchRun:
         return run, torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
 
 
-def _double(x: Any) -> Any:
+def in_double(x: Any) -> Any:
     """Floating tensors in float64, in lists, tuples and dictionaries too; ValueError for NumPy's arrays."""
     if isinstance(x, np.ndarray):
         raise ValueError(
@@ -69,8 +69,8 @@ def _double(x: Any) -> Any:
     if isinstance(x, torch.Tensor):
         return x.detach().double() if x.is_floating_point() else x
     if isinstance(x, dict):
-        return {key: _double(value) for key, value in x.items()}
-    return type(x)(map(_double, x)) if type(x) in (list, tuple) else x
+        return {key: in_double(value) for key, value in x.items()}
+    return type(x)(map(in_double, x)) if type(x) in (list, tuple) else x
 
 
 def _parts(run: Run, policy: Policy) -> Iterator[PolicyPart]:

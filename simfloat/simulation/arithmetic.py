@@ -101,6 +101,7 @@ class ArithmeticFields(NamedTuple):
     refusal: str = ""  # why results of elementwise operations would be rounded twice, if they would
     histories: Histories = (None, None)  # of the operands of contractions, for delayed scalings
     rotation: Rotation | None = None  # of both operands of contractions along k, before they are rounded
+    metering: Any = None  # what counts its work, if it is counted
 
 
 class Arithmetic(Elementwise, ArithmeticFields):

@@ -22,6 +22,7 @@ from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
+from simfloat.simulation.metering import Metered, Metering, Site, WorkMeter
 from simfloat.simulation.streams import Streams
 
 
@@ -33,6 +34,7 @@ class InForce(NamedTuple):
     observer: Observer | None
     histories: Histories
     takes_formats: bool  # whether gradients may take the format of what they belong to
+    meter: WorkMeter | None = None  # what counts the work, if it is counted
 
 
 @dataclass(frozen=True, eq=False)
@@ -142,7 +144,9 @@ class Place:
         key = (operand, parameter, format)
         if key not in self._backward:
             recipe = self.recipe_of(parameter)
-            self._backward[key] = self._arithmetic("weight_gradients", recipe, "backward", operand, format)
+            self._backward[key] = self._arithmetic(
+                "weight_gradients", recipe, "backward", operand, format, asked=self.path_as_own(parameter)
+            )
         return self._backward[key]
 
     @cached_property
@@ -192,16 +196,18 @@ class Place:
         return self._arithmetic("weights", self.recipe, "update", rounding=_mode_of_update(self.recipe))
 
     def recipe_of(self, parameter: str) -> Recipe:
-        """The recipe of the operation for the parameter at this path, which overrides may name too.
-
-        A tied parameter, of another layer, has the name here that it would have as this layer's own.
-        """
-        path = parameter or self.path
-        if self.path and not path.startswith(f"{self.path}."):
-            path = f"{self.path}.{path.rpartition('.')[2]}"
+        """The recipe of the operation for the parameter at this path, which overrides may name too."""
+        path = self.path_as_own(parameter)
         if path not in self.recipes:
             self.recipes[path] = _recipe(self.in_force.policy, path, self.operations)
         return self.recipes[path]
+
+    def path_as_own(self, parameter: str) -> str:
+        """The path of a parameter here: a tied one, of another layer, has the name that it would have as this one's."""
+        path = parameter or self.path
+        if self.path and not path.startswith(f"{self.path}."):
+            path = f"{self.path}.{path.rpartition('.')[2]}"
+        return path
 
     def input(self, parameter: str | None = None, held: Format | None = None) -> Input:
         """How an operand of a contraction is rounded: data, an activation, or the parameter at this path.
@@ -212,6 +218,12 @@ class Place:
         if found is None:
             found = self._inputs[parameter, held] = self._new_input(parameter, held)
         return found
+
+    def path_of_input(self, operand: Input) -> str:
+        """The path by which the policy was asked how this operand is rounded: a parameter's, or that of the layer."""
+        parameters = (parameter for (parameter, _), known in self._inputs.items() if known is operand)
+        parameter = next(parameters, None)
+        return self.path if parameter is None else self.path_as_own(parameter)
 
     def _new_input(self, parameter: str | None, held: Format | None) -> Input:
         if parameter is None:
@@ -254,8 +266,12 @@ class Place:
         *,
         below: str = "",
         rounding: Rounding | None = None,
+        asked: str | None = None,
     ) -> Arithmetic:
-        """The arithmetic of a role, at the place's path or at a name `below` it."""
+        """The arithmetic of a role, at the place's path or at a name `below` it.
+
+        `asked` is the path by which the policy was asked for it, where that is another one.
+        """
         path, observer = self.path + below, self.observer
         chosen = getattr(recipe, role)
         target_format = format if chosen == WIDEST and format is not None else chosen
@@ -270,7 +286,13 @@ class Place:
         refusal = _refusal(target_format, rounding, role, self.where)
         histories = self.in_force.histories.at(path, phase, self.operation, operand)
         rotation = self._rotation(recipe) if role == "weight_gradients" else None
-        return Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
+        made = Arithmetic(target, accumulate, recipe.reduce, self.where, {}, refusal, histories, rotation)
+        meter = self.in_force.meter
+        if meter is None:
+            return made
+        own_format = target_format if self.takes_formats else None
+        site = Site(self.path, self.path if asked is None else asked, self.operations, phase, role, own_format)
+        return Metered(*made[:-1], Metering(meter, site, self))
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""

@@ -15,6 +15,7 @@ from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.simulation.context import close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
+from simfloat.simulation.metering import WorkMeter
 from simfloat.simulation.place import InForce, Place, draws, takes_formats
 from simfloat.simulation.slips import Foreign, Repeats
 from simfloat.simulation.streams import Streams
@@ -58,6 +59,7 @@ class Simulation:
         self.repeats = Repeats(self.streams)
         self.histories = Histories()
         self._switches = Switches(policy)
+        self._meter: WorkMeter | None = None
         self._put_in_force(policy)
         self._paths: dict[str, None] = {}  # everything that ran, in order
         self._operations: dict[str, None] = {}
@@ -66,8 +68,18 @@ class Simulation:
     def _put_in_force(self, policy: Policy) -> None:
         """Let operations from now on follow the policy; those that are recorded keep theirs."""
         streams = self.streams if draws(policy) else None
-        self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy))
+        self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy), self._meter)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
+
+    @property
+    def meter(self) -> WorkMeter | None:
+        """What counts the work of operations; it may be assigned before the first block, and is its observer, too."""
+        return self._meter
+
+    @meter.setter
+    def meter(self, meter: WorkMeter) -> None:
+        self.observer = self._meter = meter
+        self._put_in_force(self.policy)
 
     @property
     def policy(self) -> Policy:

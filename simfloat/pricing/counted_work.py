@@ -1,0 +1,211 @@
+"""Counting the work of a model once, and pricing it for many policies."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import Any, Protocol
+
+from simfloat.autodiff import Tensor
+from simfloat.checks import check_count
+from simfloat.nn import Module
+from simfloat.policy import Policy, policies
+from simfloat.policy.policy import as_policy
+from simfloat.policy.role_types import WIDEST
+from simfloat.policy.roles import ROLES
+from simfloat.pricing.policy_cost import MultiplyAdds, Numbers, PolicyCost
+from simfloat.pricing.storage_bits import bits_of, state_of
+from simfloat.simulation import Simulation
+from simfloat.simulation.metering import Site, WorkMeter
+
+Loss = Callable[[Any, Any], Any]
+
+#: The policy under which work is counted: it refuses nothing, and its sums are quick.
+COUNTED_UNDER = "fp32"
+
+
+def cost(model: Any, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy | str, *, moments: int = 2) -> PolicyCost:
+    """What a forward and a backward pass of the model on a batch cost under a policy, by layer.
+
+    * multiply-adds, by the formats of both operands and the accumulator, and the additions of all other sums;
+    * numbers that are rounded, by role and format;
+    * bits moved, where every operation reads its operands from memory and writes its results there: operands of
+      contractions in the formats that they are rounded to, with the scales of their blocks, all others in the format of
+      the result;
+    * bytes of state a parameter: weight, gradient, `moments` of an optimizer (2 as Adam's, 1 as of SGD with momentum,
+      0), what Kahan's update keeps, and the copy that contractions read where it is narrower than the weight.
+
+    Convolutions count every place of their kernels, zeros in the padding too, and none that are put between the pixels
+    of a gradient. model is a simfloat.nn.Module or a torch.nn.Module, which stays as it is; batch is a pair (x, y), of
+    which ``loss_fn(model(x), y)`` is a single number. For many policies on one model see :func:`count_work`.
+
+    Raises ValueError for a model, loss or batch that is none, and for an override that matches nothing.
+
+    Examples:
+        >>> model = sf.nn.MLP([2, 8, 1], rng=0)
+        >>> found = sf.cost(model, sf.nn.mse_loss, (np.ones((4, 2)), np.ones((4, 1))), "fp8-hybrid")
+        >>> found.multiply_adds  # forward 4 (2 8 + 8 1), backward the same to weights, and 4 8 1 to activations
+        224
+    """
+    return count_work(model, loss_fn, batch, moments=moments).cost(policy)
+
+
+def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: int = 2) -> ModelWork:
+    """The work of a forward and a backward pass of the model on a batch, counted once, to be priced for many policies.
+
+    Arguments are those of :func:`cost`; ``count_work(...).cost(policy)`` is ``cost(..., policy)`` in a fraction of the
+    time. Policies under which results take the widest format of their operands, composites are fused, or operands are
+    rotated do other work, which is counted once more for each of them.
+
+    Examples:
+        >>> model = sf.nn.MLP([2, 8, 1], rng=0)
+        >>> work = sf.count_work(model, sf.nn.mse_loss, (np.ones((4, 2)), np.ones((4, 1))))
+        >>> [work.cost(name).state_bytes / model.head.weight.size for name in ("fp32", "bf16-standard")]
+        [66.0, 33.0]
+    """
+    check_count("moments", moments, 0)
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
+    return ModelWork(_pass_of(model), loss_fn, (batch[0], batch[1]), moments)
+
+
+class Pass(Protocol):
+    """A forward and a backward pass of copies of one model."""
+
+    model: Any
+
+    def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
+        """Make it under a policy, and count its work."""
+
+
+def _pass_of(model: Any) -> Pass:
+    if isinstance(model, Module):
+        return TensorPass(model)
+    # A PyTorch model exists only where PyTorch is imported.
+    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        from simfloat.pricing.torch_pass import TorchPass
+
+        return TorchPass(model)
+    raise ValueError(f"cost takes a simfloat.nn.Module or a torch.nn.Module, got a {type(model).__name__}.")
+
+
+class TensorPass:
+    """That of a model of this package."""
+
+    def __init__(self, model: Module) -> None:
+        self.model = model
+
+    def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
+        """Make it under a policy, and count its work."""
+        model, simulation = copy.deepcopy(self.model), Simulation(policy)
+        simulation.meter = meter
+        with simulation:
+            loss = loss_fn(model(batch[0]), batch[1])
+            if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
+                raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
+            loss.backward()
+
+
+class ModelWork:
+    """What `count_work` counted of a model, loss and batch; `cost` prices it."""
+
+    def __init__(self, one_pass: Pass, loss_fn: Loss, batch: tuple[Any, Any], moments: int) -> None:
+        self._pass, self._loss_fn, self._batch, self._moments = one_pass, loss_fn, batch, moments
+        self._meters: dict[Policy, WorkMeter] = {}
+        model = one_pass.model
+        self._parameters = [(path, _size(parameter)) for path, parameter in model.named_parameters()]
+        self._modules = [path for path, _ in model.named_modules()]
+        self._meter = self._counted(policies[COUNTED_UNDER])
+
+    def cost(self, policy: Policy | str) -> PolicyCost:
+        """What the work costs under a policy: see :func:`cost`."""
+        chosen = as_policy(policy, "cost")
+        meter = self._counted(chosen) if _works_otherwise(chosen) else self._meter
+        self._check_matched(chosen)
+        prices = _Prices(chosen)
+        state = [state_of(chosen, path, size, self._moments) for path, size in self._parameters]
+        return PolicyCost(chosen, prices.products(meter), prices.sums(meter), prices.numbers(meter),
+                          prices.moved(meter), tuple(state))  # fmt: skip
+
+    def _counted(self, policy: Policy) -> WorkMeter:
+        if policy not in self._meters:
+            self._meters[policy] = WorkMeter()
+            self._pass.run(self._loss_fn, self._batch, policy, self._meters[policy])
+        return self._meters[policy]
+
+    def _check_matched(self, policy: Policy) -> None:
+        """Raise ValueError for an override that matches nothing of the model and its operations."""
+        sites = [*self._meter.results, *self._meter.operands]
+        paths = [*self._modules, *(path for path, _ in self._parameters), *(site.path for site in sites)]
+        operations = [operation for site in sites for operation in site.operations]
+        policy.check_matched(dict.fromkeys(paths), list(dict.fromkeys(operations)))
+
+    def __repr__(self) -> str:
+        parameters = sum(size for _, size in self._parameters)
+        return f"ModelWork({sum(self._meter.products.values())} multiply-adds, {parameters} parameters)"
+
+
+class _Prices:
+    """The values of a policy's roles at sites, each asked for once."""
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._recipes: dict[tuple[str, tuple[str, ...]], Any] = {}
+
+    def at(self, site: Site, role: str | None = None) -> Any:
+        """The value of a role there, of the site's own by default."""
+        if site.format is not None and role is None:
+            return site.format
+        key = site.path, site.operations
+        if key not in self._recipes:
+            self._recipes[key] = self._policy.recipe(site.path, *site.operations)
+        return getattr(self._recipes[key], role or site.role)
+
+    def products(self, meter: WorkMeter) -> tuple[MultiplyAdds, ...]:
+        """The multiply-adds, those alike together."""
+        found: Counter[Any] = Counter()
+        for (result, a, b), count in meter.products.items():
+            accumulate = self.at(result, "accumulate_gradients" if result.phase == "backward" else "accumulate")
+            found[result.layer, result.phase, self.at(a), self.at(b), accumulate] += count
+        return tuple(MultiplyAdds._make((*key, amount)) for key, amount in found.items())
+
+    def sums(self, meter: WorkMeter) -> tuple[Numbers, ...]:
+        """The additions of other sums, by layer and accumulator."""
+        return _together((site, "reduce", self.at(site, "reduce"), count) for site, count in meter.sums.items())
+
+    def numbers(self, meter: WorkMeter) -> tuple[Numbers, ...]:
+        """The numbers that are rounded, results and operands, by layer, role and format."""
+        counts = [*meter.results.items(), *meter.operands.items()]
+        return _together((site, site.role, self.at(site), count) for site, count in counts)
+
+    def moved(self, meter: WorkMeter) -> dict[str, float]:
+        """The bits that are read and written, by layer."""
+        found: dict[str, float] = {}
+        for counts in (meter.results, meter.read, meter.operands):
+            for site, count in counts.items():
+                found[site.layer] = found.get(site.layer, 0.0) + count * bits_of(self.at(site))
+        return found
+
+
+def _together(entries: Iterable[tuple[Site, str, Any, int]]) -> tuple[Numbers, ...]:
+    found: Counter[Any] = Counter()
+    for site, role, value, count in entries:
+        found[site.layer, role, value] += count
+    return tuple(Numbers._make((*key, amount)) for key, amount in found.items())
+
+
+def _works_otherwise(policy: Policy) -> bool:
+    """Whether a policy changes which operations there are, or lets formats follow from operands."""
+    given = [(role, getattr(policy, role)) for role in ROLES]
+    given += [pair for override in policy.overrides for pair in override.roles]
+    return any(value == WIDEST or role in ("fused", "rotation") and value for role, value in given)
+
+
+def _size(parameter: Any) -> int:
+    """How many elements a parameter of either front end has."""
+    size = parameter.size
+    return int(parameter.numel() if callable(size) else size)

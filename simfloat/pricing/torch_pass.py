@@ -1,0 +1,33 @@
+"""A forward and a backward pass of a PyTorch model, whose work is counted."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from simfloat.attribution.of_torch import in_double
+from simfloat.policy import Policy
+from simfloat.simulation.metering import WorkMeter
+from simfloat.torch.simulated_model import Run
+from simfloat.torch.tensor_arguments import called
+
+
+class TorchPass:
+    """That of copies in float64, which holds every format."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        self.model = model
+
+    def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
+        """Make it under a policy, and count its work."""
+        model, (x, y) = copy.deepcopy(self.model).double(), in_double(batch)
+        run = Run(model, policy, 0, None)
+        run.simulation.meter = meter
+        with torch.random.fork_rng(devices=[]), run:
+            loss = loss_fn(called(model, x), y)
+            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+                raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
+            loss.backward()
