@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from simfloat.attribution import *
     from simfloat.autodiff import *
     from simfloat.blackbox import *
+    from simfloat.diagnosis import *
     from simfloat.formats import *
     from simfloat.formats.named import *
     from simfloat.policy import *
@@ -42,6 +43,7 @@ else:
         "train.saving",
         "attribution",
         "pricing",
+        "diagnosis",
         "blackbox",
     )
     _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")

@@ -2,6 +2,7 @@
 
 from simfloat.plots.costs import draw_attribution
 from simfloat.plots.curves import Curve, draw_curves, draw_loss_scale, moving_mean
+from simfloat.plots.diagnosed import draw_diagnosis
 from simfloat.plots.errors import deterministic_bound, draw_errors, probabilistic_bound
 from simfloat.plots.exponents import draw_exponents, exponents
 from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, fit_figure, new_figure, save_figure
@@ -21,6 +22,7 @@ __all__ = [
     "deterministic_bound",
     "draw_attribution",
     "draw_curves",
+    "draw_diagnosis",
     "draw_errors",
     "draw_events",
     "draw_exponents",

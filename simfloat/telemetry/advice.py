@@ -87,8 +87,8 @@ def advices(entries: Entries, format: Format | None, limits: Limits, first: Firs
 
 
 def _of_nan(first: FirstNaN, entries: Entries) -> Advice:
-    counts, (need, why, call) = counted(dict(entries)[first.key]), finding(first, entries)
-    return Advice(*first.key, need, counts["nan"] / counts["total"], None, why, call)
+    counts, (need, why, mended) = counted(dict(entries)[first.key]), finding(first, entries)
+    return Advice(*first.key, need, counts["nan"] / counts["total"], None, why, str(mended or ""))
 
 
 def _of_sums(key: Key, events: NDArray[np.int64], limits: Limits) -> Advice | None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfloat.kernels.events import BEYOND, CAUSES, DOMAIN, GIVEN, SUM_BEYOND, SUM_OVERFLOW, ZERO_BY_ZERO
 from simfloat.telemetry.entries import Key, are_wide, counted, infinities, overflowed_sums, sums_beyond
-from simfloat.telemetry.remedy import override, updated_parameter
+from simfloat.telemetry.remedy import Remedy, remedy, updated_parameter
 
 Entries = list[tuple[Key, NDArray[np.int64]]]
 
@@ -38,15 +38,15 @@ class FirstNaN(NamedTuple):
         return Key(self.path, self.operation, self.phase)
 
 
-class Diagnosis(NamedTuple):
+class NaNFinding(NamedTuple):
     """What is needed that the NaN does not come again, why, and the override that gives it, if one does."""
 
     need: str
     why: str
-    override: str
+    remedy: Remedy | None
 
 
-def finding(first: FirstNaN, entries: Entries) -> Diagnosis:
+def finding(first: FirstNaN, entries: Entries) -> NaNFinding:
     """What the counts say of the first NaN.
 
     An infinite operand is traced back to the first results that overflowed, at its path if any did there, or else to a
@@ -54,21 +54,21 @@ def finding(first: FirstNaN, entries: Entries) -> Diagnosis:
     """
     cause, where = CAUSES.index(first.operands), f"in step {first.step}: {first.operands}"
     if cause in MEANT:
-        return Diagnosis(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, "")
+        return NaNFinding(MEANT[cause], f"{where}, in data or parameters" if cause == GIVEN else where, None)
     if cause in (BEYOND, SUM_OVERFLOW):
-        return Diagnosis("a wider format", where, _override(first.key, entries))
+        return NaNFinding("a wider format", where, _remedy(first.key, entries))
     divided = first.key if cause == ZERO_BY_ZERO else _divided(entries)
     sources, verb = ([], "") if cause == ZERO_BY_ZERO else (_overflowed(first, entries), "overflowed")
     if not sources and divided is not None:
         sources, verb = _underflowed(divided, entries), "underflowed"
     if not sources:
-        return Diagnosis("divisors other than 0" if divided else "finite data", where, "")
+        return NaNFinding("divisors other than 0" if divided else "finite data", where, None)
     source, operations = sources[0], ", ".join(key.operation for key in sources)
     why = f"{where}; {operations}{' at ' if source.path else ''}{source.path} ({source.phase}) {verb}"
     events = dict(entries)[source]
     if are_wide(events) and not overflowed_sums(events):
-        return Diagnosis(SMALLER if verb == "overflowed" else "larger numbers", why, "")
-    return Diagnosis("a wider format", why, _override(source, entries))
+        return NaNFinding(SMALLER if verb == "overflowed" else "larger numbers", why, None)
+    return NaNFinding("a wider format", why, _remedy(source, entries))
 
 
 def _overflowed(first: FirstNaN, entries: Entries) -> list[Key]:
@@ -93,10 +93,10 @@ def _infinite_sums(events: NDArray[np.int64]) -> int:
     return overflowed_sums(events) + sums_beyond(events)
 
 
-def _override(source: Key, entries: Entries) -> str:
-    """The override at the source; for all parameters, where updates of several have NaN."""
+def _remedy(source: Key, entries: Entries) -> Remedy | None:
+    """What mends the results at the source; for all parameters, where updates of several have NaN."""
     keys, events = [key for key, _ in entries], dict(entries)[source]
     sums = not counted(events)["overflow"] and overflowed_sums(events) > 0
     updated = {updated_parameter(key) for key, events in entries if key.phase == "update" and counted(events)["nan"]}
     at = source._replace(path="*") if source.phase == "update" and len(updated) > 1 else source
-    return override(at, keys, is_fp32=False, sums=sums)
+    return remedy(at, keys, is_fp32=False, sums=sums)

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from glob import escape
+from typing import Any, NamedTuple
 
 from simfloat.arithmetic.catalog import kind_of
+from simfloat.formats import FP32, FP64
+from simfloat.policy import Policy
+from simfloat.policy.overrides import shown
 from simfloat.policy.roles import CONTRACTION, REDUCTION
 from simfloat.telemetry.entries import Key
 
@@ -15,17 +20,45 @@ CASTS = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradie
 BELOW_PARAMETERS = ("update", "unscale", "clip")
 
 
-def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> str:
-    """The call that gives what was counted by `key` a better format: FP32, or FP64 if it is as good as FP32 already.
+class Remedy(NamedTuple):
+    """An override that mends something: for a path or for an operation, a role with another value.
+
+    Printed, it is the call; formats stand in it by their names.
+    """
+
+    path: str  # empty for an operation in all layers
+    operation: str  # empty for all operations at the path
+    role: str
+    value: Any
+
+    def applied(self, policy: Policy) -> Policy:
+        """The policy with the override; a path is taken as it is, but for ``"*"``."""
+        path = self.path if self.path == "*" else escape(self.path)
+        return policy.override(path or None, operation=self.operation or None, **{self.role: self.value})
+
+    def everywhere(self) -> Remedy:
+        """The same for all paths."""
+        return self._replace(path="*", operation="")
+
+    def __str__(self) -> str:
+        named = self.value in (FP32, FP64)
+        target = repr(self.path) if self.path else f"operation={self.operation!r}"
+        return f"policy.override({target}, {self.role}={f'sf.{self.value}' if named else shown(self.value)})"
+
+
+def remedy(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> Remedy | None:
+    """What gives the results that were counted by `key` a better format: FP32, or FP64 if theirs is as good already.
 
     `keys` are all that were seen, which tell parameters from layers; `sums` if it is the accumulator that is too
-    narrow. Empty for a function that was called outside of any model, where no policy has a say.
+    narrow. None for a function that was called outside of any model, where no policy has a say.
     """
     path, role = _path_and_role(key, frozenset(keys), sums)
-    if role is None:
-        return ""
-    target = repr(path) if path else f"operation={key.operation!r}"
-    return f"policy.override({target}, {role}=sf.{'FP64' if is_fp32 else 'FP32'})"
+    return None if role is None else Remedy(path, "" if path else key.operation, role, FP64 if is_fp32 else FP32)
+
+
+def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False) -> str:
+    """The remedy as the text of a call; empty where there is none."""
+    return str(remedy(key, keys, is_fp32=is_fp32, sums=sums) or "")
 
 
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:

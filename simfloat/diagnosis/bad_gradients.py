@@ -1,0 +1,201 @@
+"""Gradients that are gone or wrong, beside the reference's at the same weights: underflow, saturation, swamped sums."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from simfloat.arithmetic import per_tensor
+from simfloat.arithmetic._cast import as_cast, scaled
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.diagnosis.mending import Mending, named, percent, together
+from simfloat.diagnosis.fault import Fault
+from simfloat.diagnosis.harm import Harm
+from simfloat.diagnosis.trial import Course
+from simfloat.formats import FP32
+from simfloat.policy import Policy
+from simfloat.policy.roles import CONTRACTION, REDUCTION
+from simfloat.telemetry.entries import Key, are_wide
+from simfloat.telemetry.remedy import CASTS, Remedy, remedy
+
+#: How harmful a policy is, and the remedies of each role.
+Measure = Callable[..., float]
+Remedies = Mapping[str, tuple[Remedy, ...]]
+
+#: Shares of results above which it is asked whether underflow, few digits and saturation do harm.
+UNDERFLOWED, SUBNORMAL, SATURATED = 0.05, 0.25, 0.01
+
+#: The shares of a gradient above which it is gone, or wrong; a remedy takes at least half of that away.
+GONE, WRONG = 0.1, 0.1
+
+#: Scales of the loss that are tried beside overrides.
+SCALES = (2.0**8, 2.0**12, 2.0**16, 2.0**20)
+
+#: The roles of results and operands, by phase.
+GOING_BACK = ("activation_gradients", "weight_gradients", "compute_gradients")
+GOING_FORWARD = ("activations", "compute", "compute_weights")
+
+#: The roles of sums, and what they sum.
+SUMS = {"accumulate": CONTRACTION, "accumulate_gradients": CONTRACTION, "reduce": REDUCTION}
+
+
+def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
+    """Note results that underflow, where gradients are gone and wider formats bring them back; of results also those
+    that are subnormal, where gradients are wrong."""
+    entries = dict(course.watch.entries())
+    for kind, limit, measure, words in (
+        ("underflow", UNDERFLOWED, harm.gone, "underflow ({}): up to {:.0%} of a gradient is gone"),
+        ("subnormal", SUBNORMAL, harm.wrong, "have less digits, near underflow ({}): a gradient is wrong by {:.0%}"),
+    ):
+        keys = [key for key in _often(mending, course, kind, limit) if not are_wide(entries[key])]
+        keys = [key for key in keys if kind == "underflow" or key.operation not in CASTS]
+        groups = _by_role(keys, list(entries))
+        before = measure(mending.policy) if groups else 0.0
+        if before <= GONE:
+            continue
+        # What underflows behind a result that is zero is seen once that one is mended: then all of its kind are.
+        there = {role: together([each for _, each in group]) for role, group in groups.items()}
+        everywhere = {role: (Remedy("*", "", role, FP32),) for role in _alike(groups)}
+        remedies = next((each for each in (there, everywhere) if _needed(mending, each, measure, before)), {})
+        needed = _needed(mending, remedies, measure, before)
+        if needed:
+            found = [
+                key for key, _ in next((groups[role] for role in needed if role in groups), next(iter(groups.values())))
+            ]
+            share = max(course.watch.share(kind, key) for key in found)
+            why, also = f"{percent(share)} {words.format(named(found), before)}", _scale(mending, measure, before)
+            fault = Fault("underflow", 0, found[0].phase, found[0].path, found[0].operation, why, also=also)
+            _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], measure, before)
+            return
+
+
+def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
+    """Note results and operands that stop at the largest number, where gradients are wrong by it."""
+    keys = _often(mending, course, "saturated", SATURATED)
+    before = harm.wrong(mending.policy) if keys else 0.0
+    if before <= WRONG:
+        return
+    groups = _by_role(keys, [key for key, _ in course.watch.entries()])
+    for choose in (_scaled, _unscaled):
+        remedies = {
+            role: together([choose(each, mending.policy) for _, each in group]) for role, group in groups.items()
+        }
+        needed = _needed(mending, remedies, harm.wrong, before)
+        if needed:
+            found = [key for role in needed for key, _ in groups[role]]
+            share = max(course.watch.share("saturated", key) for key in found)
+            why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is wrong by {before:.0%}"
+            fault = Fault("saturation", 0, found[0].phase, found[0].path, found[0].operation, why)
+            _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
+            return
+
+
+def find_swamped_sums(mending: Mending, course: Course, harm: Harm) -> None:
+    """Note sums in narrow accumulators, where gradients are wrong and sums in FP32 make them right."""
+    roles = [role for role in SUMS if _is_narrow(mending.policy, role)]
+    before = harm.wrong(mending.policy) if roles else 0.0
+    if before <= WRONG:
+        return
+    groups = {role: (Remedy("*", "", role, FP32),) for role in roles}
+    needed = _needed(mending, groups, harm.wrong, before)
+    if not needed:
+        return
+    role = needed[0]
+    keys = [
+        key for key, _ in course.watch.entries()
+        if kind_of(key.operation) == SUMS[role] and (key.phase == "backward" or role != "accumulate_gradients")
+    ]  # fmt: skip
+    alone = _alone(mending, [key for key in keys if key.path], role, harm, before) if len(needed) == 1 else None
+    chosen = [each for role in needed for each in groups[role]]
+    where = alone or (keys[0] if keys else Key("", "sum", "forward"))
+    why = f"sums in few digits lose what they are to add: a gradient is wrong by {before:.0%}"
+    fault = Fault("swamped sums", 0, where.phase, where.path, where.operation, why)
+    remedies = chosen if alone is None else [Remedy(alone.path, "", role, FP32)]
+    _attempt_all(mending, fault, remedies, harm.wrong, before)
+
+
+def _often(mending: Mending, course: Course, kind: str, limit: float) -> list[Key]:
+    """Where so many results have an event going forward or back, and more than twice as many as under the reference."""
+    watch, exact = course.watch, mending.exact.watch
+    shares = {key: watch.share(kind, key) for key, _ in watch.entries() if key.phase != "update"}
+    return [key for key, share in shares.items() if share > limit and share > 2 * exact.share(kind, key)]
+
+
+def _alike(roles: Iterable[str]) -> list[str]:
+    """All roles of the phases that these are of."""
+    phases = (GOING_BACK, GOING_FORWARD)
+    return [role for phase in phases if any(role in phase for role in roles) for role in phase]
+
+
+def _by_role(keys: Sequence[Key], seen: Sequence[Key]) -> dict[str, list[tuple[Key, Remedy]]]:
+    """By role, where results or operands are rounded to it, with what mends them there."""
+    groups: dict[str, list[tuple[Key, Remedy]]] = {}
+    for key in keys:
+        found = remedy(key, seen, is_fp32=False)
+        if found is not None:
+            groups.setdefault(found.role, []).append((key, found))
+    return groups
+
+
+def _needed(mending: Mending, remedies: Remedies, measure: Measure, before: float) -> list[str]:
+    """The roles without whose remedies the harm is not halved, where those of all roles together halve it."""
+
+    def halves(roles: Sequence[str]) -> bool:
+        policy = mending.remedied(mending.policy, [each for role in roles for each in remedies[role]])
+        try:
+            return policy is not None and measure(policy) < before / 2
+        except ValueError:  # as of a format that a matrix unit does not take
+            return False
+
+    roles = list(remedies)
+    if not roles or not halves(roles):
+        return []
+    for role in reversed(list(remedies)):
+        others = [other for other in roles if other != role]
+        if others and halves(others):
+            roles = others
+    return roles
+
+
+def _attempt_all(mending: Mending, fault: Fault, remedies: Sequence[Remedy], measure: Measure, before: float) -> None:
+    """Note a fault with its remedies, verified if training again gives finite numbers, and the harm is halved."""
+
+    def is_mended(again: Course, policy: Policy) -> bool:
+        return again.watch.first is None and measure(policy) < before / 2
+
+    mending.attempt(fault, [remedies], is_mended)
+
+
+def _scale(mending: Mending, measure: Measure, before: float) -> str:
+    """The scale of the loss, in words, that does most against the harm, if one halves it."""
+    best = min(SCALES, key=lambda scale: measure(mending.policy, scale))
+    return f"a loss scale of {best:.0f}" if measure(mending.policy, best) < before / 2 else ""
+
+
+def _alone(mending: Mending, keys: Sequence[Key], role: str, harm: Harm, before: float) -> Key | None:
+    """The layer whose sums alone do the harm, if there is one."""
+    for key in {key.path: key for key in keys}.values():
+        policy = mending.remedied(mending.policy, [Remedy(key.path, "", role, FP32)])
+        if policy is not None and harm.wrong(policy) < before / 2:
+            return key
+    return None
+
+
+def _is_narrow(policy: Policy, role: str) -> bool:
+    """Whether sums of the role are made in less than FP32's precision anywhere."""
+    recipe = policy.recipe()
+    values = [getattr(recipe, role), *(dict(each.roles).get(role) for each in policy.overrides)]
+    results = [value.result for value in values if value is not None]
+    return any(result is not None and result.precision < FP32.precision for result in results)
+
+
+def _unscaled(given: Remedy, policy: Policy) -> Remedy:
+    """The remedy as it is."""
+    return given
+
+
+def _scaled(given: Remedy, policy: Policy) -> Remedy:
+    """Of an operand's cast the remedy that keeps its format, and scales it by the largest magnitude."""
+    if given.role not in CASTS.values():
+        return given
+    format = as_cast(getattr(policy.recipe(given.path), given.role)).format
+    return given._replace(value=scaled(format, per_tensor())) if format.fits_float32 else given

@@ -1,0 +1,154 @@
+"""`diagnose`: what goes wrong first in a training under a policy, and what cures it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Any
+
+import numpy as np
+
+from simfloat.arithmetic.machines import on_cpu
+from simfloat.checks import check_count
+from simfloat.diagnosis.bad_gradients import find_saturation, find_swamped_sums, find_underflow
+from simfloat.diagnosis.mending import Mending
+from simfloat.diagnosis.fault import Diagnosis, Fault
+from simfloat.diagnosis.first_faults import mend_first_faults
+from simfloat.diagnosis.harm import Harm
+from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
+from simfloat.diagnosis.trial import Batch, TensorTrial, Trial, TrialMoment
+from simfloat.nn import Module
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
+
+
+def diagnose(
+    model: Any,
+    loss_fn: Callable[[Any, Any], Any],
+    batches: Iterable[Batch],
+    policy: Policy | str,
+    *,
+    optimizer: Any = None,
+    reference: Policy | str = "fp32",
+    steps: int = 20,
+    scaler: Any = None,
+    seed: int = 0,
+) -> Diagnosis:
+    """What goes wrong in the first steps of a training under a policy, first things first, and what cures it.
+
+    Copies of model, optimizer and loss scale are trained under `policy` and under `reference`, from the same seed with
+    the same batches. Looked for are, in this order:
+
+    * data that are NaN, and the first NaN or overflow to infinity: in which step, phase, layer and operation, of which
+      operands, and what overflowed or underflowed before; it is mended, and the next one looked for;
+    * lost updates, w + u = w for a quarter of the weights of a parameter; weight decay that changes nothing; moments
+      that never decay;
+    * underflow that takes a tenth of a parameter's gradient, saturation and sums in narrow accumulators that make a
+      gradient wrong by a tenth, beside the reference's at the same weights.
+
+    Each has the overrides that mend it, and whether that was verified by running again; `policy` of the result is the
+    policy with all that were. Events that do no harm are none of these, nor is what the reference does too. Draw the
+    losses by `simfloat.plots.draw_diagnosis`.
+
+    model is a simfloat.nn.Module or a torch.nn.Module; `optimizer`, of its parameters, and `scaler` belong to the same
+    package; without an optimizer nothing is learned. batches are pairs (x, y), of which as many as `steps` are taken,
+    and again from the first if there are fewer. All that is given stays as it is, to the bit.
+
+    Raises ValueError for parts that do not belong together, for no batches, and for a loss that is not a single number.
+
+    Examples:
+        >>> model = sf.nn.MLP([2, 8, 1], rng=0)
+        >>> optimizer = sf.optim.AdamW(model.parameters(), lr=1e-3)  # whose eps of 1e-8 is zero in FP16
+        >>> batches = [(np.array([[1.0, -1.0]]), np.array([[0.5]]))]
+        >>> found = sf.diagnose(model, sf.nn.mse_loss, batches, "fp16-standard", optimizer=optimizer, steps=3)
+        >>> found.first.kind, found.first.operation, found.first.override
+        ('NaN', 'divide', "policy.override('*', weights=sf.FP32)")
+    """
+    chosen, exact = as_policy(policy, "diagnose"), as_policy(reference, "diagnose")
+    check_count("steps", steps)
+    check_count("seed", seed, 0)
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if scaler is not None and optimizer is None:
+        raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
+    taken = _taken(batches, steps)
+    faults = [fault for number, batch in enumerate(taken) for fault in _nan_in(number, batch)]
+    clean = [batch for number, batch in enumerate(taken) if not any(fault.step == number for fault in faults)]
+    if not clean:
+        return Diagnosis(tuple(faults), chosen, {"policy": [], "mended": [], "reference": []})
+    mending = Mending(_trial_of(model, loss_fn, clean, optimizer, scaler, seed), chosen, exact, int(steps))
+    faults += _mended(mending)
+    mended = mending.tried(mending.policy)
+    losses = {"policy": mending.given, "mended": mended or mending.given, "reference": mending.exact}
+    ordered = sorted(faults, key=lambda fault: fault.step)
+    return Diagnosis(tuple(ordered), mending.policy, {name: course.losses for name, course in losses.items()})
+
+
+def _mended(mending: Mending) -> list[Fault]:
+    """The faults of the policy, which is then mended."""
+    if mend_first_faults(mending):
+        trial = mending.trial
+        course = trial.train(mending.policy, mending.steps) if mending.faults else mending.given
+        last = trial.batches[(mending.steps - 1) % len(trial.batches)]
+        # With what delayed scalings know in the end: the scales that they begin with are no fault.
+        moments = [TrialMoment(*at, course.state) for at in ((trial.parts, trial.batches[0]), (course.parts, last))]
+        harm = Harm(trial, mending.reference, moments)
+        if trial.parts[1] is not None:
+            find_lost_updates(mending, course)
+            find_lost_decay(mending)
+            find_stalled_moments(mending, course)
+        find_underflow(mending, course, harm)
+        find_saturation(mending, course, harm)
+        find_swamped_sums(mending, course, harm)
+        mending.mend_all()
+    return mending.faults
+
+
+def _trial_of(
+    model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
+) -> Trial:
+    if isinstance(model, Module):
+        return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
+    # A PyTorch model exists only where PyTorch is imported.
+    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        from simfloat.diagnosis.torch_trial import TorchTrial
+
+        return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
+    raise ValueError(f"diagnose takes a simfloat.nn.Module or a torch.nn.Module, got a {type(model).__name__}.")
+
+
+def _taken(batches: Any, steps: int) -> list[Batch]:
+    """The first batches, at most as many as steps; ValueError for what is none."""
+    if not isinstance(batches, Iterable):
+        raise ValueError(f"batches must be an iterable of pairs (x, y), got a {type(batches).__name__}.")
+    taken = list(islice(batches, steps))
+    if not taken:
+        raise ValueError("diagnose was given no batches: is the iterable a generator that was used before?")
+    for batch in taken:
+        if not isinstance(batch, tuple | list) or len(batch) != 2:
+            raise ValueError(f"A batch is a pair (x, y), got a {type(batch).__name__}; for one batch give [(x, y)].")
+    return [(batch[0], batch[1]) for batch in taken]
+
+
+def _nan_in(step: int, batch: Batch) -> list[Fault]:
+    """A fault for each part of a batch in which a number is NaN."""
+    found = []
+    for name, part in zip("xy", batch, strict=True):
+        for numbers in _arrays_in(part):
+            if numbers.dtype.kind == "f" and np.isnan(numbers).any():
+                place = tuple(int(i) for i in np.argwhere(np.isnan(numbers))[0])
+                why = f"{np.count_nonzero(np.isnan(numbers))} of {name} are NaN, the first at {place}; left out below"
+                found.append(Fault("NaN in data", step, "", "", "", why))
+                break
+    return found
+
+
+def _arrays_in(part: Any) -> list[Any]:
+    """The arrays in a part of a batch, which may be a list, a tuple or a dictionary of some."""
+    if isinstance(part, dict):
+        part = list(part.values())
+    if isinstance(part, list | tuple) and any(hasattr(one, "shape") or isinstance(one, dict) for one in part):
+        return [array for one in part for array in _arrays_in(one)]
+    detached = part.detach() if hasattr(part, "detach") else part
+    return [np.asarray(on_cpu(detached))]

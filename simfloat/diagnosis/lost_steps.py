@@ -1,0 +1,113 @@
+"""Updates that leave their weights as they were, weight decay that does nothing, moments that never decay."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.arithmetic import round as rounded
+from simfloat.diagnosis.mending import Mending, named, percent, together
+from simfloat.diagnosis.fault import Fault
+from simfloat.diagnosis.trial import Course
+from simfloat.formats import FP32
+from simfloat.policy import Policy
+from simfloat.telemetry.entries import Key
+from simfloat.telemetry.remedy import Remedy
+
+#: Shares of a parameter's elements above which an update, a decay or a moment is said to be lost.
+LOST, STALLED = 0.25, 0.5
+
+UPDATE = "update"
+
+
+def find_lost_updates(mending: Mending, course: Course) -> None:
+    """Note parameters of which many additions w + u give w, though u is not zero, and more than under the reference."""
+    watch, exact = course.watch, mending.exact.watch
+
+    def are_lost(of: Course, key: Key) -> bool:
+        share = of.watch.share("unchanged", key)
+        return share > LOST and share > 2 * exact.share("unchanged", key)
+
+    keys = [key for key, _ in watch.entries() if key.phase == key.operation == UPDATE]
+    lost = [key for key in keys if are_lost(course, key) and _is_nearest(mending.policy, key.path)]
+    if lost:
+        share = max(watch.share("unchanged", key) for key in lost)
+        why = f"{percent(share)} of the additions w + u give w ({named(lost)})"
+        fault = Fault("lost updates", 0, UPDATE, lost[0].path, UPDATE, why, also='update="kahan" or "stochastic"')
+        remedies = together([Remedy(key.path, "", "weights", FP32) for key in lost])
+        mending.attempt(fault, [remedies], lambda again, _: not any(are_lost(again, key) for key in lost))
+
+
+def find_lost_decay(mending: Mending) -> None:
+    """Note parameters that a step without gradients leaves as they are, though the weight decay would change them."""
+    trial = mending.trial
+    if not trial.weight_decay():
+        return
+
+    def lost_under(policy: Policy) -> list[str]:
+        return [path for path, share in _decay_lost(mending, policy).items() if share > STALLED]
+
+    shares = _decay_lost(mending, mending.policy)
+    lost = lost_under(mending.policy)
+    if lost:
+        keys = [Key(path, UPDATE, UPDATE) for path in lost]
+        why = f"the decay alone leaves {percent(max(shares[path] for path in lost))} of the weights as they are "
+        fault = Fault("weight decay lost", 0, UPDATE, lost[0], UPDATE, f"{why}({named(keys)})")
+        remedies = together([Remedy(path, "", "weights", FP32) for path in lost])
+        mending.attempt(fault, [remedies], lambda _, policy: not lost_under(policy))
+
+
+def find_stalled_moments(mending: Mending, course: Course) -> None:
+    """Note moments that a step without gradients leaves as they are, though they would decay."""
+
+    def stalled_in(of: Course, policy: Policy) -> list[str]:
+        return [path for path, share in _moments_stalled(mending, of, policy).items() if share > STALLED]
+
+    stalled = stalled_in(course, mending.policy)
+    if stalled:
+        shares = _moments_stalled(mending, course, mending.policy)
+        parameters = [path.rpartition(".")[0] for path in stalled]
+        keys = [Key(path, "moment", UPDATE) for path in stalled]
+        why = f"{percent(max(shares[path] for path in stalled))} of the numbers never decay ({named(keys)})"
+        fault = Fault("stalled moments", 0, UPDATE, stalled[0], "moment", why)
+        # Products inside a moment are rounded to `weights`.
+        choices = [
+            together([Remedy(path, "", role, FP32) for path in parameters]) for role in ("optimizer_state", "weights")
+        ]
+        mending.attempt(fault, choices, lambda again, policy: not stalled_in(again, policy))
+
+
+def _decay_lost(mending: Mending, policy: Policy) -> dict[str, float]:
+    """By parameter, the share of those weights that decay alone changes under the reference, and not under a policy."""
+    trial, found = mending.trial, {}
+    before, after = trial.step_of_zeros(policy, trial.parts, fresh=True)
+    exact_before, exact_after = trial.step_of_zeros(mending.reference, trial.parts, fresh=True)
+    for path, w in exact_before.items():
+        if path in after and _is_nearest(policy, path):
+            format = policy.recipe(path, UPDATE).weights
+            found[path] = _share(after[path] == rounded(before[path], format), exact_after[path] != w)
+    return found
+
+
+def _moments_stalled(mending: Mending, course: Course, policy: Policy) -> dict[str, float]:
+    """By moment, the share of its numbers that decay under the reference, and not under a policy."""
+    trial = mending.trial
+    if course.parts[1] is None:
+        return {}
+    before, after = trial.step_of_zeros(policy, course.parts, fresh=False)
+    _, exact_after = trial.step_of_zeros(mending.reference, course.parts, fresh=False)
+    parameters = {path for path, _ in course.parts[0].named_parameters()}
+    return {
+        path: _share(after[path] == m, exact_after[path] != m)
+        for path, m in before.items()
+        if path not in parameters and path in exact_after and m.any()
+    }
+
+
+def _share(stays: np.ndarray, moves: np.ndarray) -> float:
+    """How many of the elements that should move stay."""
+    return int(np.count_nonzero(stays & moves)) / max(int(np.count_nonzero(moves)), 1)
+
+
+def _is_nearest(policy: Policy, path: str) -> bool:
+    """Whether a parameter's last addition is rounded to nearest, so that what is lost is lost for good."""
+    return policy.recipe(path, UPDATE).update == "nearest"

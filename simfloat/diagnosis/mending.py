@@ -1,0 +1,88 @@
+"""Mending a policy: trainings under a policy that is mended fault by fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from simfloat.diagnosis.fault import Fault
+from simfloat.diagnosis.trial import Course, Trial
+from simfloat.policy import Policy
+from simfloat.telemetry.entries import Key
+from simfloat.telemetry.remedy import Remedy
+
+#: Where more places than these need the same role, it is overridden everywhere.
+PLACES = 3
+
+#: Whether a training under a policy shows that something is mended.
+IsMended = Callable[[Course, Policy], bool]
+
+
+class Mending:
+    """Trainings of so many steps beside the reference's; `policy` has the remedies so far, `faults` what was found."""
+
+    def __init__(self, trial: Trial, policy: Policy, reference: Policy, steps: int) -> None:
+        self.trial, self.policy, self.reference, self.steps = trial, policy, reference, steps
+        self.faults: list[Fault] = []
+        self._taken: dict[Remedy, None] = {}
+        self.given = trial.train(policy, steps)
+        self.exact = trial.train(reference, steps)
+
+    def attempt(self, fault: Fault, choices: Sequence[Sequence[Remedy]], is_mended: IsMended) -> None:
+        """Note the fault with the first of these remedies that mends it, verified by training again.
+
+        Where none does, the first one stands there unverified.
+        """
+        for remedies in choices:
+            policy = self.remedied(self.policy, remedies)
+            course = None if policy is None else self.tried(policy)
+            if course is not None and policy is not None and is_mended(course, policy):
+                self.faults.append(fault._replace(remedies=tuple(remedies), verified=True))
+                return
+        self.faults.append(fault._replace(remedies=tuple(choices[0])))
+
+    def tried(self, policy: Policy) -> Course | None:
+        """A training under a policy; None where it is refused, as a format that a matrix unit does not take."""
+        try:
+            return self.trial.train(policy, self.steps)
+        except ValueError:
+            return None
+
+    @staticmethod
+    def remedied(policy: Policy, remedies: Sequence[Remedy]) -> Policy | None:
+        """The policy with the remedies; None where a role cannot have such a value."""
+        try:
+            for remedy in remedies:
+                policy = remedy.applied(policy)
+        except ValueError:
+            return None
+        return policy
+
+    def take(self, remedies: Iterable[Remedy]) -> None:
+        """Take remedies into the policy, each once."""
+        for remedy in remedies:
+            if remedy not in self._taken:
+                self.policy, self._taken[remedy] = remedy.applied(self.policy), None
+
+    def mend_all(self) -> None:
+        """Take all verified remedies into the policy."""
+        self.take(each for fault in self.faults if fault.verified for each in fault.remedies)
+
+
+def together(remedies: Sequence[Remedy]) -> tuple[Remedy, ...]:
+    """The remedies, each once; those of one role for many places as one for all."""
+    found: dict[Remedy, None] = {}
+    for role in dict.fromkeys(remedy.role for remedy in remedies):
+        of_role = dict.fromkeys(remedy for remedy in remedies if remedy.role == role)
+        found |= of_role if len(of_role) <= PLACES else dict.fromkeys([next(iter(of_role)).everywhere()])
+    return tuple(found)
+
+
+def named(keys: Sequence[Key]) -> str:
+    """The paths of keys in words."""
+    paths = list(dict.fromkeys(key.path or key.operation for key in keys))
+    return paths[0] + (f" and {len(paths) - 1} more" if len(paths) > 1 else "")
+
+
+def percent(share: float) -> str:
+    """A share as people read it."""
+    return f"{100 * share:.3g} %"

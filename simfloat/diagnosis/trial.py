@@ -1,0 +1,182 @@
+"""Trainings that are tried on copies: steps under a policy, gradients at some weights, a step without a gradient."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Tensor
+from simfloat.diagnosis.watch import Watch
+from simfloat.nn import Module
+from simfloat.optim import LossScale, Optimizer, StaticLossScale
+from simfloat.policy import Policy
+from simfloat.simulation import Simulation
+from simfloat.simulation.context import running
+
+Loss = Callable[[Any, Any], Any]
+Batch = tuple[Any, Any]
+
+#: Arrays by path, of parameters, or of what an optimizer keeps: at the parameter's path with its name below.
+Arrays = dict[str, NDArray[np.float64]]
+
+
+@dataclass
+class Course:
+    """A training that was tried: the loss of each step, what was counted, and copies of what there was in the end."""
+
+    watch: Watch
+    losses: list[float] = field(default_factory=list)
+    parts: Any = None  # model, optimizer, loss scale
+    state: Any = None  # of the simulation: its random streams, and what delayed scalings met
+
+
+class TrialMoment(NamedTuple):
+    """Where a training is: model, optimizer and loss scale, the next batch, the simulation's state if any."""
+
+    parts: Any
+    batch: Batch
+    state: Any = None
+
+
+class Trial(Protocol):
+    """Trainings of copies of one model with the same batches and seeds."""
+
+    batches: Sequence[Batch]
+    parts: Any  # model, optimizer, loss scale, as they were given
+
+    def train(self, policy: Policy, steps: int) -> Course:
+        """So many steps, but none behind the one with the first NaN or overflow to infinity."""
+
+    def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
+        """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+
+    def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
+        """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+
+    def weight_decay(self) -> bool:
+        """Whether the optimizer lets weights decay."""
+
+
+class TensorTrial:
+    """Those of a model of this package."""
+
+    def __init__(
+        self,
+        model: Module,
+        loss_fn: Loss,
+        batches: Sequence[Batch],
+        optimizer: Optimizer | None,
+        scaler: LossScale | None,
+        seed: int,
+    ) -> None:
+        self.parts, self.loss_fn, self.batches, self.seed = (model, optimizer, scaler), loss_fn, batches, seed
+        self._check(model, optimizer, scaler)
+
+    @staticmethod
+    def _check(model: Module, optimizer: Any, scaler: Any) -> None:
+        if optimizer is not None and not isinstance(optimizer, Optimizer):
+            raise ValueError(f"optimizer is one of simfloat.optim, got a {type(optimizer).__name__}.")
+        if scaler is not None and not isinstance(scaler, LossScale):
+            raise ValueError(f"scaler is a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
+        own = {id(parameter) for parameter in model.parameters()}
+        if optimizer is not None and any(id(parameter) not in own for parameter in optimizer.params):
+            raise ValueError(
+                "The optimizer updates parameters that are not the model's: make it with model.parameters()."
+            )
+
+    def train(self, policy: Policy, steps: int) -> Course:
+        """So many steps, but none behind the one with the first NaN or overflow to infinity."""
+        course = Course(Watch())
+        model, optimizer, scaler = parts = copy.deepcopy(self.parts)
+        with self._simulated(policy, course.watch) as simulation:
+            for step in range(steps):
+                x, y = self.batches[step % len(self.batches)]
+                model.zero_grad()
+                loss = self._loss(model, x, y)
+                (loss if scaler is None else scaler.scale(loss)).backward()
+                skipped = _updated(optimizer, scaler)
+                course.losses.append(float(loss.item()))
+                course.watch.step(skipped=float(skipped))
+                if course.watch.first is not None:
+                    break
+        course.parts, course.state = parts, simulation.state
+        return course
+
+    def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
+        """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+        model, _, scaler = copy.deepcopy(moment.parts)
+        if scale != 1.0:
+            scaler = StaticLossScale(scale)
+        model.zero_grad()
+        with self._simulated(policy, None, moment.state):
+            loss = self._loss(model, *moment.batch)
+            (loss if scaler is None else scaler.scale(loss)).backward()
+        factors = {path: 1.0 if scaler is None else scaler.scale_of(p) for path, p in model.named_parameters()}
+        return {
+            path: np.zeros(p.shape) if p.grad is None else np.asarray(p.grad, np.float64) / factors[path]
+            for path, p in model.named_parameters()
+        }
+
+    def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
+        """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        model, optimizer, _ = copy.deepcopy(parts)
+        if fresh:
+            optimizer.state = [{} for _ in optimizer.state]
+        for parameter in optimizer.params:
+            parameter.grad = np.zeros(parameter.shape, np.float32)
+        before = _arrays(model, optimizer)
+        with self._simulated(policy, None):
+            optimizer.step()
+        return before, _arrays(model, optimizer)
+
+    def weight_decay(self) -> bool:
+        """Whether the optimizer lets weights decay."""
+        groups = self.parts[1].param_groups if self.parts[1] is not None else []
+        return any(group.get("weight_decay") for group in groups)
+
+    @contextmanager
+    def _simulated(self, policy: Policy, watch: Watch | None, state: Any = None) -> Iterator[Simulation]:
+        """A block of a simulation of its own, outside of whatever runs."""
+        simulation = Simulation(policy, self.seed, watch)
+        if state is not None:
+            simulation.load_state(state)
+        simulation.repeats.is_settled = True  # it repeats draws on purpose
+        with simulation, running(path="", composites=(), names=None), np.errstate(all="ignore"):
+            yield simulation
+
+    def _loss(self, model: Module, x: Any, y: Any) -> Tensor:
+        loss = self.loss_fn(model(x), y)
+        if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
+            raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
+        return loss
+
+
+def _updated(optimizer: Optimizer | None, scaler: LossScale | None) -> bool:
+    """Step the optimizer, if there is one; whether the loss scale skipped the step."""
+    if optimizer is None:
+        return False
+    if scaler is None:
+        optimizer.step()
+        return False
+    scaler.unscale_(optimizer)
+    skipped = scaler.is_skipping(optimizer)
+    scaler.step(optimizer)
+    scaler.update()
+    return skipped
+
+
+def _arrays(model: Module, optimizer: Optimizer) -> Arrays:
+    """The parameters that the optimizer updates and what it keeps of each, in float64."""
+    paths = {id(parameter): path for path, parameter in model.named_parameters()}
+    found = {}
+    for parameter, kept in zip(optimizer.params, optimizer.state, strict=True):
+        path = paths[id(parameter)]
+        found[path] = np.array(parameter.data, np.float64)
+        found |= {f"{path}.{name}": np.array(array, np.float64) for name, array in kept.items() if array.ndim}
+    return found

@@ -1,0 +1,79 @@
+"""A recorder that keeps where the first result was made that is NaN, or infinite though its operands were not."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.kernels.events import INFINITE, OVERFLOW, SIZE
+from simfloat.telemetry import Recorder
+from simfloat.telemetry.entries import Key, counted, counted_more, overflowed_sums, sums_beyond, zeros
+from simfloat.telemetry.first_nan import Entries, FirstNaN
+
+#: What made an infinite result, in words as those of the causes of NaN.
+OVERFLOWED, OVERFLOWED_SUM, DIVIDED = "an overflow", "an overflow inside a sum", "a division by 0"
+
+#: Operations that divide; a logarithm of zero may be meant, as of a probability.
+DIVISIONS = ("divide", "reciprocal", "rsqrt")
+
+
+class Watch(Recorder):
+    """Counts as a Recorder, saturated results too, and keeps the first NaN or overflow to infinity.
+
+    `first` tells of it, and `entries_then` has what was counted by then. A step that a loss scale skipped takes both
+    with it, to `skipped`.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(more=True)
+        self.first: FirstNaN | None = None
+        self.entries_then: Entries = []
+        self.skipped: list[tuple[FirstNaN, Entries]] = []
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Add the events of one call."""
+        super().observe(events, operation, path, phase)
+        if self.first is not None:
+            return
+        if self.first_nan is not None:
+            self.first = self.first_nan
+        elif cause := _cause_of_infinity(events, operation):
+            self.first = FirstNaN(self._series.steps, path, operation, phase, cause)
+        if self.first is not None:
+            self.entries_then = self.entries()
+
+    def step(self, /, **values: float) -> None:
+        """End a step."""
+        if values.get("skipped") == 1 and self.first is not None and self.first.step == self._series.steps:
+            self.skipped.append((self.first, self.entries_then))
+            self.first, self.entries_then = None, []
+        super().step(**values)
+
+    def share(self, kind: str, key: Key) -> float:
+        """The share of the results counted by `key` that had an event; of underflow, of those that are not exactly 0.
+
+        Zero where nothing was counted.
+        """
+        events = self._events.get((key.path, key.operation, key.phase))
+        if events is None:
+            return 0.0
+        counts = counted(events) | counted_more(events)
+        total = counts["total"]
+        if kind == "underflow":
+            total += counts["underflow"] - counts["nan"] - zeros(events)
+        return counts[kind] / total if total > 0 else 0.0
+
+
+def _cause_of_infinity(events: NDArray[np.int64], operation: str) -> str:
+    """Why a result is infinite of operands that are not; empty where none is.
+
+    Nothing was infinite before the first one, but for numbers that no rounding made, such as masks.
+    """
+    if events[INFINITE] <= 0:
+        return ""
+    saturated = events[SIZE] if events.size > SIZE else 0
+    if events[OVERFLOW] > saturated:
+        return OVERFLOWED
+    if overflowed_sums(events) or sums_beyond(events):
+        return OVERFLOWED_SUM
+    return DIVIDED if operation in DIVISIONS else ""
