@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from simfloat.arithmetic import per_tensor
 from simfloat.arithmetic._cast import as_cast, scaled
 from simfloat.arithmetic.catalog import kind_of
-from simfloat.diagnosis.mending import Mending, named, percent, together
 from simfloat.diagnosis.fault import Fault
 from simfloat.diagnosis.harm import Harm
+from simfloat.diagnosis.mending import Mending, named, percent, together
 from simfloat.diagnosis.trial import Course
 from simfloat.formats import FP32
 from simfloat.policy import Policy
@@ -63,14 +63,15 @@ def find_underflow(mending: Mending, course: Course, harm: Harm) -> None:
             ]
             share = max(course.watch.share(kind, key) for key in found)
             why, also = f"{percent(share)} {words.format(named(found), before)}", _scale(mending, measure, before)
-            fault = Fault("underflow", 0, found[0].phase, found[0].path, found[0].operation, why, also=also)
+            step = min(course.watch.first_step(kind, key) for key in found)
+            fault = Fault("underflow", step, found[0].phase, found[0].path, found[0].operation, why, also=also)
             _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], measure, before)
             return
 
 
 def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
     """Note results and operands that stop at the largest number, where gradients are wrong by it."""
-    keys = _often(mending, course, "saturated", SATURATED)
+    keys = _often(mending, course, "overflow", SATURATED)
     before = harm.wrong(mending.policy) if keys else 0.0
     if before <= WRONG:
         return
@@ -82,9 +83,10 @@ def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
         needed = _needed(mending, remedies, harm.wrong, before)
         if needed:
             found = [key for role in needed for key, _ in groups[role]]
-            share = max(course.watch.share("saturated", key) for key in found)
+            share = max(course.watch.share("overflow", key) for key in found)
             why = f"{percent(share)} stop at the largest number ({named(found)}): a gradient is wrong by {before:.0%}"
-            fault = Fault("saturation", 0, found[0].phase, found[0].path, found[0].operation, why)
+            step = min(course.watch.first_step("overflow", key) for key in found)
+            fault = Fault("saturation", step, found[0].phase, found[0].path, found[0].operation, why)
             _attempt_all(mending, fault, [each for role in needed for each in remedies[role]], harm.wrong, before)
             return
 

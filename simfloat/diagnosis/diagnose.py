@@ -12,11 +12,11 @@ import numpy as np
 from simfloat.arithmetic.machines import on_cpu
 from simfloat.checks import check_count
 from simfloat.diagnosis.bad_gradients import find_saturation, find_swamped_sums, find_underflow
-from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.fault import Diagnosis, Fault
 from simfloat.diagnosis.first_faults import mend_first_faults
 from simfloat.diagnosis.harm import Harm
 from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
+from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.trial import Batch, TensorTrial, Trial, TrialMoment
 from simfloat.nn import Module
 from simfloat.policy import Policy

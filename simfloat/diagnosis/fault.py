@@ -15,8 +15,9 @@ from simfloat.telemetry.remedy import Remedy
 class Fault(NamedTuple):
     """Something that goes wrong: what, in which step (0 is the first), where, and why in words.
 
-    `remedies` are overrides that mend it together, `verified` says whether running again with them showed that. `also`
-    names another way, where one was tried and helps. A fault without remedies is not the policy's.
+    `operands` tells of what a first NaN or infinity was made, such as ``"0 / 0"`` or ``"an overflow"``. `remedies` are
+    overrides that mend it together, `verified` says whether running again with them showed that. `also` names another
+    way, where one was tried and helps. A fault without remedies is not the policy's.
     """
 
     kind: str
@@ -25,6 +26,7 @@ class Fault(NamedTuple):
     path: str
     operation: str
     why: str
+    operands: str = ""
     remedies: tuple[Remedy, ...] = ()
     verified: bool = False
     also: str = ""

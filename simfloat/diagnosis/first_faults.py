@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.fault import Fault
+from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.trial import Course
 from simfloat.diagnosis.watch import DIVIDED, OVERFLOWED, OVERFLOWED_SUM
 from simfloat.kernels.events import CAUSES, ZERO_BY_ZERO
@@ -70,7 +70,7 @@ def _fault(first: FirstNaN, entries: Entries) -> Fault:
     found = _finding(first, entries)
     why = first.operands if found is None else found.why.partition(": ")[2].replace(ZERO, first.operands)
     kind = INFINITY if first.operands in (OVERFLOWED, OVERFLOWED_SUM, DIVIDED) else NAN
-    return Fault(kind, first.step, first.phase, first.path, first.operation, why)
+    return Fault(kind, first.step, first.phase, first.path, first.operation, why, first.operands)
 
 
 def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:

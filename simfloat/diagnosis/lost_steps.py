@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.arithmetic import round as rounded
-from simfloat.diagnosis.mending import Mending, named, percent, together
 from simfloat.diagnosis.fault import Fault
+from simfloat.diagnosis.mending import Mending, named, percent, together
 from simfloat.diagnosis.trial import Course
 from simfloat.formats import FP32
 from simfloat.policy import Policy
@@ -32,7 +32,8 @@ def find_lost_updates(mending: Mending, course: Course) -> None:
     if lost:
         share = max(watch.share("unchanged", key) for key in lost)
         why = f"{percent(share)} of the additions w + u give w ({named(lost)})"
-        fault = Fault("lost updates", 0, UPDATE, lost[0].path, UPDATE, why, also='update="kahan" or "stochastic"')
+        step = min(watch.first_step("unchanged", key) for key in lost)
+        fault = Fault("lost updates", step, UPDATE, lost[0].path, UPDATE, why, also='update="kahan" or "stochastic"')
         remedies = together([Remedy(key.path, "", "weights", FP32) for key in lost])
         mending.attempt(fault, [remedies], lambda again, _: not any(are_lost(again, key) for key in lost))
 

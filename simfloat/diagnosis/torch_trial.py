@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
 import torch
 
 from simfloat.attribution.of_torch import in_double
@@ -148,8 +147,8 @@ def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:
     for group in optimizer.param_groups:
         for parameter in group["params"]:
             path = paths[id(parameter)]
-            found[path] = np.array(parameter.detach().double())
+            found[path] = parameter.detach().double().numpy().copy()
             for name, kept in optimizer.state.get(parameter, {}).items():
                 if isinstance(kept, torch.Tensor) and name != COUNTER and kept.ndim:
-                    found[f"{path}.{name}"] = np.array(kept.detach().double())
+                    found[f"{path}.{name}"] = kept.detach().double().numpy().copy()
     return found

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.events import INFINITE, OVERFLOW, SIZE
+from simfloat.kernels.events import INFINITE, OVERFLOW
 from simfloat.telemetry import Recorder
-from simfloat.telemetry.entries import Key, counted, counted_more, overflowed_sums, sums_beyond, zeros
+from simfloat.telemetry.entries import Key, counted, overflowed_sums, sums_beyond, zeros
 from simfloat.telemetry.first_nan import Entries, FirstNaN
 
 #: What made an infinite result, in words as those of the causes of NaN.
@@ -18,14 +18,14 @@ DIVISIONS = ("divide", "reciprocal", "rsqrt")
 
 
 class Watch(Recorder):
-    """Counts as a Recorder, saturated results too, and keeps the first NaN or overflow to infinity.
+    """Counts as a Recorder, and keeps the first NaN or overflow to infinity.
 
     `first` tells of it, and `entries_then` has what was counted by then. A step that a loss scale skipped takes both
     with it, to `skipped`.
     """
 
     def __init__(self) -> None:
-        super().__init__(more=True)
+        super().__init__()
         self.first: FirstNaN | None = None
         self.entries_then: Entries = []
         self.skipped: list[tuple[FirstNaN, Entries]] = []
@@ -52,16 +52,23 @@ class Watch(Recorder):
     def share(self, kind: str, key: Key) -> float:
         """The share of the results counted by `key` that had an event; of underflow, of those that are not exactly 0.
 
-        Zero where nothing was counted.
+        Overflow is what stopped at the largest number. Zero where nothing was counted.
         """
         events = self._events.get((key.path, key.operation, key.phase))
         if events is None:
             return 0.0
-        counts = counted(events) | counted_more(events)
+        counts = counted(events)
         total = counts["total"]
+        if kind == "overflow":
+            return max(counts[kind] - int(events[INFINITE]), 0) / total
         if kind == "underflow":
             total += counts["underflow"] - counts["nan"] - zeros(events)
         return counts[kind] / total if total > 0 else 0.0
+
+    def first_step(self, kind: str, key: Key) -> int:
+        """The first step in which a result counted by `key` had an event; 0 if none had."""
+        found = np.flatnonzero(self.series(*key[::2], operation=key.operation)[kind])
+        return int(found[0]) if found.size else 0
 
 
 def _cause_of_infinity(events: NDArray[np.int64], operation: str) -> str:
@@ -71,8 +78,7 @@ def _cause_of_infinity(events: NDArray[np.int64], operation: str) -> str:
     """
     if events[INFINITE] <= 0:
         return ""
-    saturated = events[SIZE] if events.size > SIZE else 0
-    if events[OVERFLOW] > saturated:
+    if events[OVERFLOW]:  # a mode that saturates leaves nothing infinite
         return OVERFLOWED
     if overflowed_sums(events) or sums_beyond(events):
         return OVERFLOWED_SUM

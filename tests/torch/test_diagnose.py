@@ -1,0 +1,170 @@
+"""A PyTorch model's faults are found and mended as those of ours are; model and optimizer stay as they are."""
+
+import copy
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+
+torch = pytest.importorskip("torch")
+F, nn = torch.nn.functional, torch.nn
+
+RNG = np.random.default_rng(0)
+X, Y = (torch.tensor(RNG.standard_normal(shape), dtype=torch.float32) for shape in ((16, 4), (16, 1)))
+IMAGES, SEQUENCES = (torch.tensor(RNG.standard_normal(s), dtype=torch.float32) for s in ((4, 1, 6, 6), (3, 6, 4)))
+LABELS = torch.tensor(RNG.integers(0, 3, 16))
+LONG = 1 + 0.1 * torch.tensor(np.abs(RNG.standard_normal((4, 4096))), dtype=torch.float32)
+
+
+def mlp(outputs=1, factor=1.0):
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, outputs))
+    model[2].weight.data *= factor
+    return model
+
+
+def images():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.ReLU(), nn.Flatten(), nn.Linear(32, 1))
+
+
+def long_sum():
+    layer = nn.Linear(4096, 1)
+    layer.weight.data.fill_(0.5)
+    return layer
+
+
+class Sequences(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(1)
+        self.lstm, self.head = nn.LSTM(4, 4), nn.Linear(4, 1)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][-1])
+
+
+def adamw(model, **options):
+    return torch.optim.AdamW(model.parameters(), **{"lr": 1e-3} | options)
+
+
+def sgd(model, **options):
+    return torch.optim.SGD(model.parameters(), **{"lr": 0.1} | options)
+
+
+MIXED = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.BF16)
+SATURATING = sf.Policy(compute=sf.scaled(sf.E4M3, sf.delayed(margin=-8)), activations=sf.BF16, weights=sf.FP32)
+FP16_SUMS = sf.Policy(compute=sf.FP16, activations=sf.FP32, weights=sf.FP32, accumulate=sf.FP16)
+
+#: Name: model, loss, batches, policy, optimizer, and what is found first: kind, phase, path, operation, role.
+PLANTED = {
+    "eps that underflows": (
+        mlp, F.mse_loss, [(X, Y)], "fp16-standard", adamw, ("NaN", "update", "0.weight.update", "divide", "weights")
+    ),
+    "no loss scale": (
+        mlp, lambda output, y: F.mse_loss(output, y) * 1e-7, [(X, Y)], "fp16-master", lambda model: sgd(model, lr=1e5),
+        ("underflow", "backward", "", "divide", "activation_gradients"),
+    ),
+    "lost updates": (
+        mlp, F.mse_loss, [(X, Y)], "bf16-standard", lambda model: sgd(model, lr=1e-4),
+        ("lost updates", "update", "0.weight", "update", "weights"),
+    ),
+    "overflow in logits": (
+        lambda: mlp(3, 1e5), F.cross_entropy, [(X, LABELS)], "fp16-master", None,
+        ("infinity", "forward", "2", "linear", "activations"),
+    ),
+    "long sums in FP16": (
+        long_sum, lambda output, y: F.mse_loss(output / 4096, y), [(LONG, Y[:4])], FP16_SUMS, None,
+        ("swamped sums", "forward", "", "linear", "accumulate"),
+    ),
+    "a variance of batch norm": (
+        images, F.mse_loss, [(3000 * IMAGES, Y[:4])], "fp16-master", None,
+        ("infinity", "forward", "1", "multiply", "activations"),
+    ),
+    "a scale that saturates": (
+        mlp, F.mse_loss, [(X, Y)], SATURATING, None, ("saturation", "forward", "0", "cast_input", "compute")
+    ),
+    "weight decay lost": (
+        mlp, F.mse_loss, [(X, Y)], "bf16-standard", lambda model: adamw(model, lr=1e-2, weight_decay=1e-3),
+        ("weight decay lost", "update", "0.weight", "update", "weights"),
+    ),
+    "second moment stalled": (
+        mlp, F.mse_loss, [(X, Y)], MIXED, lambda model: adamw(model, weight_decay=0.0),
+        ("stalled moments", "update", "0.weight.exp_avg_sq", "moment", "optimizer_state"),
+    ),
+    "an LSTM's operands": (
+        Sequences, F.mse_loss, [(1e6 * SEQUENCES, Y[:6])], "fp16-master", None,
+        ("infinity", "forward", "lstm", "cast_input", "compute"),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PLANTED)
+def test_a_planted_fault_is_found_first_and_its_override_mends_it(name):
+    model, loss_fn, batches, policy, optimizer, expected = PLANTED[name]
+    model = model()
+    chosen = None if optimizer is None else optimizer(model)
+    found = sf.diagnose(model, loss_fn, batches, policy, optimizer=chosen, steps=2)
+    first = found.first
+    assert (first.kind, first.phase, first.path, first.operation, first.role) == expected
+    assert all(fault.verified for fault in found.faults)
+
+
+@pytest.mark.parametrize("policy", ["fp8-hybrid", "amp-bf16", "fp16-master"])
+@pytest.mark.parametrize("model, batch", [(mlp, (X, Y)), (images, (IMAGES, Y[:4])), (Sequences, (SEQUENCES, Y[:6]))])
+def test_a_healthy_training_raises_no_alarm(model, batch, policy):
+    model = model()
+    found = sf.diagnose(model, F.mse_loss, [batch], policy, optimizer=adamw(model, lr=1e-2), steps=3)
+    assert found.faults == ()
+
+
+def test_data_that_are_nan_are_named():
+    bad = X.clone()
+    bad[3, 1] = float("nan")
+    (fault,) = sf.diagnose(mlp(), F.mse_loss, [(X, Y), (bad, Y)], "fp16-master", steps=2).faults
+    assert fault.kind == "NaN in data" and "(3, 1)" in fault.why
+
+
+def test_model_optimizer_schedule_and_random_numbers_stay_as_they_are():
+    torch.manual_seed(5)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.5), nn.BatchNorm1d(8), nn.Linear(8, 1))
+    optimizer = adamw(model)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    F.mse_loss(model(X), Y).backward()
+    optimizer.step()
+    schedule.step()
+    random = torch.random.get_rng_state()
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict(), [p.grad for p in model.parameters()]))
+    sf.diagnose(model, F.mse_loss, [(X, Y)], "fp16-standard", optimizer=optimizer, steps=2)
+    after = model.state_dict(), optimizer.state_dict(), [p.grad for p in model.parameters()]
+    assert repr(before[1]["param_groups"]) == repr(after[1]["param_groups"])
+    assert all(torch.equal(x, after[0][name]) for name, x in before[0].items())
+    for number, kept in before[1]["state"].items():
+        assert all(torch.equal(x, after[1]["state"][number][name]) for name, x in kept.items())
+    assert all(map(torch.equal, before[2], after[2]))
+    assert torch.equal(random, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        ({"optimizer": 3}, "optimizer is one of torch.optim, got a int"),
+        ({"optimizer": sgd(mlp())}, "parameters that are not the model's"),
+        ({"scaler": 3, "optimizer": None}, "give optimizer=, too"),
+        ({"batches": [(X.numpy(), Y.numpy())]}, "holds tensors, got a NumPy array"),
+        ({"loss_fn": lambda output, y: output}, "must be a tensor of one number"),
+    ],
+)
+def test_nonsense_is_refused(change, words):
+    given = {"model": mlp(), "loss_fn": F.mse_loss, "batches": [(X, Y)], "policy": "fp32"}
+    with pytest.raises(ValueError, match=words):
+        sf.diagnose(**given | change)
+
+
+def test_inside_of_another_block_it_is_refused():
+    model = mlp()
+    with sf.torch.simulate(model, "fp32"):
+        model(X)
+        with pytest.raises(ValueError, match="call it outside of simfloat.torch.simulate's"):
+            sf.diagnose(model, F.mse_loss, [(X, Y)], "fp16-master")
