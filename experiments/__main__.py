@@ -16,6 +16,7 @@ IMPORTED = {
     "rich": "rich",
     "jinja2": "jinja2",
     "pyarrow": "pyarrow",
+    "cloudpickle": "cloudpickle",
 }
 
 

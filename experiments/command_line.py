@@ -19,7 +19,17 @@ from experiments.display import progress_of, show_findings
 from experiments.experiment import Experiment
 from experiments.options import Options, named_policy
 from simfloat.checks import did_you_mean
-from simfloat.studies import Executor, JobError, Workspace, in_processes, on_scheduler, write_report
+from simfloat.studies import (
+    ATTEMPTS,
+    SWEEP_FILES,
+    SWEEP_HIDDEN,
+    Executor,
+    JobError,
+    Workspace,
+    in_processes,
+    on_scheduler,
+    write_report,
+)
 from simfloat.terminal import guarded
 
 #: Enough for any test over seeds, and for any machine; more is a slip of the hand.
@@ -124,7 +134,7 @@ def sweep(
     experiment = find(name)
     executor = executor or swept_by(workers, scheduler)
     folder = out or Path("results") / experiment.name
-    workspace = Workspace(folder, experiment.run.__module__, sweeps.FILES, sweeps.HIDDEN)
+    workspace = Workspace(folder, experiment.run.__module__, SWEEP_FILES, SWEEP_HIDDEN)
     with one_message(workspace):
         plan = sweeps.planned(experiment, axes, tiny)
         with workspace, progress_of(experiment.name) as progress:
@@ -152,7 +162,7 @@ def report(out: Path) -> None:
 def swept_by(workers: int | None, scheduler: str | None) -> Executor:
     """What carries out a sweep: processes here, which are replaced when they die, or a machine room."""
     if scheduler is None:
-        return partial(in_processes, workers=workers, attempts=sweeps.ATTEMPTS)
+        return partial(in_processes, workers=workers, attempts=ATTEMPTS)
     if workers is not None:
         raise click.UsageError("--workers is for processes of this machine: a scheduler has its own. Leave out one.")
     try:

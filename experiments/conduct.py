@@ -21,7 +21,8 @@ from simfloat.studies import (
     versions,
     write_stored,
 )
-from simfloat.studies.report import METRICS, SUMMARY
+from simfloat.studies.notes import notes_in
+from simfloat.studies.report_page import METRICS, README, SUMMARY
 from simfloat.studies.stored import STORED
 
 
@@ -46,7 +47,13 @@ def conduct(
 
 def file_names(experiment: Experiment) -> tuple[str, ...]:
     """The names of all that may be written."""
-    return (METRICS, STORED, *(figure.name for figure in experiment.figures), SUMMARY)
+    names = (each for figure in experiment.figures for each in drawn_names(figure.name))
+    return (METRICS, STORED, *names, SUMMARY)
+
+
+def drawn_names(name: str, tiny: bool = False) -> list[str]:
+    """The files of a figure: a picture for screens and, but for a tiny run, a PDF for papers."""
+    return [name] if tiny else [name, str(Path(name).with_suffix(".pdf"))]
 
 
 def write_results(
@@ -57,14 +64,16 @@ def write_results(
     written = [workspace.write(METRICS, lambda path: path.write_text(rows, encoding="utf-8"))]
     written.append(workspace.write(STORED, lambda path: write_stored(results, path)))
     for name, draw in experiment.drawings(results).items():
-        written.append(workspace.write(name, draw))
+        written += [workspace.write(each, draw) for each in drawn_names(name, options.tiny)]
     text = as_json(summary(experiment, options, findings), indent=1) + "\n"
     return [*written, workspace.write(SUMMARY, lambda path: path.write_text(text, encoding="utf-8"))]
 
 
 def summary(experiment: Experiment, options: Options, findings: list[Finding]) -> dict[str, Any]:
     """What was asked, what it was computed with, and what was found."""
+    readme = Path(__file__).parent / experiment.name.replace("-", "_") / README
     return {
+        **(notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}),
         "experiment": experiment.name,
         "question": experiment.question,
         "config": {"tiny": options.tiny, "seeds": options.seeds, "policy": options.policy and options.policy.to_dict()},

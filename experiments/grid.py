@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import itertools
-import math
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from simfloat.studies import Job, Result
-
-#: Enough for any machine room over a night; more is a slip of the hand.
-MOST_POINTS = 100_000
+from simfloat.studies import Job, Result, check_count, combinations
 
 
 @dataclass(frozen=True)
@@ -70,14 +65,13 @@ def read_levels(axes: Sequence[Axis], assignments: Iterable[str]) -> dict[str, l
     for axis in axes:
         given.setdefault(axis.name, levels_on(axis, axis.standard))
     ordered = {axis.name: given[axis.name] for axis in axes if given[axis.name]}
-    if (count := math.prod(map(len, ordered.values()))) > MOST_POINTS:
-        raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
+    check_count(ordered)
     return ordered
 
 
-def points(levels: Mapping[str, Sequence[Level]]) -> list[Point]:
+def points(levels: Mapping[str, Sequence[Level]]) -> Sequence[Point]:
     """Every combination of levels, the last axis varying fastest."""
-    return [dict(zip(levels, combination, strict=True)) for combination in itertools.product(*levels.values())]
+    return combinations(levels)
 
 
 def levels_on(axis: Axis, texts: Sequence[str]) -> list[Level]:

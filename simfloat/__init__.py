@@ -80,4 +80,7 @@ else:
                     globals().setdefault(name, getattr(module, name))
             return globals()
 
+        def __reduce__(self):  # functions that use the package travel to other processes
+            return import_module, (self.__name__,)
+
     sys.modules[__name__].__class__ = _Package

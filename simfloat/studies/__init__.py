@@ -6,35 +6,58 @@ It needs the packages of simfloat's extra `studies`: pip install 'simfloat[studi
 from importlib.util import find_spec as _find_spec
 
 #: Packages by the names under which they are imported.
-_NEEDED = {"scipy": "scipy", "pyarrow": "pyarrow", "jinja2": "jinja2"}
+_NEEDED = {"scipy": "scipy", "pyarrow": "pyarrow", "jinja2": "jinja2", "cloudpickle": "cloudpickle"}
 
 if _missing := [package for package, name in _NEEDED.items() if _find_spec(name) is None]:
     raise ImportError(f"simfloat.studies needs {', '.join(_missing)}: pip install 'simfloat[studies]'.")
 
 from simfloat.studies import margins, verdicts
+from simfloat.studies.comparing import Compared, PairedComparison, compare
 from simfloat.studies.executors import Executor, Job, JobError, Result, in_processes, one_by_one
 from simfloat.studies.findings import Finding, Measured, claim, findings_of, verdict_text
 from simfloat.studies.intervals import Interval, discoveries, mean_interval, share_interval, spread
 from simfloat.studies.machine_room import on_scheduler
-from simfloat.studies.report import write_report
+from simfloat.studies.report_page import report, write_report
 from simfloat.studies.stored import as_json, column_names, read_stored, write_csv, write_parquet, write_stored
+from simfloat.studies.study_table import StudyTable
+from simfloat.studies.sweeping import (
+    ATTEMPTS,
+    SWEEP_FILES,
+    SWEEP_HIDDEN,
+    SweepPlan,
+    check_count,
+    combinations,
+    conduct_sweep,
+    sweep,
+)
 from simfloat.studies.workspace import Workspace, code_digest, run_jobs, versions
 
 __all__ = [
+    "ATTEMPTS",
+    "SWEEP_FILES",
+    "SWEEP_HIDDEN",
     "margins",
     "verdicts",
+    "Compared",
     "Executor",
     "Finding",
     "Interval",
     "Job",
     "JobError",
     "Measured",
+    "PairedComparison",
     "Result",
+    "StudyTable",
+    "SweepPlan",
     "Workspace",
     "as_json",
+    "check_count",
     "claim",
     "code_digest",
     "column_names",
+    "combinations",
+    "compare",
+    "conduct_sweep",
     "discoveries",
     "findings_of",
     "in_processes",
@@ -42,9 +65,11 @@ __all__ = [
     "on_scheduler",
     "one_by_one",
     "read_stored",
+    "report",
     "run_jobs",
     "share_interval",
     "spread",
+    "sweep",
     "verdict_text",
     "versions",
     "write_csv",

@@ -40,7 +40,8 @@ class JobError(Exception):
 
     def __init__(self, job: Job, reason: str, refused: bool = False) -> None:
         what = ", ".join(str(job[key]) for key in ("problem", "label") if key in job) or job.get("kind", "a job")
-        super().__init__(f"The job of {what}, seed {job.get('seed')}, failed: {reason}")
+        seed = f", seed {job['seed']}," if "seed" in job else ""
+        super().__init__(f"The job of {what}{seed} failed: {reason}")
         self.refused = refused
 
 

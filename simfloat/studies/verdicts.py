@@ -167,10 +167,15 @@ def _range_test(samples: NDArray, low: float, high: float, text: str) -> Outcome
 
 
 def _comparison(samples: NDArray, margin: float, text: str) -> Outcome:
+    word, p = comparison_of(samples, margin)
+    return Outcome(word, text, p)
+
+
+def comparison_of(samples: NDArray, margin: float) -> tuple[str, float]:
+    """The word for differences of which more is worse, and the level at which the verdict would be open."""
     word = compared(mean_interval(samples), margin)
     limits = {EQUAL: (-margin, margin), WITHIN: (0.0, margin), WORSE: (0.0,), BETTER: (0.0,)}.get(word)
-    p = 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
-    return Outcome(word, text, p)
+    return word, 1.0 if limits is None else max(mean_level(samples, limit) for limit in limits)
 
 
 def _ratio_text(interval: Interval) -> str:

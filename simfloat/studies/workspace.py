@@ -51,8 +51,7 @@ class Workspace:
                 raise ValueError(f"Cannot write to the folder {self.folder}: {error}") from None
             except lock.Locked:
                 raise ValueError(
-                    f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder by "
-                    "--out."
+                    f"Another run is writing to {self.folder}. Wait until it has ended, or choose another folder."
                 ) from None
             self._check()
             self._held = held.pop_all()
@@ -74,7 +73,7 @@ class Workspace:
         strangers = [name for name in os.listdir(self.hidden) if name != LOCK]
         if strangers and not marker.exists():
             raise ValueError(
-                f"{self.hidden} was not made by simfloat, {strangers[0]!r} is in it. Choose another --out."
+                f"{self.hidden} was not made by simfloat, {strangers[0]!r} is in it. Choose another folder."
             )
         for target in self._targets:
             if (self.folder / target).is_dir():

@@ -180,7 +180,9 @@ def test_a_users_files_survive_a_run(with_toy, tmp_path):
     (tmp_path / "jobs" / "thesis.json").write_text("{}")
     assert invoke("run", "toy", "--out", tmp_path).exit_code == 0
     assert (tmp_path / "jobs" / "thesis.json").read_text() == "{}"
-    assert sorted(os.listdir(tmp_path)) == ["jobs", "metrics.jsonl", "results.parquet", "summary.json", "toy.png"]
+    assert sorted(os.listdir(tmp_path)) == [
+        "jobs", "metrics.jsonl", "results.parquet", "summary.json", "toy.pdf", "toy.png",
+    ]  # fmt: skip
 
 
 def test_a_second_run_into_the_folder_of_a_running_one_is_refused(with_toy, tmp_path):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from experiments.grid import MOST_POINTS, Axis, Level, points, read_levels, split
+from experiments.grid import Axis, Level, points, read_levels, split
+from simfloat.studies.sweeping import MOST_POINTS
 
 AXES = (Axis("size", "a whole number", int, ("1", "2")), Axis("seed", "a whole number", int), Axis("word", "text", str))
 

@@ -10,7 +10,7 @@ from pyarrow.parquet import read_table
 
 from experiments.catalog import EXPERIMENTS
 from experiments.options import FIRST_SEED
-from experiments.sweep import HIDDEN
+from simfloat.studies import SWEEP_HIDDEN as HIDDEN
 from simfloat.studies import JobError, code_digest, one_by_one, versions
 from tests.experiments.test_command_line import ROOT, command, invoke, strict
 from tests.experiments.toy import toy
@@ -90,7 +90,7 @@ def test_a_run_and_a_sweep_share_a_folder_and_leave_each_others_files_alone(tmp_
     for arguments in (("sweep", "toy", "seed=1"), ("run", "toy"), ("sweep", "toy", "seed=1,2")):
         assert invoke(*arguments, "--out", tmp_path).exit_code == 0
     want = {HIDDEN, "sweep.csv", "sweep.parquet", "sweep.json"}
-    want |= {"summary.json", "metrics.jsonl", "results.parquet", "toy.png"}
+    want |= {"summary.json", "metrics.jsonl", "results.parquet", "toy.png", "toy.pdf"}
     assert set(os.listdir(tmp_path)) == want and len(list((tmp_path / HIDDEN).glob("*.json"))) == 2
 
 
@@ -108,7 +108,7 @@ def test_a_full_disk_loses_no_point(tmp_path, monkeypatch):
     def full(rows, path):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("experiments.sweep.write_parquet", full)
+    monkeypatch.setattr("simfloat.studies.sweeping.write_parquet", full)
     result = invoke("sweep", "toy", "seed=1,2", "--out", tmp_path)
     assert result.exit_code == 1 and "The run cannot go on: [Errno 28] No space left on device" in result.output
     assert len(list((tmp_path / HIDDEN).glob("*.json"))) == 2

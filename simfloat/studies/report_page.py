@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import simfloat as sf
 from simfloat.studies.intervals import discoveries
+from simfloat.studies.notes import NOTES, notes_in
 from simfloat.studies.stored import column_names
 from simfloat.studies.verdicts import RANKS
 from simfloat.studies.workspace import write_file
@@ -21,11 +22,17 @@ from simfloat.studies.workspace import write_file
 METRICS, SUMMARY = "metrics.jsonl", "summary.json"
 CSV, PARQUET, SWEEP = "sweep.csv", "sweep.parquet", "sweep.json"
 
-#: What stands beside the results of a run and of a sweep, and tells that there are some.
-SUMMARIES = {SUMMARY: "run", SWEEP: "sweep"}
+#: What a search leaves: its points, and what was asked and found.
+SEARCH_POINTS, SEARCH = "search.csv", "search.json"
+
+#: What stands beside the results of a run, a sweep and a search, and tells that there are some.
+SUMMARIES = {SUMMARY: "run", SWEEP: "sweep", SEARCH: "search"}
+
+#: What tells of a study, beside its results: the page takes limits and sources from it.
+README = "README.md"
 
 REPORT = "report.html"
-TEMPLATE = Path(__file__).with_name("report.html.jinja")
+TEMPLATE = Path(__file__).with_name("report_page.html.jinja")
 
 #: A claim that a tiny run looked at.
 UNDECIDED = "no verdict"
@@ -41,10 +48,11 @@ MOST_ROWS = 1000
 
 
 class Figure(NamedTuple):
-    """A picture as text: its name and a data URI."""
+    """A picture as text: its name and a data URI, and the name of the same figure as PDF, if that lies beside it."""
 
     name: str
     uri: str
+    pdf: str
 
 
 class Preview(NamedTuple):
@@ -58,17 +66,18 @@ class Preview(NamedTuple):
 
 
 class Section(NamedTuple):
-    """A run or a sweep: where it lies, its summary, its figures and its table."""
+    """A run, a sweep or a search: where it lies, its summary, its figures, its table, its limits and sources."""
 
     place: str
     kind: str
     summary: dict[str, Any]
     figures: list[Figure]
     listing: Preview
+    notes: dict[str, list[str]]
 
     @property
     def findings(self) -> list[dict[str, Any]]:
-        """The findings of a run; a sweep has none."""
+        """The findings of a run; others have none."""
         return self.summary.get("findings", [])
 
 
@@ -107,14 +116,29 @@ def read_section(root: Path, path: Path) -> Section | None:
     folder, kind = path.parent, SUMMARIES[path.name]
     # Pictures belong to the run where there are both: a sweep draws none.
     shared = kind == "sweep" and (folder / SUMMARY).exists()
-    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / CSV)
-    return Section(str(folder.relative_to(root)), kind, summary, [] if shared else figures(folder), listing)
+    tables = {"sweep": CSV, "search": SEARCH_POINTS}
+    listing = last_records(folder / METRICS) if kind == "run" else table_of(folder / tables[kind])
+    drawn = [] if shared else figures(folder)
+    return Section(str(folder.relative_to(root)), kind, summary, drawn, listing, notes_on(folder, summary))
+
+
+def notes_on(folder: Path, summary: dict[str, Any]) -> dict[str, list[str]]:
+    """The limits and sources that a summary has, or a README.md beside it, whose words count first."""
+    readme = folder / README
+    own = notes_in(readme.read_text(encoding="utf-8")) if readme.is_file() else {}
+    return {name: found for name in NOTES if (found := own.get(name) or summary.get(name))}
 
 
 def figures(folder: Path) -> list[Figure]:
     """The pictures in a folder, by name."""
     found = sorted(path for path in folder.iterdir() if path.suffix in PICTURES and path.is_file())
-    return [Figure(path.name, data_uri(path)) for path in found]
+    return [Figure(path.name, data_uri(path), pdf_beside(path)) for path in found]
+
+
+def pdf_beside(path: Path) -> str:
+    """The name of the PDF of a picture; nothing if there is none."""
+    pdf = path.with_suffix(".pdf")
+    return pdf.name if pdf.is_file() else ""
 
 
 def data_uri(path: Path) -> str:
@@ -134,7 +158,7 @@ def last_records(path: Path) -> Preview:
 
 
 def table_of(path: Path) -> Preview:
-    """The table of a sweep."""
+    """The table of a sweep or a search."""
     with path.open(encoding="utf-8", newline="") as lines:
         columns, *rows = csv.reader(lines)
     return listing("Points", columns, rows, path)
@@ -155,6 +179,24 @@ def shown(value: Any) -> str:
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
+def report(folder: str | Path) -> Path:
+    """Make report.html of all that runs, sweeps and searches have left below the folder; returns its path.
+
+    It is one file, which asks for nothing on the network: of each study its question, claims and verdicts, figures (PNG
+    or SVG; a PDF that lies beside one is named), its table, limits, sources, configuration and versions. Limits and
+    sources are those of the experiment's README, or of a README.md that lies beside the results: what stands below
+    headings, or behind words in bold type, that say so.
+
+    Raises ValueError if there are no results.
+
+    Examples:
+        >>> table = sf.studies.sweep(lambda seed: seed**2, {"seed": range(3)}, folder=folder)
+        >>> sf.studies.report(folder).name
+        'report.html'
+    """
+    return write_report(Path(folder))[0]
+
+
 def write_report(folder: Path) -> tuple[Path, Archive]:
     """Write report.html about all results below the folder; returns its path and what it is about.
 
@@ -163,8 +205,8 @@ def write_report(folder: Path) -> tuple[Path, Archive]:
     archive = read_archive(folder)
     if not archive.sections and not archive.damaged:
         raise ValueError(
-            f"There are no results below {folder}. `python -m experiments run NAME` makes some, in results/NAME; "
-            "other folders are named by --out."
+            f"There are no results below {folder}. simfloat.studies.sweep with a folder makes some, and `python -m "
+            "experiments run NAME`, in results/NAME or the folder that --out names."
         )
     text = page(archive)
     write_file(folder / REPORT, lambda path: path.write_text(text, encoding="utf-8"), folder)

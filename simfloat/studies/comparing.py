@@ -1,0 +1,231 @@
+"""Comparing what a study measured, pair by pair, with the words of verdicts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.studies.intervals import Discoveries, discoveries, mean_interval
+from simfloat.studies.margins import MATCH
+from simfloat.studies.plain_values import label_of
+from simfloat.studies.stored import read_stored
+from simfloat.studies.study_table import StudyTable
+from simfloat.studies.verdicts import comparison_of, log_ratios
+from simfloat.table import Table
+from simfloat.table import table as aligned
+
+#: What two values are compared by.
+RATIO, DIFFERENCE = "ratio", "difference"
+
+
+class Compared(NamedTuple):
+    """How one value of a column stands beside the reference, where all the rest (`among`) is the same.
+
+    `mean` is the geometric mean of ratios, or the mean of differences, in the interval from `low` to `high` (95 %,
+    Student's t over `pairs` pairs); `word` is the verdict, `p` the level at which it would be open.
+    """
+
+    label: Any
+    among: tuple[tuple[str, Any], ...]
+    mean: float
+    low: float
+    high: float
+    pairs: int
+    word: str
+    p: float
+
+
+class PairedComparison(Sequence[Compared]):
+    """What `compare` found: a row for each value; it prints as a table, ``comparison["bf16-standard"]`` is a row."""
+
+    def __init__(self, rows: Iterable[Compared], by: str, value: str, reference: Any, kind: str) -> None:
+        self.rows, self.by, self.value, self.reference, self.kind = tuple(rows), by, value, reference, kind
+
+    def __getitem__(self, key: Any) -> Any:
+        if isinstance(key, int | slice) and all(not isinstance(row.label, int) for row in self.rows):
+            return self.rows[key]
+        found = [row for row in self.rows if row.label == key or row.label == _label(key)]
+        if not found:
+            labels = ", ".join(dict.fromkeys(str(row.label) for row in self.rows))
+            raise ValueError(f"{self.by} {key!r} was not compared. There are: {labels}.")
+        return found[0] if len(found) == 1 else tuple(found)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def discoveries(self) -> Discoveries:
+        """How many comparisons are decided, and the false discovery rate of these decisions."""
+        return discoveries(row.p for row in self.rows)
+
+    def table(self) -> Table:
+        """The rows as a table."""
+        among = [name for name, _ in self.rows[0].among] if self.rows else []
+        head = (*among, self.by, "verdict", f"{self.kind} of {self.value}", "95 %", "pairs")
+        return aligned([head, *(self._line(row) for row in self.rows)], numbers=3)
+
+    def _line(self, row: Compared) -> tuple[str, ...]:
+        numbers = f"{row.mean:.4g}", f"{row.low:.4g} to {row.high:.4g}", str(row.pairs)
+        return (*(str(value) for _, value in row.among), str(row.label), row.word, *numbers)
+
+    def __repr__(self) -> str:
+        return f"{self.table()}\nbeside {self.reference}. {self.discoveries}"
+
+    def _repr_html_(self) -> str:
+        return f"{self.table()._repr_html_()}<p>beside {self.reference}. {self.discoveries}</p>"
+
+
+def compare(
+    table: Any,
+    value: str = "loss",
+    by: str = "policy",
+    reference: Any = "fp32",
+    pairs: str | Sequence[str] = "seed",
+    *,
+    kind: str = RATIO,
+    margin: float | None = None,
+    higher_is_better: bool = False,
+) -> PairedComparison:
+    """How every value of the column `by` stands beside the `reference`, by the column `value`, in pairs.
+
+    Two rows are a pair if they have the same `pairs`, such as the seed, and are alike on all other axes of a sweep's
+    table, for each combination of which there is a row of the answer. A pair gives a ratio (its logarithm is averaged)
+    or, with ``kind="difference"``, a difference; a run that is NaN counts as infinitely bad. The 95 % interval of the
+    mean decides: *equal* if it holds no difference and nothing beyond the margin, *better* or *worse* if it lies on one
+    side of no difference, *worse within the margin* if it does not reach beyond it either, else *inconclusive*.
+
+    `margin` is a factor of more than 1 for ratios (default 1.05) or a number above 0 for differences, which has no
+    default. table: what `sweep` returns, a sequence of rows as dictionaries, a dictionary of columns, a data frame, or
+    the path of a sweep's Parquet file.
+
+    Raises ValueError for columns that there are not, for a reference that is not in the column, and where a row has no
+    partner or several.
+
+    Examples:
+        >>> rows = [{"policy": policy, "seed": seed, "loss": loss + seed / 10}
+        ...         for policy, loss in (("fp32", 1.0), ("bf16", 1.001), ("fp8", 1.2)) for seed in range(5)]
+        >>> print(sf.studies.compare(rows).table())
+        policy  verdict                  ratio of loss            95 %  pairs
+        bf16    worse within the margin          1.001  1.001 to 1.001      5
+        fp8     worse                            1.168    1.144 to 1.193      5
+    """
+    known = as_table(table)
+    limit = _checked_margin(kind, margin)
+    with_pairs = [pairs] if isinstance(pairs, str) else list(pairs)
+    for name in (value, by, *with_pairs):
+        known[name]
+    label = _reference(known[by], by, reference)
+    among = [name for name in known.axes if name not in (by, value, *with_pairs)]
+    groups: dict[tuple[Any, ...], dict[Any, dict[tuple[Any, ...], float]]] = {}
+    for row in known:
+        members = groups.setdefault(tuple(row.get(name) for name in among), {}).setdefault(row.get(by), {})
+        pair = tuple(row.get(name) for name in with_pairs)
+        if pair in members:
+            raise ValueError(
+                f"Two rows have {by}={row.get(by)!r} and {_named(with_pairs, pair)}; name all columns that tell runs "
+                "apart in pairs=[...]."
+            )
+        members[pair] = _as_number(value, row.get(value))
+    rows = [
+        _compared(other, tuple(zip(among, group, strict=True)), (values, members.get(label, {})), (kind, limit), sign)
+        for sign in [-1 if higher_is_better else 1]
+        for group, members in groups.items()
+        for other, values in members.items()
+        if other != label
+    ]
+    if not rows:
+        raise ValueError(f"The column {by} has nothing beside the reference {label!r}.")
+    return PairedComparison(rows, by, value, label, kind)
+
+
+def as_table(table: Any) -> StudyTable:
+    """Rows of whatever kind as a table. Raises ValueError for what has none."""
+    if isinstance(table, StudyTable):
+        return table
+    if isinstance(table, str | Path):
+        return StudyTable(read_stored(Path(table)))
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a data frame
+        table = {name: list(table[name]) for name in table.columns}
+    if isinstance(table, Mapping):
+        return StudyTable(dict(zip(table, values, strict=True)) for values in zip(*table.values(), strict=True))
+    rows = list(table) if isinstance(table, Iterable) else [table]
+    if all(isinstance(row, Mapping) for row in rows):
+        return StudyTable(rows)
+    raise ValueError(f"A table is rows as dictionaries, or columns in one; got a {type(table).__name__}.")
+
+
+def _compared(
+    label: Any,
+    among: tuple[tuple[str, Any], ...],
+    values: tuple[dict[tuple[Any, ...], float], dict[tuple[Any, ...], float]],
+    how: tuple[str, float],
+    sign: int,
+) -> Compared:
+    """The row of a value: its numbers and those of the reference, by pair; `sign` is -1 where more is better."""
+    own, reference = values
+    if alone := sorted(set(own) ^ set(reference), key=str):
+        where = "".join(f", {name}={value!r}" for name, value in among)
+        raise ValueError(f"{label!r}{where} and the reference have no pair {alone[0]!r}: both need the same.")
+    kind, limit = how
+    ours, theirs = np.array([own[pair] for pair in own]), np.array([reference[pair] for pair in own])
+    samples = log_ratios(ours, theirs) if kind == RATIO else _differences(ours, theirs, sign)
+    word, p = comparison_of(sign * samples, limit)
+    interval = mean_interval(samples)
+    mean = float(np.mean(samples))
+    mean, low, high = (map(_exp, (mean, *interval[:2]))) if kind == RATIO else (mean, *interval[:2])
+    return Compared(label, among, mean, low, high, len(own), word, p)
+
+
+def _differences(values: NDArray, reference: NDArray, sign: int) -> NDArray[np.float64]:
+    """Differences in which a run that is NaN is infinitely bad, and a reference that is not finite says nothing."""
+    return np.where(np.isnan(values), sign * np.inf, values) - np.where(np.isfinite(reference), reference, np.nan)
+
+
+def _checked_margin(kind: str, margin: float | None) -> float:
+    if kind not in (RATIO, DIFFERENCE):
+        raise ValueError(f"kind is {RATIO!r} or {DIFFERENCE!r}, got {kind!r}.")
+    margin = MATCH if margin is None and kind == RATIO else margin
+    if margin is None:
+        raise ValueError("A comparison by differences needs margin=: the largest difference that does not matter.")
+    least = 1 if kind == RATIO else 0
+    if isinstance(margin, bool) or not isinstance(margin, int | float) or not least < margin < math.inf:
+        raise ValueError(f"margin must be a number above {least}, for a {kind}; got {margin!r}.")
+    return math.log(margin) if kind == RATIO else float(margin)
+
+
+def _reference(labels: list[Any], by: str, reference: Any) -> Any:
+    """The label of the reference, whatever its case."""
+    wanted = _label(reference)
+    if wanted in labels:
+        return wanted
+    for label in labels:
+        if str(label).lower() == str(wanted).lower():
+            return label
+    known = ", ".join(dict.fromkeys(map(str, labels)))
+    raise ValueError(f"The reference {reference!r} is not in the column {by}, which has: {known}.")
+
+
+def _label(value: Any) -> Any:
+    try:
+        return label_of(value)
+    except ValueError:
+        return value
+
+
+def _as_number(name: str, value: Any) -> float:
+    if isinstance(value, str) or value is None:
+        raise ValueError(f"The column {name} must hold numbers, got {value!r}.")
+    return float(value)
+
+
+def _named(names: Sequence[str], values: Sequence[Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in zip(names, values, strict=True))
+
+
+def _exp(x: float) -> float:
+    return math.exp(x) if x < 700 else math.inf

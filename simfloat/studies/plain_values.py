@@ -1,0 +1,56 @@
+"""Formats, accumulators, policies and numbers as plain values that travel to processes and to disk, and back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from simfloat.policy import Policy
+from simfloat.policy.serialization import parse
+
+#: The keys of a value that is no plain one itself: a policy as a dictionary, anything else as the text that makes it.
+POLICY, MADE = "policy", "made"
+
+
+def as_plain(value: Any) -> Any:
+    """The value as JSON has it: a number, a text or None as it is, anything else as what makes it.
+
+    Raises ValueError for a value that nothing makes.
+    """
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Policy):
+        return {POLICY: value.to_dict()}
+    return {MADE: _text(value)}
+
+
+def from_plain(plain: Any) -> Any:
+    """The value of which that was made."""
+    if not isinstance(plain, dict):
+        return plain
+    return Policy.from_dict(plain[POLICY]) if POLICY in plain else parse(plain[MADE])
+
+
+def label_of(value: Any) -> str | int | float | None:
+    """How a table has the value: a number or a text as it is, a policy by its name, anything else as a text."""
+    plain = as_plain(value)
+    if not isinstance(plain, dict):
+        return plain
+    return value.name or repr(value) if isinstance(value, Policy) else plain[MADE]
+
+
+def _text(value: Any) -> str:
+    """The shortest text that is read back as the value."""
+    for write in (str, repr):
+        try:
+            if parse(text := write(value)) == value:
+                return text
+        except (ValueError, RecursionError):
+            continue
+    raise ValueError(
+        f"A study takes formats, accumulators, roundings, policies, numbers and texts, got {value!r} of type "
+        f"{type(value).__name__}."
+    )

@@ -1,0 +1,116 @@
+"""A user's function for another process, and a digest of what it computes.
+
+A function of a module is found there by its name; one of a notebook, of the program itself or inside of another
+function travels as its code, by cloudpickle.
+"""
+
+from __future__ import annotations
+
+import base64
+import dis
+import hashlib
+import importlib
+import pickle
+import sys
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from types import CodeType, FunctionType
+from typing import Any
+
+from simfloat.formats import Format
+from simfloat.policy import Policy
+from simfloat.studies.workspace import code_digest, place_of
+
+#: Values that cannot change: where a function uses them from outside, they are part of what it computes.
+FIXED = (bool, int, float, complex, str, bytes, type(None), Format, Policy)
+
+
+def home_of(function: Any) -> str:
+    """The module by whose sources a function's results are kept; simfloat alone where it has no file of its own."""
+    function = _innermost(function)
+    name = getattr(function, "__module__", None) or type(function).__module__
+    module = sys.modules.get(name)
+    return name if name != "__main__" and getattr(module, "__file__", None) else "simfloat"
+
+
+def reference_to(function: Callable[..., Any]) -> dict[str, str]:
+    """What another process needs to find the function. Raises ValueError for one that cannot travel."""
+    name = getattr(function, "__qualname__", "")
+    home = home_of(function)
+    if home != "simfloat" and getattr(sys.modules[home], name, None) is function and find_spec(home):
+        return {"module": home, "name": name, "place": str(place_of(home)), "digest": code_digest(home)}
+    import cloudpickle
+
+    try:
+        return {"code": base64.b64encode(cloudpickle.dumps(function)).decode("ascii")}
+    except (pickle.PicklingError, TypeError) as error:
+        raise ValueError(f"{name or function!r} cannot be sent to another process: {error}") from None
+
+
+def found(reference: dict[str, str]) -> Callable[..., Any]:
+    """The function that was meant. Raises RuntimeError where its module has other sources here."""
+    if "code" in reference:
+        return pickle.loads(base64.b64decode(reference["code"]))
+    if reference["place"] not in sys.path:
+        sys.path.insert(0, reference["place"])
+    if code_digest(reference["module"]) != reference["digest"]:
+        raise RuntimeError(f"{reference['module']} has other sources, or other versions of packages, on this worker.")
+    return getattr(importlib.import_module(reference["module"]), reference["name"])
+
+
+def name_of(function: Any) -> str:
+    """What the function is called."""
+    return getattr(_innermost(function), "__name__", type(function).__name__)
+
+
+def function_digest(function: Any) -> str:
+    """A digest of the function's code and of all that it uses from outside and cannot change there.
+
+    These are numbers, texts, formats, policies, and functions that stand in no module.
+    """
+    digest = hashlib.sha256()
+    for piece in _pieces(function, set()):
+        digest.update(piece.encode() + b"\0")
+    return digest.hexdigest()
+
+
+def _innermost(function: Any) -> Any:
+    return _innermost(function.func) if isinstance(function, partial) else function
+
+
+def _pieces(value: Any, seen: set[int]) -> Iterator[str]:
+    """The texts that stand for a value, without those that hang on where it lies in memory."""
+    if isinstance(value, FIXED):
+        yield repr(value)
+    elif isinstance(value, tuple | frozenset):
+        pieces = ["".join(_pieces(item, seen)) for item in value]
+        yield f"({','.join(pieces if isinstance(value, tuple) else sorted(pieces))})"
+    elif isinstance(value, partial):
+        for each in (value.func, *value.args, *value.keywords, *value.keywords.values()):
+            yield from _pieces(each, seen)
+    elif isinstance(value, CodeType):
+        yield value.co_code.hex() + " ".join(value.co_names)
+        yield from _pieces(tuple(each for each in value.co_consts if each != value.co_name), seen)
+    elif isinstance(value, FunctionType) and id(value) not in seen:
+        seen.add(id(value))
+        yield value.__qualname__
+        if value.__module__ == "__main__" or value.__closure__ or "<" in value.__qualname__:
+            yield from _pieces_of_function(value, seen)
+
+
+def _pieces_of_function(function: FunctionType, seen: set[int]) -> Iterator[str]:
+    code = function.__code__
+    yield from _pieces(code, seen)
+    yield from _pieces((*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()), seen)
+    changed = {step.argval for step in dis.get_instructions(code) if step.opname in ("STORE_DEREF", "STORE_GLOBAL")}
+    cells = dict(zip(code.co_freevars, function.__closure__ or (), strict=True))
+    for name in code.co_freevars:
+        if name not in changed:
+            try:
+                yield from _pieces(cells[name].cell_contents, seen)
+            except ValueError:  # it has no value yet
+                continue
+    for name in code.co_names:
+        if name in function.__globals__ and name not in changed:
+            yield from _pieces(function.__globals__[name], seen)

@@ -1,0 +1,92 @@
+"""What a study measured, as a table: a row for each of its points."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, overload
+
+from simfloat.checks import did_you_mean
+from simfloat.studies.stored import Row, column_names, write_csv, write_parquet
+from simfloat.table import Table
+from simfloat.table import table as aligned
+
+#: Rows that are printed of a longer table: so many from its beginning, and as many from its end.
+SHOWN = 15
+
+
+class StudyTable(Sequence[Row]):
+    """Rows by the names of their columns, those of `axes` first; ``table["loss"]`` is a column, ``table[0]`` a row.
+
+    A column that a row lacks is None there. `where` selects rows, `to_csv` and `to_parquet` write files that are read
+    back to the last bit.
+
+    Examples:
+        >>> table = sf.studies.StudyTable([{"seed": 0, "loss": 0.5}, {"seed": 1, "loss": 0.25}], axes=["seed"])
+        >>> table["loss"], table.where(seed=1)[0]
+        ([0.5, 0.25], {'seed': 1, 'loss': 0.25})
+    """
+
+    def __init__(self, rows: Iterable[Mapping[str, Any]], axes: Sequence[str] = ()) -> None:
+        self.rows = [dict(row) for row in rows]
+        self.axes = tuple(axes)
+        self.columns = tuple(column_names(self.rows)) or self.axes
+
+    @overload
+    def __getitem__(self, key: int) -> Row: ...
+    @overload
+    def __getitem__(self, key: slice) -> StudyTable: ...
+    @overload
+    def __getitem__(self, key: str) -> list[Any]: ...
+    def __getitem__(self, key: int | slice | str) -> Any:
+        if isinstance(key, str):
+            if key not in self.columns:
+                raise ValueError(
+                    f"The table has no column {key!r}. Columns: {', '.join(self.columns)}."
+                    f"{did_you_mean(key, self.columns)}"
+                )
+            return [row.get(key) for row in self.rows]
+        return StudyTable(self.rows[key], self.axes) if isinstance(key, slice) else self.rows[key]
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return self.rows == other.rows if isinstance(other, StudyTable) else NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def where(self, **values: Any) -> StudyTable:
+        """The rows that have these values. Raises ValueError for a column that there is not."""
+        chosen = self.rows
+        for name, value in values.items():
+            self[name]
+            chosen = [row for row in chosen if row.get(name) == value]
+        return StudyTable(chosen, self.axes)
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write the rows below a header; numbers are read back as they are."""
+        write_csv(self.rows, Path(path))
+
+    def to_parquet(self, path: str | Path) -> None:
+        """Write the same as Parquet, each column of one type."""
+        write_parquet(self.rows, Path(path))
+
+    def _drawn(self) -> Table:
+        cells = [tuple(_cell(row.get(name)) for name in self.columns) for row in self.rows]
+        if len(cells) > 2 * SHOWN:
+            cells = [*cells[:SHOWN], ("...",) * len(self.columns), *cells[-SHOWN:]]
+        return aligned([self.columns, *cells], numbers=max(0, len(self.columns) - len(self.axes)))
+
+    def __repr__(self) -> str:
+        return str(self._drawn()) if self.columns else "StudyTable([])"
+
+    def _repr_html_(self) -> str:
+        return self._drawn()._repr_html_() if self.columns else repr(self)
+
+
+def _cell(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,243 @@
+"""Sweeps: a function at every combination of values, one table of all, and no point computed twice."""
+
+from __future__ import annotations
+
+import inspect
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from simfloat.policy import Policy
+from simfloat.studies.executors import Executor, Job, Result, in_processes, one_by_one
+from simfloat.studies.machine_room import on_scheduler
+from simfloat.studies.plain_values import as_plain, from_plain, label_of
+from simfloat.studies.references import found, function_digest, home_of, name_of, reference_to
+from simfloat.studies.report_page import CSV, PARQUET, SWEEP
+from simfloat.studies.stored import Row, as_json, write_csv, write_parquet
+from simfloat.studies.study_table import StudyTable
+from simfloat.studies.workspace import Workspace, code_digest, run_jobs, versions
+
+#: The files that a sweep leaves, and the folder of its finished points: these stay, so that none is computed twice.
+SWEEP_FILES = (CSV, PARQUET, SWEEP)
+SWEEP_HIDDEN = ".simfloat-sweep"
+
+#: How often a job is begun whose process dies.
+ATTEMPTS = 3
+
+#: Enough for any machine room over a night; more is a slip of the hand.
+MOST_POINTS = 100_000
+
+#: The column of a function that returns a single number.
+VALUE = "value"
+
+Progress = Callable[[int, int], None]
+
+
+class SweepPlan(NamedTuple):
+    """What a sweep does: a job for each row of the table, and what was asked."""
+
+    run: Callable[[Job], Result]
+    jobs: list[Job]
+    points: list[Row]  # the place of each row on the axes
+    measures: Callable[[Result], Row]
+    summary: dict[str, Any]
+
+    def table(self, results: Sequence[Result]) -> StudyTable:
+        """A row for each point: its place, then what was measured there."""
+        rows = [point | self.measures(result) for point, result in zip(self.points, results, strict=True)]
+        return StudyTable(rows, tuple(self.points[0]) if self.points else ())
+
+
+def sweep(
+    function: Callable[..., Any],
+    axes: Mapping[str, Iterable[Any]],
+    *,
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+) -> StudyTable:
+    """The table of a function's results at every combination of values, the last axis varying fastest.
+
+    `axes` maps names of the function's arguments to lists of values: formats, accumulators, roundings, policies,
+    numbers, texts; or to a dictionary of such values by the labels that the table is to have. The function is called as
+    ``function(format=..., seed=...)`` and returns a number, which is the column ``value``, or a dictionary of numbers
+    and texts, a column each.
+
+    With a `folder` every finished point is kept there, and the same call goes on from there after any end, kill -9
+    among them; a call with more values computes the new points only. A point counts as finished only for the same code:
+    of simfloat, of the function's module or package, and of what a function of a notebook uses. The table is then also
+    sweep.csv and sweep.parquet, and sweep.json says what was asked, with which versions; `report` makes a page of them.
+
+    Points are computed here, one by one; by so many processes with `workers`, each with one thread; or by the workers
+    of a Dask scheduler, ``scheduler="tcp://node:8786"`` (``pip install 'simfloat[sweep]'``). The table is the same.
+
+    Raises ValueError for axes that are not the function's, for values that are empty, given twice or of other kinds,
+    and for a folder to which another run is writing; JobError for a point at which the function failed.
+
+    Examples:
+        >>> def error(format, seed):
+        ...     x = np.random.default_rng(seed).standard_normal(100)
+        ...     return float(np.abs(sf.round(x, format) - x).max())
+        >>> sf.studies.sweep(error, {"format": [sf.BF16, sf.FP16], "seed": range(2)})
+        format  seed        value
+        BF16    0      0.00648151
+        BF16    1      0.00773242
+        FP16    0     0.000953957
+        FP16    1     0.000967165
+    """
+    plan = planned(function, axes)
+    executor = executor_for(function, workers, scheduler)
+    if folder is None:
+        results: dict[int, Result] = {}
+        with closing(executor(plan.run, plan.jobs)) as finished:
+            results.update(finished)
+        return plan.table([results[place] for place in range(len(plan.jobs))])
+    with Workspace(Path(folder), home_of(function), SWEEP_FILES, SWEEP_HIDDEN) as workspace:
+        return conduct_sweep(plan, workspace, executor)[0]
+
+
+def conduct_sweep(
+    plan: SweepPlan, workspace: Workspace, executor: Executor, progress: Progress = lambda done, jobs: None
+) -> tuple[StudyTable, list[Path]]:
+    """Carry out the jobs that are not finished, tell `progress` how many of how many are, and write the table."""
+    table = plan.table(run_jobs(plan.run, plan.jobs, workspace, executor, progress))
+    text = as_json(plan.summary, indent=1) + "\n"
+    return table, [
+        workspace.write(CSV, partial(write_csv, table.rows)),
+        workspace.write(PARQUET, partial(write_parquet, table.rows)),
+        workspace.write(SWEEP, lambda path: path.write_text(text, encoding="utf-8")),
+    ]
+
+
+def combinations(axes: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
+    """Every combination of a value on each axis, the last axis varying fastest."""
+    return [dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values())]
+
+
+def check_count(axes: Mapping[str, Collection[Any]]) -> None:
+    """Raise ValueError where axes have more than MOST_POINTS combinations."""
+    if (count := math.prod(map(len, axes.values()))) > MOST_POINTS:
+        raise ValueError(f"The sweep has {count} points, more than {MOST_POINTS}; give fewer values.")
+
+
+def planned(function: Callable[..., Any], axes: Mapping[str, Iterable[Any]]) -> SweepPlan:
+    """The sweep that is meant. Raises ValueError, before any work, for what cannot be one."""
+    if not callable(function):
+        raise ValueError(f"sweep takes a function, which it calls at every point; got a {type(function).__name__}.")
+    levels = checked_axes(axes)
+    check_arguments(function, levels)
+    check_count(levels)
+    places = combinations({name: list(values) for name, values in levels.items()})
+    digest = function_digest(function)
+    jobs = [
+        {
+            "label": f"{name_of(function)}({', '.join(f'{name}={label}' for name, label in place.items())})",
+            "code": digest,
+            "point": {name: as_plain(levels[name][label]) for name, label in place.items()},
+        }
+        for place in places
+    ]
+    return SweepPlan(partial(at_point, function), jobs, places, lambda result: result, summary(function, levels))
+
+
+def summary(function: Any, levels: Mapping[str, Mapping[Any, Any]]) -> dict[str, Any]:
+    """What was asked, and what it was computed with."""
+    given = [value for values in levels.values() for value in values.values() if isinstance(value, Policy)]
+    return {
+        "experiment": name_of(function),
+        "question": (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " "),
+        "config": {
+            "axes": {name: list(values) for name, values in levels.items()},
+            "policies": {label_of(policy): policy.to_dict() for policy in given},
+        },
+        "points": math.prod(map(len, levels.values())),
+        "versions": versions(),
+        "code": code_digest(home_of(function)),
+    }
+
+
+def checked_axes(axes: Any) -> dict[str, dict[Any, Any]]:
+    """The values of each axis by their labels. Raises ValueError for what is no axis."""
+    if not isinstance(axes, Mapping) or not axes or not all(isinstance(name, str) for name in axes):
+        raise ValueError(f'The axes are a dictionary such as {{"format": [sf.BF16], "seed": range(5)}}, got {axes!r}.')
+    return {name: _levels(name, values) for name, values in axes.items()}
+
+
+def _levels(name: str, values: Any) -> dict[Any, Any]:
+    if isinstance(values, str) or not isinstance(values, Iterable):
+        raise ValueError(f"The axis {name} takes a list of values, got {values!r}; give [{values!r}].")
+    pairs = values.items() if isinstance(values, Mapping) else ((label_of(value), value) for value in values)
+    found: dict[Any, Any] = {}
+    for label, value in pairs:
+        if label in found:
+            raise ValueError(
+                f"The axis {name} has two values that are called {label!r}; give each once, or a dictionary of values "
+                "by labels of their own."
+            )
+        found[label] = value
+    if not found:
+        raise ValueError(f"The axis {name} has no values.")
+    return found
+
+
+def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
+    """Raise ValueError where a function cannot be called with the axes as its arguments."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # what is not written in Python may have none
+        return
+    try:
+        signature.bind(**dict.fromkeys(axes))
+    except TypeError as error:
+        raise ValueError(f"{name_of(function)}{signature} cannot be called with the axes: {error}.") from None
+
+
+def executor_for(function: Callable[..., Any], workers: int | None, scheduler: str | None) -> Executor:
+    """What carries out the points of a function of the user's. Raises ValueError for what is none."""
+    if scheduler is not None and workers is not None:
+        raise ValueError("workers is for processes of this machine: a scheduler has its own. Leave out one.")
+    if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
+        raise ValueError(f"workers is a number of processes, 1 or more, got {workers!r}.")
+    if workers is None and scheduler is None:
+        return one_by_one
+    carry_out: Executor = (
+        partial(in_processes, workers=workers, attempts=ATTEMPTS) if scheduler is None else on_scheduler(scheduler)
+    )
+    sent = reference_to(function)
+    return lambda _, jobs: carry_out(at_sent_point, [{**job, "function": sent} for job in jobs])
+
+
+def at_sent_point(job: Job) -> Result:
+    """What a process that has been sent a function computes."""
+    return at_point(found(job["function"]), job)
+
+
+def at_point(function: Callable[..., Any], job: Job) -> Result:
+    """What the function returns at the job's point, as a row."""
+    return checked_result(function(**{name: from_plain(plain) for name, plain in job["point"].items()}), job)
+
+
+def checked_result(returned: Any, job: Job) -> Result:
+    """The row that a function returned. Raises ValueError for one of values that a table does not take."""
+    row = returned if isinstance(returned, dict) else {VALUE: returned}
+    measured = {name: _number(value) for name, value in row.items()}
+    for name, value in measured.items():
+        if not isinstance(name, str) or not (value is None or isinstance(value, bool | int | float | str)):
+            raise ValueError(
+                f"A function that is swept returns a number, or a dictionary of numbers and texts; got {returned!r}."
+            )
+        if name in job["point"]:
+            raise ValueError(f"The function returns {name!r}, which is an axis; call it something else.")
+    return measured
+
+
+def _number(value: Any) -> Any:
+    """A number of NumPy's, or a tensor of one number, as Python's; anything else as it is."""
+    try:
+        return value.item()
+    except (AttributeError, ValueError, RuntimeError):
+        return value

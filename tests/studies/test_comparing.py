@@ -1,0 +1,94 @@
+"""Comparisons in pairs: the words of verdicts, by intervals that a textbook gives."""
+
+import math
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import simfloat as sf
+
+
+def rows(**losses):
+    return [
+        {"policy": name, "seed": seed, "loss": loss} for name, each in losses.items() for seed, loss in enumerate(each)
+    ]
+
+
+BASE = np.array([1.0, 1.1, 0.9, 1.05, 0.97])
+TABLE = rows(
+    fp32=BASE, same=BASE * [1.001, 0.999, 1.0, 1.0005, 0.9995], near=BASE * [1.01, 1.012, 1.011, 1.01, 1.009],
+    far=BASE * [1.2, 1.21, 1.19, 1.2, 1.2], good=BASE * 0.9, wild=BASE * [0.5, 2, 1, 3, 0.4],
+    lost=[*BASE[:4], math.nan],
+)  # fmt: skip
+
+
+def test_words_are_those_of_verdicts():
+    found = sf.studies.compare(TABLE)
+    want = ["equal", "worse within the margin", "worse", "better", "inconclusive", "worse"]
+    assert [row.word for row in found] == want and [row.label for row in found][:2] == ["same", "near"]
+    assert found["lost"].mean == math.inf and str(found.discoveries).startswith("5 of 6 tested claims are decided")
+
+
+def test_intervals_are_students():
+    found = sf.studies.compare(TABLE)["near"]
+    logs = np.log([1.01, 1.012, 1.011, 1.01, 1.009])
+    want = stats.t.interval(0.95, 4, logs.mean(), stats.sem(logs))
+    assert (found.low, found.high) == pytest.approx(tuple(np.exp(want)), rel=1e-12) and found.pairs == 5
+    difference = sf.studies.compare(TABLE, kind="difference", margin=0.5)["far"]
+    apart = BASE * [0.2, 0.21, 0.19, 0.2, 0.2]
+    want = stats.t.interval(0.95, 4, apart.mean(), stats.sem(apart))
+    assert (difference.low, difference.high) == pytest.approx(want, rel=1e-9)
+    assert difference.word == "worse within the margin"
+
+
+def test_pairs_do_not_hang_on_the_order_of_rows():
+    assert sf.studies.compare(TABLE[::-1])["near"] == sf.studies.compare(TABLE)["near"]._replace(
+        mean=pytest.approx(sf.studies.compare(TABLE)["near"].mean),
+        low=pytest.approx(sf.studies.compare(TABLE)["near"].low),
+        high=pytest.approx(sf.studies.compare(TABLE)["near"].high),
+        p=pytest.approx(sf.studies.compare(TABLE)["near"].p),
+    )
+
+
+def test_where_more_is_better_the_words_turn():
+    found = sf.studies.compare(TABLE, higher_is_better=True)
+    assert found["good"].word == "worse" and found["far"].word == "better"
+
+
+def test_other_axes_of_a_sweep_stay_apart():
+    table = sf.studies.sweep(
+        lambda format, size, seed: size * (1 + format.unit_roundoff) + seed,
+        {"format": [sf.FP32, sf.E4M3], "size": [1, 10], "seed": range(3)},
+    )
+    found = sf.studies.compare(table, "value", by="format", reference=sf.FP32)
+    assert [row.among for row in found] == [(("size", 1),), (("size", 10),)]
+    assert found["E4M3"] == tuple(found.rows) and "size" in str(found)
+
+
+def test_columns_and_files_are_tables_too(tmp_path):
+    columns = {name: [row[name] for row in TABLE] for name in ("policy", "seed", "loss")}
+    sf.studies.StudyTable(TABLE).to_parquet(tmp_path / "t.parquet")
+    want = sf.studies.compare(TABLE).rows
+    assert sf.studies.compare(columns).rows == want == sf.studies.compare(tmp_path / "t.parquet").rows
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"value": "los"}, r"no column 'los'\. Columns: policy, seed, loss\. Did you mean 'loss'\?"),
+        ({"reference": "fp64"}, "The reference 'fp64' is not in the column policy, which has: fp32, same"),
+        ({"pairs": []}, r"Two rows have policy='fp32' and .*; name all columns that tell runs apart"),
+        ({"kind": "quotient"}, "kind is 'ratio' or 'difference', got 'quotient'"),
+        ({"kind": "difference"}, "needs margin="),
+        ({"margin": 0.99}, "margin must be a number above 1, for a ratio; got 0.99"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        sf.studies.compare(TABLE, **options)
+
+
+def test_a_row_without_a_partner_is_named():
+    with pytest.raises(ValueError, match=r"'lost' and the reference have no pair \(4,\): both need the same"):
+        sf.studies.compare(TABLE[:-1])

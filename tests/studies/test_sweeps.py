@@ -1,0 +1,154 @@
+"""Sweeps of one's own function: every combination, none twice, whatever ends the program."""
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pyarrow.parquet import read_table
+
+import simfloat as sf
+from simfloat.studies.plain_values import as_plain, from_plain, label_of
+from simfloat.studies.references import function_digest
+from tests.studies.functions import dies_once, error
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_the_table_has_all_combinations_the_last_axis_fastest():
+    table = sf.studies.sweep(lambda a, b: {"sum": a + b}, {"a": [1, 2], "b": range(2)})
+    assert table.rows == [{"a": a, "b": b, "sum": a + b} for a in (1, 2) for b in (0, 1)]
+    assert table.axes == ("a", "b") and table.columns == ("a", "b", "sum") and table["sum"] == [1, 2, 2, 3]
+    assert table.where(a=2)["b"] == [0, 1] and len(table[1:3]) == 2 and table[-1]["sum"] == 3
+
+
+def test_formats_accumulators_policies_numbers_and_texts_arrive_as_they_were_given():
+    policy = sf.Policy(compute=sf.E4M3, name="mine").override("head", compute=sf.BF16)
+    scaled = sf.cast(sf.E4M3, scale=sf.block(32, sf.E8M0))
+    made = [sf.E4M3, sf.Format(3, 2), sf.kahan(sf.FP16), sf.exact, sf.tensor_core("hopper"), sf.stochastic(bits=4)]
+    values = [*made, scaled, policy, 0.1, 7, True, None, "bf16", np.float64(0.5)]
+    met = []
+    sf.studies.sweep(lambda given: met.append(given) or 0, {"given": values})
+    assert met == values and [type(one) for one in met[:-1]] == [type(one) for one in values[:-1]]
+    assert [label_of(value) for value in values[:1] + values[7:]] == ["E4M3", "mine", 0.1, 7, True, None, "bf16", 0.5]
+
+
+def test_values_are_plain_on_the_way():
+    assert as_plain(sf.E4M3) == {"made": "E4M3"} and as_plain(np.int64(3)) == 3
+    assert from_plain(as_plain(sf.blocked(32, inner=sf.FP16, outer=sf.FP32))) == sf.blocked(
+        32, inner=sf.FP16, outer=sf.FP32
+    )
+    with pytest.raises(ValueError, match=r"takes formats, accumulators, roundings, policies, .* of type object"):
+        as_plain(object())
+
+
+def test_values_may_have_labels_of_their_own():
+    table = sf.studies.sweep(lambda policy: policy.compute.bits, {"policy": {"wide": sf.policies["fp32"]}})
+    assert table.rows == [{"policy": "wide", "value": 32}]
+
+
+def test_with_a_folder_no_point_is_computed_twice(tmp_path):
+    met = []
+
+    def function(seed):
+        met.append(seed)
+        return seed / 3
+
+    first = sf.studies.sweep(function, {"seed": [0, 1]}, folder=tmp_path)
+    second = sf.studies.sweep(function, {"seed": [1, 2, 0]}, folder=tmp_path)
+    assert met == [0, 1, 2] and second["value"] == [1 / 3, 2 / 3, 0.0] and first["value"] == [0.0, 1 / 3]
+    with (tmp_path / "sweep.csv").open(newline="") as file:
+        assert [row["value"] for row in csv.DictReader(file)] == [repr(1 / 3), repr(2 / 3), "0.0"]
+    assert read_table(tmp_path / "sweep.parquet").to_pylist() == second.rows
+
+
+def test_another_function_is_computed_anew(tmp_path):
+    def make(factor):
+        return lambda seed: factor * seed
+
+    tables = [sf.studies.sweep(make(factor), {"seed": [1]}, folder=tmp_path) for factor in (2, 3, 2)]
+    assert [table["value"] for table in tables] == [[2], [3], [2]]
+    digests = {function_digest(make(2)), function_digest(make(2)), function_digest(make(3))}
+    assert len(digests) == 2
+    met = []
+    before = function_digest(lambda: met.append(1))
+    met.append(1)
+    assert function_digest(lambda: met.append(1)) == before, "a list may change between two points"
+
+
+def test_processes_give_the_table_that_this_one_gives(tmp_path):
+    axes = {"format": [sf.BF16, sf.E4M3], "seed": range(2)}
+    here, there = sf.studies.sweep(error, axes), sf.studies.sweep(error, axes, workers=2, folder=tmp_path)
+    scale = 2.0
+    moved = sf.studies.sweep(lambda format, seed: scale * error(format, seed), axes, workers=1)
+    assert here == there and moved["value"] == [2 * value for value in here["value"]]
+
+
+def test_a_process_that_dies_is_replaced(tmp_path):
+    table = sf.studies.sweep(dies_once, {"folder": [str(tmp_path)], "seed": range(4)}, workers=2)
+    assert table["value"] == [0, 1, 4, 9]
+
+
+PROGRAM = """
+import os, pathlib, signal, sys
+import simfloat as sf
+def count(seed):
+    with open({log!r}, "a") as file:
+        file.write(f"{{seed}} ")
+    if seed == 2 and len(pathlib.Path({log!r}).read_text().split()) == 3:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return seed
+print(sf.studies.sweep(count, {{"seed": range(4)}}, folder={folder!r})["value"])
+"""
+
+
+def test_a_program_that_is_killed_goes_on_from_there(tmp_path):
+    program = PROGRAM.format(log=str(tmp_path / "log"), folder=str(tmp_path / "out"))
+    runs = [
+        subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=100)
+        for _ in range(2)
+    ]
+    assert [run.returncode for run in runs] == [-9, 0], runs[1].stderr
+    assert runs[1].stdout == "[0, 1, 2, 3]\n" and (tmp_path / "log").read_text() == "0 1 2 2 3 "
+
+
+@pytest.mark.parametrize(
+    "axes, message",
+    [
+        ({}, r"The axes are a dictionary such as \{\"format\": \[sf.BF16\], \"seed\": range\(5\)\}, got \{\}"),
+        ({"seed": "12"}, r"The axis seed takes a list of values, got '12'; give \['12'\]"),
+        ({"seed": 5}, "The axis seed takes a list of values, got 5"),
+        ({"seed": []}, "The axis seed has no values"),
+        ({"seed": [1, 1.0]}, "The axis seed has two values that are called 1.0"),
+        ({"sed": [1]}, r"<lambda>\(seed\) cannot be called with the axes"),
+        ({"seed": range(100_001)}, "100001 points, more than 100000"),
+    ],
+)
+def test_what_is_no_axis_is_refused_before_any_work(axes, message):
+    with pytest.raises(ValueError, match=message):
+        sf.studies.sweep(lambda seed: seed, axes)
+
+
+def test_what_cannot_carry_out_a_sweep_is_refused():
+    with pytest.raises(ValueError, match="Leave out one"):
+        sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=2, scheduler="tcp://node:1")
+    with pytest.raises(ValueError, match="workers is a number of processes, 1 or more, got 0"):
+        sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, workers=0)
+    with pytest.raises(ValueError, match="takes a function"):
+        sf.studies.sweep(5, {"seed": [1]})
+
+
+@pytest.mark.parametrize("returned, message", [([1, 2], "returns a number, or a dictionary"), ({"seed": 1}, "an axis")])
+def test_results_are_numbers_or_dictionaries_of_them(returned, message):
+    with pytest.raises(sf.studies.JobError, match=rf"The job of <lambda>\(seed=1\) failed: .*{message}"):
+        sf.studies.sweep(lambda seed: returned, {"seed": [1]})
+
+
+def test_a_page_has_the_table_the_question_and_the_limits_that_lie_beside(tmp_path):
+    (tmp_path / "README.md").write_text("# Mine\n\n**Source.** A [paper](https://a.b/c).\n\n## Limits\n\nOne `seed`.\n")
+    sf.studies.sweep(error, {"format": [sf.BF16], "seed": [1]}, folder=tmp_path)
+    page = sf.studies.report(tmp_path).read_text()
+    assert "How far does rounding reach?" in page and "<td>BF16</td>" in page
+    assert "<h3>Limits</h3>\n<p>One seed.</p>" in page and "<p>A paper (https://a.b/c).</p>" in page
