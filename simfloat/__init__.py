@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from simfloat.policy import *
     from simfloat.pricing import *
     from simfloat.simulation import *
+    from simfloat.studies import search as search
     from simfloat.telemetry import *
     from simfloat.train.saving import *
 else:
@@ -46,6 +47,8 @@ else:
         "diagnosis",
         "blackbox",
     )
+    #: Names of a room that needs packages of an extra, which is imported when one of them is asked for.
+    _OF_EXTRAS = {"search": "studies"}
     _MODULES = ("linalg", "nn", "optim", "plots", "studies", "telemetry", "torch", "train")
 
     def __getattr__(name):
@@ -55,9 +58,13 @@ else:
 
     def _found(name):
         if name == "__all__":
-            return sorted({*_MODULES, *(one for room in _OURS for one in import_module(f"simfloat.{room}").__all__)})
+            return sorted(
+                {*_MODULES, *_OF_EXTRAS, *(one for room in _OURS for one in import_module(f"simfloat.{room}").__all__)}
+            )
         if name in _MODULES:
             return import_module(f"simfloat.{name}")
+        if name in _OF_EXTRAS:
+            return getattr(import_module(f"simfloat.{_OF_EXTRAS[name]}"), name)
         if not name.startswith("_"):
             for room in _OURS:
                 module = import_module(f"simfloat.{room}")

@@ -6,6 +6,7 @@ from simfloat.plots.diagnosed import draw_diagnosis
 from simfloat.plots.errors import deterministic_bound, draw_errors, probabilistic_bound
 from simfloat.plots.exponents import draw_exponents, exponents
 from simfloat.plots.figure import COLUMN_WIDTH, FULL_WIDTH, SMALL, add_legend, fit_figure, new_figure, save_figure
+from simfloat.plots.front import draw_front, front
 from simfloat.plots.heat_map import draw_events, draw_heat_map
 from simfloat.plots.lost_updates import draw_lost_updates, lost_updates, unchanged_share
 from simfloat.plots.number_line import draw_number_line
@@ -26,6 +27,7 @@ __all__ = [
     "draw_errors",
     "draw_events",
     "draw_exponents",
+    "draw_front",
     "draw_heat_map",
     "draw_loss_scale",
     "draw_lost_updates",
@@ -34,6 +36,7 @@ __all__ = [
     "draw_trade_off",
     "exponents",
     "fit_figure",
+    "front",
     "lost_updates",
     "moving_mean",
     "new_figure",

@@ -18,6 +18,8 @@ from simfloat.studies.findings import Finding, Measured, claim, findings_of, ver
 from simfloat.studies.intervals import Interval, discoveries, mean_interval, share_interval, spread
 from simfloat.studies.machine_room import on_scheduler
 from simfloat.studies.report_page import report, write_report
+from simfloat.studies.search_result import Confirmation, Search, SearchPoint
+from simfloat.studies.searching import search
 from simfloat.studies.stored import as_json, column_names, read_stored, write_csv, write_parquet, write_stored
 from simfloat.studies.study_table import StudyTable
 from simfloat.studies.sweeping import (
@@ -39,6 +41,7 @@ __all__ = [
     "margins",
     "verdicts",
     "Compared",
+    "Confirmation",
     "Executor",
     "Finding",
     "Interval",
@@ -47,6 +50,8 @@ __all__ = [
     "Measured",
     "PairedComparison",
     "Result",
+    "Search",
+    "SearchPoint",
     "StudyTable",
     "SweepPlan",
     "Workspace",
@@ -67,6 +72,7 @@ __all__ = [
     "read_stored",
     "report",
     "run_jobs",
+    "search",
     "share_interval",
     "spread",
     "sweep",

@@ -90,7 +90,7 @@ def sweep(
         FP16    1     0.000967165
     """
     plan = planned(function, axes)
-    executor = executor_for(function, workers, scheduler)
+    executor = executor_for(function, workers, scheduler, at_sent_point)
     if folder is None:
         results: dict[int, Result] = {}
         with closing(executor(plan.run, plan.jobs)) as finished:
@@ -196,8 +196,13 @@ def check_arguments(function: Callable[..., Any], axes: Iterable[str]) -> None:
         raise ValueError(f"{name_of(function)}{signature} cannot be called with the axes: {error}.") from None
 
 
-def executor_for(function: Callable[..., Any], workers: int | None, scheduler: str | None) -> Executor:
-    """What carries out the points of a function of the user's. Raises ValueError for what is none."""
+def executor_for(
+    function: Callable[..., Any], workers: int | None, scheduler: str | None, as_sent: Callable[[Job], Result]
+) -> Executor:
+    """What carries out jobs of a function of the user's: here, or elsewhere by `as_sent`, whose jobs have the function.
+
+    Raises ValueError for what cannot.
+    """
     if scheduler is not None and workers is not None:
         raise ValueError("workers is for processes of this machine: a scheduler has its own. Leave out one.")
     if workers is not None and (isinstance(workers, bool) or not isinstance(workers, int) or workers < 1):
@@ -208,7 +213,7 @@ def executor_for(function: Callable[..., Any], workers: int | None, scheduler: s
         partial(in_processes, workers=workers, attempts=ATTEMPTS) if scheduler is None else on_scheduler(scheduler)
     )
     sent = reference_to(function)
-    return lambda _, jobs: carry_out(at_sent_point, [{**job, "function": sent} for job in jobs])
+    return lambda _, jobs: carry_out(as_sent, [{**job, "function": sent} for job in jobs])
 
 
 def at_sent_point(job: Job) -> Result:

@@ -1,0 +1,69 @@
+"""Combinations of options, one for each part: the cheapest of those whose errors add up to little enough."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from simfloat.arithmetic._cast import Cast
+from simfloat.formats import Format
+
+#: The option that each part has: 0 for none, 1 for its first.
+Choice = tuple[int, ...]
+
+#: So many combinations are followed at most; of more, those that save the most at each level of error, of so many.
+MOST_FOLLOWED, LEVELS = 4096, 32
+
+
+def cheapest_choices(
+    saved: Sequence[Sequence[float]], excess: Sequence[Sequence[float]], limit: float
+) -> Iterator[Choice]:
+    """Combinations whose excesses add up to at most the limit, that which saves most first; all of them, if few.
+
+    saved and excess have a list for each part: what its options save, and what each adds.
+    """
+    states: list[tuple[float, float, Choice]] = [(0.0, 0.0, ())]
+    for gains, errors in zip(saved, excess, strict=True):
+        states = [
+            (gain - more, error + added, (*choice, option))
+            for gain, error, choice in states
+            for option, (more, added) in enumerate(zip(gains, errors, strict=True))
+            if error + added <= limit
+        ]
+        states = _best(sorted(states), limit)
+    return (choice for _, _, choice in states)
+
+
+def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple[float, float, Choice]]:
+    """Those of the sorted states that are followed."""
+    if len(states) <= MOST_FOLLOWED:
+        return states
+    counts: dict[int, int] = {}
+    kept = []
+    for state in states:
+        level = int(LEVELS * state[1] / limit)
+        counts[level] = counts.get(level, 0) + 1
+        if counts[level] <= MOST_FOLLOWED // LEVELS:
+            kept.append(state)
+    return kept
+
+
+def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:
+    """Whether each value is the other one, or holds none but its numbers; None is the widest."""
+    return all(other is None or _holds(other, value) for value, other in zip(values, others, strict=True))
+
+
+def _holds(wide: Any, narrow: Any) -> bool:
+    """Whether every number of the one is in the other: plain formats are compared, others only with themselves."""
+    if narrow == wide:
+        return True
+    wide, narrow = (
+        value.format if isinstance(value, Cast) and value.scale is None else value for value in (wide, narrow)
+    )
+    if not isinstance(wide, Format) or not isinstance(narrow, Format):
+        return False
+    return (
+        narrow.precision <= wide.precision
+        and narrow.max <= wide.max
+        and narrow.smallest_subnormal >= wide.smallest_subnormal
+    )

@@ -1,0 +1,56 @@
+"""The files that a search leaves in its folder."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from simfloat.plots import COLUMN_WIDTH, draw_front, new_figure, save_figure
+from simfloat.studies.references import home_of, name_of
+from simfloat.studies.report_page import SEARCH, SEARCH_POINTS
+from simfloat.studies.search_result import Search
+from simfloat.studies.stored import as_json, write_csv
+from simfloat.studies.workspace import Workspace, code_digest, versions
+
+POLICY, FRONT = "policy.toml", ("front.png", "front.pdf")
+
+SEARCH_FILES = (SEARCH_POINTS, POLICY, *FRONT, SEARCH)
+
+
+def write_search(found: Search, train: Any, workspace: Workspace) -> None:
+    """Write the points, the answer as a policy file, the front where matplotlib is installed, and the summary."""
+    rows = [{key: value for key, value in point._asdict().items() if key != "policy"} for point in found.points]
+    workspace.write(SEARCH_POINTS, partial(write_csv, rows))
+    workspace.write(POLICY, lambda path: path.write_text(found.policy.to_toml(), encoding="utf-8"))
+    if find_spec("matplotlib") is not None:
+        for name in FRONT:
+            workspace.write(name, partial(_draw, found))
+    text = as_json(summary(found, train), indent=1) + "\n"
+    workspace.write(SEARCH, lambda path: path.write_text(text, encoding="utf-8"))
+
+
+def summary(found: Search, train: Any) -> dict[str, Any]:
+    """What was asked, what it was computed with, and what was found."""
+    share = f"{100 * found.within:g} % of {found.reference}'s"
+    return {
+        "experiment": name_of(train),
+        "question": f"Which policy is the cheapest whose loss is within {share}?",
+        "config": {
+            "within": found.within,
+            "reference": found.reference,
+            "answer": found.label,
+            "cost": found.cost,
+            "confirmed": found.answer,
+            "policy": found.policy.to_dict(),
+        },
+        "versions": versions(),
+        "code": code_digest(home_of(train)),
+    }
+
+
+def _draw(found: Search, path: Path) -> None:
+    figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.8)
+    draw_front(axes, found)
+    save_figure(figure, path)

@@ -1,0 +1,164 @@
+"""What a search may change: parts of a policy, the formats that each can have, and what a policy costs by default."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from simfloat.accumulate import Accumulator
+from simfloat.arithmetic.catalog import kind_of
+from simfloat.checks import did_you_mean
+from simfloat.formats import Format
+from simfloat.policy import Policy
+from simfloat.policy.role_types import FORWARD_RESULT, OPERAND, RESULT, STORAGE, SUM, WIDEST
+from simfloat.policy.roles import CONTRACTION, ROLES, UPDATE
+from simfloat.studies.plain_values import label_of
+
+#: The roles of the whole model that a search changes where it is not told which: operands are changed layer by layer.
+WHOLE = ("activations", "weights", "optimizer_state")
+BY_LAYER = "compute"
+
+#: The kinds of roles that have a format.
+FORMATTED = (OPERAND, RESULT, FORWARD_RESULT, STORAGE, SUM)
+
+#: The bits of a number that no format bounds: of an exact sum.
+UNBOUNDED = 64
+
+
+class SearchPart(NamedTuple):
+    """Roles that change together, in the layers or parameters whose path matches; in the whole model if it is empty."""
+
+    path: str
+    roles: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return f"{self.path}: {'+'.join(self.roles)}" if self.path else "+".join(self.roles)
+
+    def set_in(self, policy: Policy, value: Any) -> Policy:
+        """The policy with this value in all of its roles."""
+        values = dict.fromkeys(self.roles, value)
+        return policy.override(self.path, **values) if self.path else replace(policy, **values)
+
+    def bits(self, policy: Policy) -> int:
+        """The bits of a number in each of its roles, together."""
+        recipe = policy.recipe(self.path)
+        values = [getattr(recipe, role) for role in self.roles]
+        return sum(bits_of(recipe.weights if value == WIDEST else value) for value in values)
+
+
+def apart(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
+    """The same policy, in which results, what is stored and the roles of parts do not follow others that change."""
+    recipe = policy.recipe()
+    roles = dict.fromkeys([*WHOLE, *(role for part in parts for role in part.roles)])
+    return replace(policy, **{role: getattr(recipe, role) for role in roles if getattr(policy, role) is None})
+
+
+def bits_of(value: Any) -> int:
+    """The bits of the numbers that a role's value makes; of a sum those of its running total."""
+    if isinstance(value, Accumulator):
+        return value.result.bits if value.result is not None else UNBOUNDED
+    return value.bits if isinstance(value, Format) else getattr(getattr(value, "format", None), "bits", UNBOUNDED)
+
+
+def default_cost(parts: Sequence[SearchPart]) -> Callable[[Policy], float]:
+    """The bits of one number in each part, added: every part counts the same, however many numbers it has.
+
+    Results that have the widest format of their operands count as the weights do.
+    """
+    return lambda policy: float(sum(part.bits(policy) for part in parts))
+
+
+def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
+    """The parts that are meant. Raises ValueError for what is none, and for one that is given twice."""
+    if isinstance(parts, str):
+        raise ValueError(f"parts is a list of parts, got the text {parts!r}; give [{parts!r}].")
+    found = [_part(part) for part in parts]
+    twice = [part for part in found if found.count(part) > 1]
+    if twice or not found:
+        raise ValueError(f"The part {twice[0]} is given twice." if twice else "parts is empty: nothing could change.")
+    return found
+
+
+def _part(part: Any) -> SearchPart:
+    """A role by its name, a layer by its path, or a pair of a path and one or several roles."""
+    if isinstance(part, str):
+        return SearchPart("", _roles(part)) if part in ROLES else SearchPart(part, (BY_LAYER,))
+    if not isinstance(part, tuple | list) or len(part) != 2 or not isinstance(part[0], str):
+        raise ValueError(
+            'A part is a role such as "activations", a layer such as "hidden.0", or both, ("hidden.0", "compute"); '
+            f"got {part!r}."
+        )
+    return SearchPart(part[0], _roles(part[1]))
+
+
+def _roles(roles: Any) -> tuple[str, ...]:
+    """Roles of formats and sums. Raises ValueError for others, with the nearest names."""
+    known = [name for name, role in ROLES.items() if role.kind in FORMATTED]
+    given = (roles,) if isinstance(roles, str) else tuple(roles)
+    for role in given:
+        if role not in known:
+            near = did_you_mean(str(role), known)
+            raise ValueError(f"{role!r} is no role that has a format. Roles: {', '.join(known)}.{near}")
+    return given
+
+
+def parts_seen(places: Iterable[Sequence[str]]) -> list[SearchPart]:
+    """The parts of a training that was watched: operands of each layer with contractions, and roles of all layers."""
+    known = [(path, operations) for path, *operations in places]
+    parameters = {path for path, operations in known if UPDATE in operations}
+    layers = dict.fromkeys(path for path, operations in known if any(map(_is_contraction, operations)))
+    layers = {path: None for path in layers if path not in parameters}
+    return [*(SearchPart(path, (BY_LAYER,)) for path in layers), *(SearchPart("", (role,)) for role in WHOLE)]
+
+
+def _is_contraction(operation: str) -> bool:
+    return kind_of(operation) == CONTRACTION
+
+
+def watched(policy: Policy, watch: bool = True) -> tuple[Policy, dict[tuple[str, ...], None]]:
+    """A policy of the same recipes that notes for which path and operations it is asked, and its notes."""
+    if not watch:
+        return policy, {}
+    seen: dict[tuple[str, ...], None] = {}
+
+    class Watched(Policy):
+        def given(self, path: str, operations: Sequence[str]) -> dict[str, Any]:
+            seen[path, *operations] = None
+            return super().given(path, operations)
+
+        # Recipes are kept by the policy's hash: this one is asked anew.
+        __hash__ = object.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            return policy == other or self is other
+
+    fields = {name: getattr(policy, name) for name in policy.__dataclass_fields__}
+    return Watched(**fields), seen
+
+
+class SearchOption(NamedTuple):
+    """A value that a part can have, its label, and what a policy costs less than `start` if this alone changes."""
+
+    value: Any
+    label: str
+    saved: float
+
+
+def options_of(
+    parts: Sequence[SearchPart], start: Policy, formats: Sequence[Any], cost: Callable[[Policy], float]
+) -> list[list[SearchOption]]:
+    """For each part the formats that are cheaper than its own and that it can have, the cheapest first."""
+    whole = cost(start)
+    found = []
+    for part in parts:
+        options = []
+        for value in formats:
+            try:
+                saved = whole - cost(part.set_in(start, value))
+            except ValueError:  # the role takes no such format
+                continue
+            if saved > 0:
+                options.append(SearchOption(value, str(label_of(value)), saved))
+        found.append(sorted(options, key=lambda option: -option.saved))
+    return found

@@ -1,0 +1,289 @@
+"""The search for the cheapest policy whose loss is close to the reference's.
+
+All parts are first changed at once, then each alone, in the order in which combinations need them. What each alone adds
+to the loss is taken to add up: the cheapest combination whose sum lies within the share is trained. One that fails is
+left, with all that is narrower, and its parts are trusted less. At the end single parts are made cheaper as long as the
+loss stays within the share.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from simfloat.formats import Format
+from simfloat.formats.named import BF16, E4M3, E5M2, FP16
+from simfloat.policy import Policy
+from simfloat.policy.policy import as_policy
+from simfloat.studies.combining import Choice, cheapest_choices, is_narrower
+from simfloat.studies.search_files import SEARCH_FILES, write_search
+from simfloat.studies.search_parts import (
+    SearchOption,
+    SearchPart,
+    apart,
+    checked_parts,
+    default_cost,
+    options_of,
+    parts_seen,
+)
+from simfloat.studies.search_result import REFERENCE, Confirmation, Search, SearchPoint, as_ratio
+from simfloat.studies.trainings import Train, Trainings
+from simfloat.studies.trials import SLACK, Jury, Trial
+
+
+def search(
+    train: Train,
+    *,
+    reference: Policy | str = "fp32",
+    within: float = 0.01,
+    start: Policy | str | None = None,
+    formats: Sequence[Format | str] = (E4M3, E5M2, BF16, FP16),
+    parts: Iterable[Any] | None = None,
+    cost: Callable[[Policy], float] | None = None,
+    seeds: Iterable[int] = range(5),
+    folder: str | Path | None = None,
+    workers: int | None = None,
+    scheduler: str | None = None,
+) -> Search:
+    """The cheapest policy under which ``train(policy, seed)`` ends with a loss within a share of the reference's.
+
+    train makes one training from beginning to end under `policy`, with everything that is random drawn from `seed`, and
+    returns its loss, a positive number; NaN or infinity is a training that diverged. Losses are compared seed by seed:
+    one seed is enough for what is far, two where their interval tells, and all `seeds` for what is close.
+
+    The search changes `parts` of `start` (the reference, unless another policy is given) to one of the `formats`:
+
+    * a role, ``"weights"``, for the whole model, or a layer by its path or pattern, ``"hidden.*"``, which means the
+      operands of its products; or both, ``("hidden.0", "activations")``, with several roles that change together
+      as ``("head", ("compute", "accumulate"))``;
+    * None: the operands of every layer with products, and ``activations``, ``weights`` and ``optimizer_state`` of all.
+      Layers are those that the first training under the reference meets.
+
+    `cost` is a function of a policy; by default the bits of one number in each part, added. The answer's interval, over
+    seeds that the search did not use, ends below 1 + `within`: these are the numbers after the largest of `seeds`, as
+    many as those, or two or four times as many until the interval tells (jointly 95 %). What is not confirmed is not
+    the answer: then the next cheapest is, in the end the reference itself. That no other of all combinations is
+    cheaper is certain only where the errors of parts add up: few of them are trained.
+
+    With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer; it also
+    writes search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
+    `workers` and `scheduler` are those of `simfloat.studies.sweep`. `simfloat.plots.front` draws what was found.
+
+    Raises ValueError for a reference that does not train, losses that are not positive, a start that is not within the
+    share, parts, formats and seeds that are none, and where no format is cheaper. A ValueError of `train` under another
+    policy means that it cannot have that policy. Needs ``pip install 'simfloat[studies]'``.
+
+    Examples:
+        >>> def train(policy, seed):
+        ...     recipe = policy.recipe()
+        ...     lost = 0.3 * (recipe.weights.precision < 8) + 0.001 * (recipe.activations.precision < 24)
+        ...     return (1 + lost) * (1 + seed / 10)
+        >>> found = sf.search(train, parts=["activations", "weights"])
+        >>> found.label, found.cost, found.reference_cost
+        ('activations=E4M3, weights=BF16', 24.0, 64.0)
+        >>> round(found.confirmation.ratio, 4), found.confirmation.seeds
+        (1.001, (5, 6, 7, 8, 9))
+    """
+    _check(train, within, formats)
+    base = as_policy(reference, "search")
+    begin = base if start is None else as_policy(start, "search")
+    numbers = _checked_seeds(seeds)
+    with Trainings(train, folder, workers, scheduler, SEARCH_FILES) as trainings:
+        jury = Jury(trainings, base, within, numbers)
+        seen = trainings.watch((base, numbers[0])) if parts is None else ()
+        jury.check_reference()
+        chosen = parts_seen(seen) if parts is None else checked_parts(parts)
+        price = cost or default_cost(chosen)
+        options = options_of(chosen, apart(begin, chosen), formats, price)
+        if not any(options):
+            raise ValueError("No part has a format that is cheaper than its own: there is nothing to search.")
+        found = Searching(jury, begin, chosen, options, price).run()
+        if trainings.workspace is not None:
+            write_search(found, train, trainings.workspace)
+    return found
+
+
+class Searching:
+    """The state of a search: which combinations were tried, and what follows from it."""
+
+    def __init__(
+        self,
+        jury: Jury,
+        start: Policy,
+        parts: list[SearchPart],
+        options: list[list[SearchOption]],
+        price: Callable[[Policy], float],
+    ) -> None:
+        self.jury, self.start, self.parts, self.options, self.price = jury, start, parts, options, price
+        self.trials: dict[Choice, Trial] = {}
+        self.left: set[Choice] = set()  # what is not the answer, nor what is narrower
+        self.distrust: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
+        self.nothing: Choice = (0,) * len(parts)
+        self._has_begun = False
+
+    def run(self) -> Search:
+        """Search; every step follows from the losses alone."""
+        if self.start != self.jury.reference and not self.judged([self.nothing])[0].is_inside:
+            raise ValueError(
+                f"The loss under start is {as_ratio(self.trials[self.nothing].mean):.4g} of the reference's, which is "
+                "not within the share; start from a wider policy."
+            )
+        while any(choice := self.polished(self.accepted())):
+            found = self.jury.confirm(self.trials[choice].policy)
+            if found is not None:
+                return self.result(self.trials[choice], found)
+            self.leave(choice)
+        found = None if self.start == self.jury.reference else self.jury.confirm(self.start)
+        if found is not None:
+            return self.result(self.trials[self.nothing], found)
+        return self.result(Trial(self.name(self.jury.reference), self.jury.reference), self.jury.of_reference())
+
+    def accepted(self) -> Choice:
+        """The cheapest combination that, as far as is known, is within the share; that of no change if there is none.
+
+        The first is tried as a whole: if all can be narrow at once, no part needs to be tried alone.
+        """
+        while True:
+            choice = next(self.candidates())
+            if not any(choice) or (choice in self.trials and self.trials[choice].is_inside):
+                return choice
+            unknown = [single for single in self.singles(choice) if single not in self.trials]
+            if unknown and self._has_begun and unknown != [choice]:
+                self.judged(unknown)
+                continue
+            self._has_begun = True
+            if not self.judged([choice])[0].is_inside:
+                self.leave(choice)
+
+    def leave(self, choice: Choice) -> None:
+        """Leave a combination whose parts promised more, and trust each of them less, so that it is none any more."""
+        self.left.add(choice)
+        chosen = [(part, option) for part, option in enumerate(choice) if option]
+        known = sum(self.excess(part, option) + self.distrust.get((part, option), 0.0) for part, option in chosen)
+        if all(single in self.trials for single in self.singles(choice)) and known <= self.jury.within:
+            share = (self.jury.within - known) / len(chosen) + SLACK
+            for each in chosen:
+                self.distrust[each] = self.distrust.get(each, 0.0) + share
+
+    def polished(self, choice: Choice) -> Choice:
+        """The combination with single parts made cheaper as long as that stays within the share.
+
+        Tried are those that the sum of their parts has not too far outside: errors often add up to less.
+        """
+        while True:
+            near = [
+                (*choice[:part], option, *choice[part + 1 :])
+                for part, chosen in enumerate(choice)
+                for option in range(1, len(self.options[part]) + 1)
+                if self.saved(part, option) > self.saved(part, chosen)
+            ]
+            near.sort(key=lambda other: -sum(self.saved(part, option) for part, option in enumerate(other)))
+            untried = (other for other in near if other not in self.trials and not self.is_hopeless(other))
+            better = next((other for other in untried if self.judged([other])[0].is_inside), None)
+            if better is None:
+                return choice
+            choice = better
+
+    def is_hopeless(self, choice: Choice) -> bool:
+        """Whether a combination is not worth a training: a part of it fails alone, or all add up to too much."""
+        return self.is_left(choice) or sum(map(self.excess, range(len(choice)), choice)) > 2 * self.jury.within
+
+    def candidates(self) -> Iterator[Choice]:
+        """Combinations that may be within the share by what is known of their parts, the cheapest first, then none."""
+        saved = [[0.0, *(option.saved for option in options)] for options in self.options]
+        excess = [
+            [self.excess(part, option) + self.distrust.get((part, option), 0.0) for option in range(len(options) + 1)]
+            for part, options in enumerate(self.options)
+        ]
+        for choice in cheapest_choices(saved, excess, self.jury.within + SLACK):
+            if any(choice) and not self.is_left(choice):
+                yield choice
+        yield self.nothing
+
+    def excess(self, part: int, option: int) -> float:
+        """The share of the loss that a part alone adds: 0 as long as it is not known, infinity if it is too much."""
+        trial = self.trials.get(self.single(part, option)) if option else None
+        if trial is None:
+            return 0.0
+        return max(0.0, as_ratio(trial.mean) - 1) if trial.is_inside else math.inf
+
+    def is_left(self, choice: Choice) -> bool:
+        """Whether it, or one that is wider in every part, is not the answer."""
+        return any(is_narrower(self.values(choice), self.values(other)) for other in self.left)
+
+    def values(self, choice: Choice) -> list[Any]:
+        """The value of each part, None for the start's own."""
+        return [self.options[part][option - 1].value if option else None for part, option in enumerate(choice)]
+
+    def single(self, part: int, option: int) -> Choice:
+        """The combination in which this part alone changes."""
+        return tuple(option if place == part else 0 for place in range(len(self.parts)))
+
+    def singles(self, choice: Choice) -> list[Choice]:
+        """Those of all parts that change."""
+        return [self.single(part, option) for part, option in enumerate(choice) if option]
+
+    def saved(self, part: int, option: int) -> float:
+        """What the option saves."""
+        return self.options[part][option - 1].saved if option else 0.0
+
+    def judged(self, choices: Sequence[Choice]) -> list[Trial]:
+        """The trials of these combinations; those that fail are left."""
+        trials = [self.trials.setdefault(choice, self.trial(choice)) for choice in choices]
+        self.jury.judge(trials)
+        self.left.update(choice for choice, trial in zip(choices, trials, strict=True) if not trial.is_inside)
+        return trials
+
+    def trial(self, choice: Choice) -> Trial:
+        """The policy of a combination."""
+        policy, names = apart(self.start, self.parts), []
+        for part, option in enumerate(choice):
+            if option:
+                chosen = self.options[part][option - 1]
+                policy = self.parts[part].set_in(policy, chosen.value)
+                names.append(f"{self.parts[part]}={chosen.label}")
+        if not names:
+            return Trial(self.name(self.start), self.start)
+        label = ", ".join(names)
+        return Trial(label, replace(policy, name=label, source=None))
+
+    def name(self, policy: Policy) -> str:
+        """What a policy that was given is called."""
+        return policy.name or ("the reference" if policy == self.jury.reference else "start")
+
+    def result(self, answer: Trial, confirmation: Confirmation) -> Search:
+        """All that was found."""
+        jury, points = self.jury, [trial.point(self.price(trial.policy)) for trial in self.trials.values()]
+        own, base = self.price(jury.reference), self.name(jury.reference)
+        points.insert(0, SearchPoint(base, jury.reference, own, 1.0, 1.0, 1.0, len(jury.seeds), REFERENCE))
+        return Search(
+            policy=answer.policy,
+            label=answer.label,
+            reference=base,
+            within=jury.within,
+            cost=self.price(answer.policy),
+            reference_cost=own,
+            confirmation=confirmation,
+            points=tuple(points),
+            trainings=jury.trainings.made,
+            combinations=math.prod(len(options) + 1 for options in self.options),
+        )
+
+
+def _check(train: Any, within: Any, formats: Any) -> None:
+    if not callable(train):
+        raise ValueError(f"search takes a function train(policy, seed), got a {type(train).__name__}.")
+    if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
+        raise ValueError(f"within is a share of the reference's loss above 0, such as 0.01; got {within!r}.")
+    if isinstance(formats, str) or not formats:
+        raise ValueError(f"formats is a list of formats, got {formats!r}.")
+
+
+def _checked_seeds(seeds: Any) -> list[int]:
+    found = list(seeds) if isinstance(seeds, Iterable) else []
+    if len(found) < 2 or len(set(found)) < len(found) or not all(type(seed) is int and seed >= 0 for seed in found):
+        raise ValueError(f"seeds are two or more different whole numbers from 0 on, such as range(5); got {seeds!r}.")
+    return found

@@ -1,0 +1,103 @@
+"""The trainings of a search: each policy with each seed once, kept on disk, on this machine or many."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Any
+
+from simfloat.policy import Policy
+from simfloat.studies.executors import Executor, Job, Result
+from simfloat.studies.references import found, function_digest, home_of, name_of
+from simfloat.studies.search_parts import watched
+from simfloat.studies.sweeping import executor_for
+from simfloat.studies.workspace import Workspace, run_jobs
+
+#: The folder of finished trainings: these stay, so that none is made twice.
+SEARCH_HIDDEN = ".simfloat-search"
+
+Train = Callable[[Policy, int], Any]
+
+#: A policy, and the seed with which it is to train.
+Asked = tuple[Policy, int]
+
+
+class Trainings:
+    """Losses of ``train(policy, seed)``, as a ``with`` block that has the folder to itself; each is computed once.
+
+    `made` counts the trainings that were asked for, those among them that the folder had already.
+    """
+
+    def __init__(
+        self,
+        train: Train,
+        folder: str | Path | None,
+        workers: int | None,
+        scheduler: str | None,
+        targets: Sequence[str],
+    ) -> None:
+        self.train, self.made = train, 0
+        self._digest = function_digest(train)
+        self._executor: Executor = executor_for(train, workers, scheduler, train_as_sent)
+        home = home_of(train)
+        self.workspace = None if folder is None else Workspace(Path(folder), home, tuple(targets), SEARCH_HIDDEN)
+        self._known: dict[str, Result] = {}
+        self._watched: Asked | None = None
+        self._held = ExitStack()
+
+    def __enter__(self) -> Trainings:
+        if self.workspace is not None:
+            self._held.enter_context(self.workspace)
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.close()
+
+    def watch(self, asked: Asked) -> list[list[str]]:
+        """The places, paths and operations, that this training meets."""
+        self._watched = asked
+        (result,) = self.results([asked])
+        return result.get("places", [])
+
+    def results(self, asked: Sequence[Asked]) -> list[Result]:
+        """What became of each: its `loss`, infinite if it diverged or was refused, and then why it was `refused`."""
+        jobs = [self._job(each) for each in asked]
+        keys = [json.dumps(job, sort_keys=True) for job in jobs]
+        new = {key: job for key, job in zip(keys, jobs, strict=True) if key not in self._known}
+        self._known.update(zip(new, self._computed(list(new.values())), strict=True))
+        self.made += len(new)
+        return [self._known[key] for key in keys]
+
+    def _job(self, asked: Asked) -> Job:
+        policy, seed = asked
+        job = {"label": f"{name_of(self.train)}({policy.name or 'a policy'})", "code": self._digest, "seed": seed}
+        return {**job, "policy": policy.to_dict(), "watch": asked == self._watched}
+
+    def _computed(self, jobs: list[Job]) -> list[Result]:
+        if self.workspace is not None:
+            return run_jobs(self._run, jobs, self.workspace, self._executor, lambda done, jobs: None)
+        with closing(self._executor(self._run, jobs)) as finished:
+            results = dict(finished)
+        return [results[place] for place in range(len(jobs))]
+
+    def _run(self, job: Job) -> Result:
+        return trained(self.train, job)
+
+
+def train_as_sent(job: Job) -> Result:
+    """What a process that has been sent the function computes."""
+    return trained(found(job["function"]), job)
+
+
+def trained(train: Train, job: Job) -> Result:
+    """The loss of a training; what ValueError says of a policy that it cannot have."""
+    policy, seen = watched(Policy.from_dict(job["policy"]), job["watch"])
+    try:
+        loss = float(train(policy, job["seed"]))
+    except ValueError as error:
+        return {"loss": math.inf, "refused": str(error)}
+    places = {"places": [list(place) for place in seen]} if job["watch"] else {}
+    return {"loss": math.inf if math.isnan(loss) else loss, **places}

@@ -1,0 +1,133 @@
+"""Policies that a search tries, each with as many seeds as it needs to tell whether its loss is within the share."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from simfloat.policy import Policy
+from simfloat.studies.intervals import CONFIDENCE, mean_interval
+from simfloat.studies.search_result import (
+    DIVERGED,
+    FAR,
+    INSIDE,
+    OUTSIDE,
+    REFUSED,
+    Confirmation,
+    SearchPoint,
+    as_ratio,
+)
+from simfloat.studies.trainings import Trainings
+
+#: A loss so many times further from the reference's than it may be is far: one seed is enough.
+FAR_TIMES = 5
+
+#: The winner is looked at on so many times as many fresh seeds as the search had, until its interval tells.
+LOOKS = (1, 2, 4)
+
+#: Where a mean is exactly at the limit, its last bits do not decide.
+SLACK = 1e-12
+
+
+@dataclass
+class Trial:
+    """A policy that is tried: the logarithms of its ratios, seed by seed, and what became of it."""
+
+    label: str
+    policy: Policy
+    samples: list[float] = field(default_factory=list)
+    outcome: str | None = None
+
+    @property
+    def mean(self) -> float:
+        """The mean logarithm of its ratios."""
+        return float(np.mean(self.samples))
+
+    @property
+    def is_inside(self) -> bool:
+        """Whether its loss is within the share, as far as its seeds tell."""
+        return self.outcome == INSIDE
+
+    def point(self, cost: float) -> SearchPoint:
+        """Its numbers."""
+        interval = mean_interval(np.array(self.samples))
+        ratios = as_ratio(self.mean), as_ratio(interval.low), as_ratio(interval.high)
+        return SearchPoint(self.label, self.policy, cost, *ratios, len(self.samples), str(self.outcome))
+
+
+class Jury:
+    """What says of policies whether they are within the share of the reference's loss, with paired seeds."""
+
+    def __init__(self, trainings: Trainings, reference: Policy, within: float, seeds: list[int]) -> None:
+        self.trainings, self.reference, self.seeds = trainings, reference, seeds
+        self.within, self.limit = within, math.log1p(within) + SLACK
+        self._used = 0  # fresh seeds that confirmations have used
+
+    def check_reference(self) -> None:
+        """Raise ValueError if the reference does not train with the first seed."""
+        (result,) = self.trainings.results([(self.reference, self.seeds[0])])
+        if not math.isfinite(result["loss"]):
+            raise ValueError(f"The reference does not train: {result.get('refused', 'its loss is not finite.')}")
+
+    def judge(self, trials: Sequence[Trial]) -> None:
+        """Give every trial its outcome, with as many seeds as it needs."""
+        for count in range(1, len(self.seeds) + 1):
+            undecided = [trial for trial in trials if trial.outcome is None]
+            asked = [(trial.policy, self.seeds[count - 1]) for trial in undecided]
+            samples, results = self.ratios(asked), self.trainings.results(asked)
+            for trial, sample, result in zip(undecided, samples, results, strict=True):
+                trial.samples.append(sample)
+                trial.outcome = REFUSED if "refused" in result else self._outcome(trial, count)
+
+    def _outcome(self, trial: Trial, count: int) -> str | None:
+        """What became of a trial with so many seeds; None if it needs more."""
+        if trial.mean == math.inf:
+            return DIVERGED
+        if count == 1:
+            return FAR if trial.mean > FAR_TIMES * self.limit else None
+        interval = mean_interval(np.array(trial.samples))
+        if interval.high <= self.limit:
+            return INSIDE
+        if interval.low > self.limit:
+            return OUTSIDE
+        return None if count < len(self.seeds) else INSIDE if trial.mean <= self.limit else OUTSIDE
+
+    def ratios(self, asked: Sequence[tuple[Policy, int]]) -> list[float]:
+        """The logarithm of each loss relative to the reference's from the same seed."""
+        both = self.trainings.results([*asked, *((self.reference, seed) for _, seed in asked)])
+        losses = [result["loss"] for result in both]
+        if wrong := [loss for loss in losses if not loss > 0]:
+            raise ValueError(f"train must return positive losses, which ratios compare; got {wrong[0]!r}.")
+        own, reference = losses[: len(asked)], losses[len(asked) :]
+        if math.inf in reference:
+            raise ValueError("The reference diverged with one of the seeds: nothing can be compared with it.")
+        return [
+            math.log(loss / other) if loss < math.inf else math.inf for loss, other in zip(own, reference, strict=True)
+        ]
+
+    def confirm(self, policy: Policy) -> Confirmation | None:
+        """The policy's ratio on fresh seeds if its interval ends within the share; None if it does not."""
+        fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) / len(LOOKS)
+        for times in LOOKS:
+            looked = fresh[: times * len(self.seeds)]
+            samples = self.ratios([(policy, seed) for seed in looked])
+            interval = mean_interval(np.array(samples), level)
+            if interval.high <= self.limit or interval.low > self.limit:
+                break
+        self._used += len(looked)
+        if interval.high > self.limit:
+            return None
+        ratios = as_ratio(float(np.mean(samples))), as_ratio(interval.low), as_ratio(interval.high)
+        return Confirmation(*ratios, tuple(looked))
+
+    def of_reference(self) -> Confirmation:
+        """The reference beside itself, for which nothing is trained."""
+        return Confirmation(1.0, 1.0, 1.0, tuple(self._fresh(len(self.seeds))))
+
+    def _fresh(self, count: int) -> list[int]:
+        """So many seeds that nothing has used."""
+        first = max(self.seeds) + 1 + self._used
+        return list(range(first, first + count))

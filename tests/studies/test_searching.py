@@ -1,0 +1,224 @@
+"""The search: known answers, few trainings, fresh seeds for the verdict, the same answer after any end."""
+
+import itertools
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.studies.combining import cheapest_choices, is_narrower
+from tests.studies.known_answers import ADDED, added, additive, trained_line
+
+ROOT = Path(__file__).parents[2]
+FORMATS = (sf.E4M3, sf.E5M2, sf.BF16, sf.FP16)
+PARTS = ["compute", "activations", "weights"]
+
+
+def counted(train):
+    """The same training, and the list of all that it was called with."""
+    calls = []
+
+    def counting(policy, seed):
+        calls.append((policy, seed))
+        return train(policy, seed)
+
+    return counting, calls
+
+
+def cheapest(table, within=0.01, formats=FORMATS):
+    """The bits of the cheapest of all combinations that are within the share, found by trying them all."""
+    names = ["FP32", *(format.name for format in formats)]
+    return min(
+        sum(sf.as_format(name).bits for name in chosen)
+        for chosen in itertools.product(names, repeat=len(table))
+        if sum(table[part].get(name, 0.0) for part, name in zip(table, chosen, strict=True)) <= within
+    )
+
+
+def test_the_answer_is_that_of_all_combinations_with_a_tenth_of_their_trainings():
+    train, calls = counted(additive)
+    found = sf.search(train, parts=PARTS)
+    assert found.cost == cheapest(ADDED) == 40 and found.reference_cost == 96
+    assert found.label == "compute=E5M2, activations=FP16, weights=FP16"
+    assert [getattr(found.policy.recipe(), role) for role in PARTS] == [sf.E5M2, sf.FP16, sf.FP16]
+    assert found.combinations == 125 and len(calls) == found.trainings <= 125 * 5 / 10
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_answers_of_random_tables_are_those_of_all_combinations(seed):
+    rng = np.random.default_rng(seed)
+    roles = ["compute", "compute_gradients", "activations", "weights"]
+    table = {role: {f.name: float(10 ** rng.uniform(-4, -0.5)) for f in FORMATS} for role in roles}
+    train, calls = counted(lambda policy, seed: (1 + added(policy, table)) * (2 + seed))
+    found = sf.search(train, parts=roles)
+    assert found.cost == cheapest(table) and len(calls) <= 5**4 * 5 / 10
+
+
+def test_parts_that_are_bad_only_together_are_found():
+    def train(policy, seed):
+        recipe = policy.recipe()
+        narrow = [role for role in PARTS if getattr(recipe, role).bits == 8]
+        return 1.0 + 0.5 * (len(narrow) > 1)
+
+    found = sf.search(train, parts=PARTS)
+    assert found.cost == 8 + 16 + 16 and found.trainings <= 62
+
+
+def test_losses_that_add_up_to_less_than_their_sum_are_used():
+    """Each part alone costs 0.8 %, all together 0.9 %."""
+    train, calls = counted(lambda policy, seed: 1 + 0.01 * min(0.9, 0.8 * sum(
+        getattr(policy.recipe(), role).bits == 8 for role in PARTS)))  # fmt: skip
+    found = sf.search(train, parts=PARTS)
+    assert found.cost == 24 and len(calls) == 2 * 2 + 2 * 5, "all at once, first; no part needs to be tried alone"
+
+
+def test_the_verdict_is_on_seeds_that_the_search_did_not_use():
+    def train(policy, seed):  # what looks good on the seeds of the search alone
+        return (
+            1.0
+            if policy.recipe().weights == sf.FP32 or (policy.recipe().weights == sf.E4M3 and seed < 5)
+            else 1 + 0.02 * (policy.recipe().weights.bits < 16)
+        )
+
+    found = sf.search(train, parts=["weights"])
+    assert found.label == "weights=BF16" and min(found.confirmation.seeds) >= 5
+    assert found.confirmation.high <= 1.01 and found.points[1].outcome == "within"
+
+
+def test_what_cannot_be_confirmed_is_not_the_answer():
+    def train(policy, seed):
+        return 1 + (0.3 * (seed % 2) * (seed >= 5) if policy.recipe().weights.bits < 32 else 0)
+
+    found = sf.search(train, parts=["weights"])
+    assert found.label == "fp32" and found.policy == sf.policies["fp32"] and found.cost == found.reference_cost
+
+
+def test_what_is_close_gets_more_seeds_than_what_is_far():
+    def train(policy, seed):
+        return 1 + {8: 0.5, 16: 0.004 + 0.003 * (seed % 3)}.get(policy.recipe().weights.bits, 0)
+
+    found = sf.search(train, parts=["weights"])
+    seeds = {point.label: point.seeds for point in found.points}
+    assert seeds["weights=E4M3"] == 1 < seeds["weights=BF16"] <= 5
+    assert math.isinf(found.points[1].high) and found.points[-1].high < 1.02
+
+
+def test_the_front_has_the_points_that_no_other_one_beats():
+    found = sf.search(additive, parts=PARTS)
+    costs, ratios = zip(*((point.cost, point.ratio) for point in found.front), strict=True)
+    assert list(costs) == sorted(costs) and list(ratios) == sorted(ratios, reverse=True)
+    for point in found.points:
+        assert any(best.cost <= point.cost and best.ratio <= point.ratio for best in found.front)
+    assert found.front[-1].label == "fp32" and all(point.low <= point.ratio <= point.high for point in found.front)
+    assert "the answer" in str(found.table()) and "costs 0.417 of fp32's 96" in str(found)
+
+
+def test_a_training_is_searched_by_its_layers_where_no_parts_are_given():
+    found = sf.search(trained_line, seeds=range(2), formats=[sf.BF16], within=0.2)
+    labels = " ".join(point.label for point in found.points)
+    assert "0: compute=BF16" in labels and "1: compute=BF16" in labels and "optimizer_state=BF16" in labels
+    assert found.combinations == 2**5 and found.cost < found.reference_cost
+
+
+def test_a_start_is_changed_where_it_is_wider_and_stays_elsewhere():
+    found = sf.search(additive, start=sf.policies["fp32"].override("head", compute=sf.FP64), parts=["compute"])
+    assert found.policy.overrides and found.label == "compute=E5M2", "of formats that cost the same the better one"
+    with pytest.raises(ValueError, match=r"The loss under start is 1.554 of the reference's, .* start from a wider"):
+        sf.search(additive, start=sf.Policy(compute=sf.E4M3), parts=["compute"], formats=["E3M2"])
+
+
+def test_a_policy_that_cannot_be_had_is_refused_and_the_search_goes_on():
+    def train(policy, seed):
+        if policy.recipe().weights.bits == 8:
+            raise ValueError("no such weights")
+        return 1.0
+
+    found = sf.search(train, parts=["weights"])
+    assert found.label == "weights=BF16" and "refused" in {point.outcome for point in found.points}
+
+
+PROGRAM = """
+import os, signal, sys
+import simfloat as sf
+from tests.studies.known_answers import additive
+
+def train(policy, seed):
+    with open(sys.argv[2], "a") as file:
+        file.write("x")
+    if os.path.getsize(sys.argv[2]) == int(sys.argv[3]):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return additive(policy, seed)
+
+found = sf.search(train, parts=["compute", "activations", "weights"], folder=sys.argv[1])
+print(found.label, found.confirmation, [point[2:] for point in found.points], found.trainings)
+"""
+
+
+def searched(folder, log, kill_at):
+    program = [sys.executable, "-c", PROGRAM, str(folder), str(log), str(kill_at)]
+    return subprocess.run(program, cwd=ROOT, capture_output=True, text=True, timeout=200)
+
+
+def test_a_search_that_is_killed_gives_the_same_answer_and_trains_nothing_twice(tmp_path):
+    want = searched(tmp_path / "a", tmp_path / "log-a", 0)
+    killed = [searched(tmp_path / "b", tmp_path / "log-b", at) for at in (9, 25)]
+    again = searched(tmp_path / "b", tmp_path / "log-b", 0)
+    assert [each.returncode for each in killed] == [-9, -9] and again.returncode == 0, again.stderr
+    assert again.stdout == want.stdout and len((tmp_path / "log-b").read_text()) == 32 + 2
+    for name in ("search.csv", "policy.toml", "front.png", "front.pdf"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    assert json.loads((tmp_path / "b" / "search.json").read_text())["config"]["answer"].startswith("compute=E5M2")
+    assert "within 1 % of fp32&#39;s" in sf.studies.report(tmp_path / "b").read_text()
+
+
+def test_processes_give_the_same_answer():
+    here, there = (sf.search(additive, parts=["compute"], workers=workers) for workers in (None, 2))
+    assert here == there
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"within": 0}, "within is a share of the reference's loss above 0, such as 0.01; got 0"),
+        ({"seeds": [1]}, "seeds are two or more different whole numbers from 0 on"),
+        ({"parts": []}, "parts is empty"),
+        ({"parts": "weights"}, r"parts is a list of parts, got the text 'weights'; give \['weights'\]"),
+        ({"parts": ["weights", "weights"]}, "The part weights is given twice"),
+        ({"parts": [("head", "wieghts")]}, "'wieghts' is no role that has a format. .*Did you mean 'weights'"),
+        ({"parts": [5]}, "A part is a role such as"),
+        ({"formats": ["fp32"]}, "No part has a format that is cheaper than its own"),
+        ({"formats": "bf16"}, "formats is a list of formats, got 'bf16'"),
+        ({"reference": "fp31"}, "Unknown policy 'fp31'"),
+        ({"workers": 0}, "workers is a number of processes"),
+    ],
+)
+def test_what_cannot_be_searched_is_refused(options, message):
+    with pytest.raises(ValueError, match=message):
+        sf.search(additive, **{"parts": PARTS, **options})
+
+
+@pytest.mark.parametrize(
+    "loss, message",
+    [
+        (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
+        (math.nan, "The reference does not train: its loss is not finite"),
+    ],
+)
+def test_a_reference_that_does_not_train_is_refused(loss, message):
+    with pytest.raises(ValueError, match=message):
+        sf.search(lambda policy, seed: loss, parts=PARTS)
+
+
+def test_combinations_come_in_the_order_of_what_they_save_within_the_limit():
+    found = list(cheapest_choices([[0, 3, 1], [0, 2]], [[0, 5, 1], [0, 1]], 5))
+    assert found == [(2, 1), (1, 0), (0, 1), (2, 0), (0, 0)]
+
+
+def test_narrower_means_no_other_numbers():
+    assert is_narrower([sf.E4M3, sf.BF16], [sf.FP16, None]) and not is_narrower([None], [sf.FP16])
+    assert not is_narrower([sf.BF16], [sf.FP16]) and not is_narrower([sf.E5M2], [sf.E4M3])
