@@ -71,23 +71,22 @@ def attribute(
     """
     fields = _checked_fields(by)
     chosen, base = as_policy(policy, "attribute"), explicit(as_policy(reference, "attribute"))
-    run = _run_of(model, loss_fn, batch, seed)
+    run = run_of(model, loss_fn, batch, seed)
     parts, under_policy = run.measured(chosen)
     checked_modes(base, parts)
     exact = run.gradient(base)
-    if not 0 < _norm(exact) < np.inf:
-        raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
+    check_exact(exact)
     probes = Probes(base, parts)
     groups: dict[tuple[str, ...], list[PolicyPart]] = {}
     for part in parts:
         if probes.changes(part):
             groups.setdefault(tuple(_field(part, field) for field in fields), []).append(part)
     measured = [
-        Cost(**dict.fromkeys(FIELDS, "") | dict(zip(fields, names, strict=True)), error=_error(alone, exact))
+        Cost(**dict.fromkeys(FIELDS, "") | dict(zip(fields, names, strict=True)), error=relative_error(alone, exact))
         for names, group in groups.items()
         for alone in [run.gradient(probes.policy(group))]
     ]
-    return Attribution(tuple(measured), _error(under_policy, exact), fields)
+    return Attribution(tuple(measured), relative_error(under_policy, exact), fields)
 
 
 class GradientRun(Protocol):
@@ -99,8 +98,11 @@ class GradientRun(Protocol):
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """The gradients alone."""
 
+    def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
+        """The loss, and the gradients of all parameters in one vector."""
 
-def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> GradientRun:
+
+def run_of(model: Any, loss_fn: Any, batch: Any, seed: int, taker: str = "attribute") -> GradientRun:
     """The run of a model of this package or of PyTorch."""
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
@@ -114,7 +116,7 @@ def _run_of(model: Any, loss_fn: Any, batch: Any, seed: int) -> GradientRun:
 
         return TorchRun(model, loss_fn, (batch[0], batch[1]), seed)
     raise ValueError(
-        f"attribute takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
+        f"{taker} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
     )
 
 
@@ -127,14 +129,18 @@ class TensorRun:
 
     def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
-        made, gradient = self._run(policy)
+        made, _, gradient = self._run(policy)
         return parts_of(made, policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """The gradients alone."""
-        return self._run(policy)[1]
+        return self._run(policy)[2]
 
-    def _run(self, policy: Policy) -> tuple[list[Made], NDArray[np.float64]]:
+    def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
+        """The loss, and the gradients of all parameters in one vector."""
+        return self._run(policy)[1:]
+
+    def _run(self, policy: Policy) -> tuple[list[Made], float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
@@ -143,7 +149,7 @@ class TensorRun:
         gradients = [
             np.zeros(p.size) if p.grad is None else np.asarray(p.grad, np.float64).ravel() for p in model.parameters()
         ]
-        return made, np.concatenate(gradients)
+        return made, loss.item(), np.concatenate(gradients)
 
 
 def _made(loss: Any, parameters: set[int]) -> list[Made]:
@@ -175,7 +181,13 @@ def _check_known(leaf: Variable, parameters: set[int]) -> None:
         )
 
 
-def _error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
+def check_exact(gradient: NDArray[np.float64]) -> None:
+    """Raise ValueError for the gradient of a reference to which no error is relative."""
+    if not 0 < _norm(gradient) < np.inf:
+        raise ValueError("The gradient under the reference is zero or not finite: no error is relative to it.")
+
+
+def relative_error(gradient: NDArray[np.float64], exact: NDArray[np.float64]) -> float:
     """The norm of the difference, relative to the exact gradient's."""
     if not np.isfinite(gradient).all():
         return float("inf")

@@ -39,14 +39,18 @@ class TorchRun:
 
     def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
-        run, gradient = self._run(policy)
+        run, _, gradient = self._run(policy)
         return together(_parts(run, policy), policy, self.paths), gradient
 
     def gradient(self, policy: Policy) -> NDArray[np.float64]:
         """The gradients alone."""
-        return self._run(policy)[1]
+        return self._run(policy)[2]
 
-    def _run(self, policy: Policy) -> tuple[Run, NDArray[np.float64]]:
+    def loss_and_gradient(self, policy: Policy) -> tuple[float, NDArray[np.float64]]:
+        """The loss, and the gradients of all parameters in one vector."""
+        return self._run(policy)[1:]
+
+    def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model).double(), self.batch
         with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Apart()) as run:
             torch.manual_seed(self.seed)
@@ -56,7 +60,7 @@ class TorchRun:
                 raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
             loss.backward()
         gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
-        return run, torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
+        return run, loss.item(), torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
 
 
 def in_double(x: Any) -> Any:

@@ -11,6 +11,7 @@ from simfloat.plots.heat_map import draw_events, draw_heat_map
 from simfloat.plots.lost_updates import draw_lost_updates, lost_updates, unchanged_share
 from simfloat.plots.number_line import draw_number_line
 from simfloat.plots.points import draw_points
+from simfloat.plots.policy_errors import draw_comparison
 from simfloat.plots.trade_off import Point, draw_trade_off
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "add_legend",
     "deterministic_bound",
     "draw_attribution",
+    "draw_comparison",
     "draw_curves",
     "draw_diagnosis",
     "draw_errors",

@@ -68,3 +68,9 @@ def test_numpy_data_for_a_model_of_torch_is_refused_with_what_to_pass():
             sf.attribute(Theirs(7, 6, 3), loss, batch, "fp32")
     with pytest.raises(ValueError, match=r"Theirs cannot be called with what was given \(list\): .* as tensors"):
         sf.attribute(Theirs(7, 6, 3), loss, ([1.0], torch.from_numpy(Y)), "fp32")
+
+
+def test_policies_are_compared_on_a_perceptron_as_on_our_own():
+    model, policies = Theirs(7, 6, 3), ["bf16-standard", "fp8-hybrid"]
+    theirs = sf.compare(model, loss, (torch.from_numpy(X), torch.from_numpy(Y)), policies)
+    assert theirs == sf.compare(Ours(model), loss, (X, Y), policies)
