@@ -75,7 +75,8 @@ class GivenBits:
     Sums (sequential, kahan, pairwise, blocked ones of these) take one for each rounding: element by element in C order,
     step by step, and inside of a step in the order in which the accumulator's documentation gives its roundings: a
     product, then the sum. A pairwise sum takes those of all products first, then those of each level; a blocked one
-    those of all its runs, then those of the outer sum.
+    those of all its runs, then those of the outer sum. Stochastic updates of a training take them from
+    ``simulate(policy, draws={"head.weight": GivenBits(...)})``.
 
     Raises ValueError for what is no array of integers from 0 below 2^32; where it is used, for a draw of 2^bits or
     more, for fewer draws than there are roundings, and for other sums, or operands and outputs, that draw too.
@@ -97,11 +98,11 @@ class GivenBits:
             wrong = int(draws.min()) if int(draws.min()) < 0 else int(draws.max())
             raise ValueError(f"Draws are integers from 0 below 2^bits, bits being at most 32; got {wrong}.")
         self._draws = draws.astype(np.uint32).reshape(-1)
-        self._taken = 0
+        self.taken = 0  # how many of them served
 
     def take_words(self, count: int, bits: int) -> NDArray[np.uint32]:
         """The next `count` draws of so many bits, as the upper bits of words."""
-        draws = self._draws[self._taken : self._taken + count]
+        draws = self._draws[self.taken : self.taken + count]
         if draws.size < count:
             raise ValueError(
                 f"A result of {count} elements takes {count} draws, and GivenBits has {draws.size} of its "
@@ -109,11 +110,11 @@ class GivenBits:
             )
         if count and int(draws.max()) >> bits:
             raise ValueError(f"A draw of {bits} bits lies below {1 << bits}, got {int(draws.max())}.")
-        self._taken += count
+        self.taken += count
         return draws << np.uint32(32 - bits)
 
     def __repr__(self) -> str:
-        return f"GivenBits({self._draws[self._taken :].tolist()})"
+        return f"GivenBits({self._draws[self.taken :].tolist()})"
 
 
 #: Where stochastic calls get their random bits from.

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 from simfloat.accumulate import Accumulator
-from simfloat.arithmetic import Observer
+from simfloat.arithmetic import GivenBits, Observer
 from simfloat.arithmetic._cast import Cast, as_cast
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.arithmetic.hadamard import Hadamard
@@ -163,7 +163,7 @@ class Place:
     def update_rules(self) -> UpdateRules | None:
         """How an update is rounded, if nobody observes it."""
         recipe = self.recipe
-        if self.observer is not None:
+        if self.observer is not None or self._given is not None:
             return None
         last = _mode_of_update(recipe)
         return _update_rules(recipe.weights, recipe.rounding, recipe.optimizer_state, last, self.is_compensated)
@@ -192,8 +192,22 @@ class Place:
 
     @cached_property
     def to_parameter(self) -> Arithmetic:
-        """The arithmetic of the last addition, w + u."""
-        return self._arithmetic("weights", self.recipe, "update", rounding=_mode_of_update(self.recipe))
+        """The arithmetic of the last addition, w + u; ValueError for draws that it takes none of."""
+        rounding, given = _mode_of_update(self.recipe), self._given
+        arithmetic = self._arithmetic("weights", self.recipe, "update", rounding=rounding)
+        if given is None:
+            return arithmetic
+        if not rounding.is_stochastic:
+            raise ValueError(
+                f"draws= are given for {self.path!r}, whose update is {self.recipe.update}, and takes none: say "
+                "update=stochastic(bits=...) in the policy, or leave the draws out."
+            )
+        return arithmetic._replace(target=arithmetic.target._replace(stream=given))
+
+    @property
+    def _given(self) -> GivenBits | None:
+        """The user's own draws for this parameter's updates."""
+        return self.streams.given.get(self.path) if self.streams else None
 
     def recipe_of(self, parameter: str) -> Recipe:
         """The recipe of the operation for the parameter at this path, which overrides may name too."""
@@ -320,7 +334,7 @@ def _mode_of_update(recipe: Recipe) -> Rounding:
     return recipe.rounding if recipe.rounding.is_stochastic else stochastic()
 
 
-def draws(policy: Policy) -> bool:
+def draws_bits(policy: Policy) -> bool:
     """Whether any rounding under the policy is random: of results, in the steps of sums, of operands, in updates."""
     return any(map(_is_random, _values(policy)))
 

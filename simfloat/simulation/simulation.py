@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
 from typing import Any, NamedTuple, Protocol
 from weakref import ref
 
-from simfloat.arithmetic import BitStream, Observer
+from simfloat.arithmetic import BitStream, GivenBits, Observer
 from simfloat.arithmetic.observer import check_observer
 from simfloat.arithmetic.scaling import AmaxHistory
-from simfloat.checks import is_integer
+from simfloat.checks import did_you_mean, is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.simulation.context import close_block, current_context, here, open_block, running
 from simfloat.simulation.histories import Histories, read_state
 from simfloat.simulation.metering import WorkMeter
-from simfloat.simulation.place import InForce, Place, draws, takes_formats
+from simfloat.simulation.place import InForce, Place, draws_bits, takes_formats
 from simfloat.simulation.slips import Foreign, Repeats
 from simfloat.simulation.streams import Streams
 from simfloat.simulation.switching import Switch, Switches, SwitchingRule, read_log
@@ -50,10 +51,18 @@ class Simulation:
         >>> state = sim.state  # JSON-able: with it, another simulation goes on with the same bits
     """
 
-    def __init__(self, policy: Policy, seed: int = 0, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        seed: int = 0,
+        observer: Observer | None = None,
+        draws: Mapping[str, GivenBits] | None = None,
+    ) -> None:
         check_observer(observer)
         self.observer = observer
-        self.streams = Streams(seed)
+        self.streams = Streams(seed, draws)
+        if self.streams.given and not draws_bits(policy):
+            raise ValueError("draws= are for stochastic updates, and nothing is stochastic under this policy.")
         self.is_plain = False  # whether it is for tensors of our own alone
         self._foreign: Foreign | None = None  # while such a block is open
         self.repeats = Repeats(self.streams)
@@ -67,7 +76,7 @@ class Simulation:
 
     def _put_in_force(self, policy: Policy) -> None:
         """Let operations from now on follow the policy; those that are recorded keep theirs."""
-        streams = self.streams if draws(policy) else None
+        streams = self.streams if draws_bits(policy) else None
         self._in_force = InForce(policy, streams, self.observer, self.histories, takes_formats(policy), self._meter)
         self._places: dict[tuple[str, str, tuple[str, ...]], Place] = {}
 
@@ -164,7 +173,7 @@ class Simulation:
             >>> bool((first == second).all())
             True
         """
-        copy = Simulation(self.policy, self.seed)
+        copy = Simulation(self.policy, self.seed, draws=deepcopy(self.streams.given))
         copy.load_state(self.state)
         open_block(copy, "simulation", copy)
         try:
@@ -178,7 +187,11 @@ class Simulation:
     def _check_matched(self) -> None:
         """Raise ValueError if an override met nothing of all that was seen."""
         parameters = (path for place in list(self._places.values()) for path in place.recipes)
-        self.policy.check_matched(dict.fromkeys((*self._paths, *parameters)), list(self._operations))
+        paths = dict.fromkeys((*self._paths, *parameters))
+        self.policy.check_matched(paths, list(self._operations))
+        for path in self.streams.given:
+            if paths and path not in paths:
+                raise ValueError(f"draws= names {path!r}, which was not met.{did_you_mean(path, paths)}")
 
     def place(self, operation: str, path: str | None = None, composites: tuple[str, ...] = ()) -> Place:
         """Where an operation runs: at `path`, inside of `composites`; by default in what runs."""
@@ -270,7 +283,7 @@ class Simulation:
         self.repeats.is_settled = True  # it repeats draws on purpose
 
     def __reduce__(self) -> tuple[Callable[..., Simulation], tuple[Any, ...]]:
-        return _restored, (self._switches.first, self.observer, self.state)
+        return _restored, (self._switches.first, self.observer, deepcopy(self.streams.given), self.state)
 
     def __repr__(self) -> str:
         # By its kind: a Recorder that has counted prints as its table.
@@ -278,14 +291,22 @@ class Simulation:
         return f"simulate({self.policy.name or self.policy!r}, seed={self.seed}{observed})"
 
 
-def _restored(policy: Policy, observer: Observer | None, state: dict[str, Any]) -> Simulation:
+def _restored(
+    policy: Policy, observer: Observer | None, draws: dict[str, GivenBits], state: dict[str, Any]
+) -> Simulation:
     """A simulation in a state that another one had."""
-    simulation = Simulation(policy, state["seed"], observer)
+    simulation = Simulation(policy, state["seed"], observer, draws)
     simulation.load_state(state)
     return simulation
 
 
-def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = None) -> Simulation:
+def simulate(
+    policy: Policy | str,
+    seed: int = 0,
+    observer: Observer | None = None,
+    *,
+    draws: Mapping[str, GivenBits] | None = None,
+) -> Simulation:
     """A ``with`` block in which every Tensor operation is carried out under `policy`.
 
     policy is a Policy or the name of one in `simfloat.policies`. `seed` is that of the random streams, one for each
@@ -294,9 +315,12 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
     again, ``with simulation:``, to go on with its streams; another one of the same seed draws the same bits again. That
     warns where it goes on with the other one's numbers or trained parameters, and where twenty in a row under the same
     policy begin alike and train nothing, as samples do that are meant to differ; runs of one seed may be compared.
-    PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`.
+    PyTorch's own tensors and models are left alone by it; they have `simfloat.torch.simulate`. `draws` are your own
+    for stochastic updates, by the paths of parameters, as an LFSR gives them: the last addition takes one for each
+    element, in C order, step after step.
 
-    Raises ValueError for an unknown policy, and at the end of the block if an override matched nothing that it saw.
+    Raises ValueError for an unknown policy, and at the end of the block if an override or a path of `draws` matched
+    nothing that it saw.
     A block in which a PyTorch model was called, and no operation of ours was met, warns: it has no part in that model.
 
     Examples:
@@ -308,7 +332,7 @@ def simulate(policy: Policy | str, seed: int = 0, observer: Observer | None = No
         Tensor(array(0.37109375, dtype=float32))
     """
     _check_is_no_model(policy)
-    simulation = Simulation(as_policy(policy, "simulate"), seed, observer)
+    simulation = Simulation(as_policy(policy, "simulate"), seed, observer, draws)
     simulation.is_plain = True
     return simulation
 

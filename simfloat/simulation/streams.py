@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any
 
-from simfloat.arithmetic.bit_stream import BitStream
+from simfloat.arithmetic.bit_stream import BitStream, GivenBits
+from simfloat.checks import is_integer
 
 #: (path, phase, operation, number of the operand whose gradient is computed or None)
 Key = tuple[str, str, str, int | None]
@@ -28,10 +30,13 @@ class Streams:
 
     A place's bits depend on nothing but the seed, these names, and how many stochastic calls the place has made. Adding
     a layer, an observer or a rounding elsewhere changes none of them.
+
+    `given` are the user's own draws for the last additions of updates, by the parameters' paths.
     """
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, given: Mapping[str, GivenBits] | None = None) -> None:
         self.seed = BitStream(seed).seed
+        self.given = _checked(given or {})
         self._streams: dict[Key, BitStream] = {}
         self.is_told = False  # whether a warning said that they repeat others
 
@@ -61,13 +66,15 @@ class Streams:
 
     @property
     def state(self) -> dict[str, Any]:
-        """The seed, and how many calls each stream that was drawn from has made; JSON-able."""
+        """The seed, how many calls each stream that was drawn from has made, and, where draws are given, how many of
+        them served; JSON-able."""
         drawn = [dict(zip(FIELDS, (*key, calls), strict=True)) for key, calls in self.drawn.items()]
-        return {"seed": self.seed, "streams": drawn}
+        taken = {path: given.taken for path, given in self.given.items()}
+        return {"seed": self.seed, "streams": drawn} | ({"draws": taken} if taken else {})
 
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
-        if not isinstance(state, dict) or set(state) != {"seed", "streams"}:
+        if not isinstance(state, dict) or set(state) - {"draws"} != {"seed", "streams"}:
             got = sorted(map(str, state)) if isinstance(state, dict) else state
             raise ValueError(f"A simulation's state has the keys 'seed' and 'streams', got {got!r}.")
         if not isinstance(state["streams"], list):
@@ -79,11 +86,31 @@ class Streams:
             if key in calls:
                 raise ValueError(f"A simulation's state names every stream once, got a second entry {entry!r}.")
             calls[key] = count
+        taken = state.get("draws", {})
+        if not isinstance(taken, dict) or set(taken) != set(self.given) or not all(map(is_integer, taken.values())):
+            raise ValueError(
+                f"A simulation with draws={{...}} for {list(self.given)} goes on from the state of one with such "
+                f"draws; this one's are {taken!r}."
+            )
+        for path, count in taken.items():
+            self.given[path].taken = count
         # Places keep their streams, so these are changed, not replaced.
         self.seed = seed
         for key in {**self._streams, **calls}:
             stream = self.at(*key)
             stream.seed, stream.calls = seed_of(seed, key), calls.get(key, 0)
+
+
+def _checked(given: Mapping[str, GivenBits]) -> dict[str, GivenBits]:
+    """The draws that users give, by path."""
+    if not isinstance(given, Mapping) or not all(
+        isinstance(path, str) and isinstance(draws, GivenBits) for path, draws in given.items()
+    ):
+        raise ValueError(
+            "draws are simfloat.GivenBits by the paths of parameters, as in "
+            f"{{'head.weight': simfloat.GivenBits(integers)}}; got {given!r}."
+        )
+    return dict(given)
 
 
 def _entry(entry: Any) -> tuple[Key, int]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
-from simfloat.arithmetic import Observer
+from simfloat.arithmetic import GivenBits, Observer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 from simfloat.simulation import Simulation
@@ -44,7 +44,14 @@ class DispatchMode(TorchDispatchMode):
 class Run:
     """What :func:`simulate` returns: a block that may be entered again and again, its random streams going on."""
 
-    def __init__(self, model: torch.nn.Module, policy: Policy, seed: int, observer: Observer | None) -> None:
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        policy: Policy,
+        seed: int,
+        observer: Observer | None,
+        draws: Mapping[str, GivenBits] | None = None,
+    ) -> None:
         if not isinstance(model, torch.nn.Module):
             ours = "; a model of simfloat.nn runs under simfloat.simulate" if hasattr(model, "named_parameters") else ""
             raise ValueError(f"simfloat.torch.simulate takes a torch.nn.Module, got {type(model).__name__}{ours}.")
@@ -55,7 +62,7 @@ class Run:
                     f"A ScriptModule{where} hides its operations; simulate the module that it was made of."
                 )
         self.model = model
-        self.simulation = Simulation(policy, seed, observer)
+        self.simulation = Simulation(policy, seed, observer, draws)
         self._context = RunContext(self.simulation)
         self._context.mode = DispatchMode(self._context)
         self._depth = 0
@@ -191,14 +198,21 @@ class Run:
         return f"simfloat.torch.{self.simulation!r}"
 
 
-def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observer: Observer | None = None) -> Run:
+def simulate(
+    model: torch.nn.Module,
+    policy: Policy | str,
+    seed: int = 0,
+    observer: Observer | None = None,
+    *,
+    draws: Mapping[str, GivenBits] | None = None,
+) -> Run:
     """A ``with`` block in which a PyTorch model is carried out under `policy`: forward, backward and optimizer.
 
     Inside, any code may use the model: losses, ``backward()``, torch.optim's optimizers. Parameters are used as rounded
     to `weights`; what is stored changes by an optimizer's step, or where the program writes it. policy is a Policy or
     the name of one in `simfloat.policies`; `seed` is that of the random streams, one for each place; `observer`, for
     example a `simfloat.Recorder`, receives the events of every rounding, at the paths of the model's own modules and
-    parameters.
+    parameters. `draws` are those of :func:`simfloat.simulate`.
 
     Raises ValueError for an unknown policy, for parameters that cannot hold it, inside the block for any operation on
     floating numbers that has no rule, and at its end if an override matched nothing.
@@ -213,4 +227,4 @@ def simulate(model: torch.nn.Module, policy: Policy | str, seed: int = 0, observ
     """
     if isinstance(model, Policy | str):
         raise ValueError(f"simfloat.torch.simulate takes the model first, then the policy; got {model!r} first.")
-    return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer)
+    return Run(model, as_policy(policy, "simfloat.torch.simulate"), seed, observer, draws)
