@@ -88,7 +88,8 @@ def check_inexact(format: Format, operation: str) -> None:
     if format.mantissa_bits >= MOST_PRECISION or format.smallest_subnormal < LEAST:
         raise ValueError(
             f"Which results of {operation} are inexact cannot be told in {format}; it can in formats of at most "
-            f"{MOST_PRECISION} bits of precision and no numbers below 2^-1070. Count without more=True."
+            f"{MOST_PRECISION} bits of precision and no numbers below 2^-1070. Count without more=True, "
+            "compute without flags=True."
         )
 
 

@@ -7,6 +7,7 @@ has, and two digits of flags, whose bits are ours.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from os import PathLike
 from typing import Any, NamedTuple
 
@@ -23,8 +24,8 @@ from simfloat.formats import Format, as_format, nearest_even
 from simfloat.formats.exceptions import DIVISION_BY_ZERO, INEXACT, INVALID, OVERFLOW, UNDERFLOW
 from simfloat.formats.format_names import FormatLike
 
-#: Flags in two digits.
-FLAGS = re.compile("[0-9a-f]{2}", re.IGNORECASE)
+#: Codes, which have no prefix here, and flags in two digits.
+DIGITS, FLAGS = (re.compile(pattern, re.IGNORECASE) for pattern in ("[0-9a-f]+", "[0-9a-f]{2}"))
 MOST = INEXACT | UNDERFLOW | OVERFLOW | DIVISION_BY_ZERO | INVALID
 
 
@@ -87,6 +88,9 @@ def write_vectors(
 def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike) -> Vectors:
     """The cases of an operation in a file of :func:`write_vectors`' or `testfloat_gen`'s.
 
+    TestFloat's ``mulAdd`` is ``"fma"``; ``"round"`` reads its ``f64_to_f16`` and ``f32_to_f16``: operands of 16 digits
+    are numbers of FP64, those of 8 digits of FP32.
+
     Returns `operands`, a vector each, `result`, `flags`, and `signalling`, which marks cases that differ in simfloat: a
     signalling NaN is read as a quiet one. Every NaN is NaN, whatever its payload.
 
@@ -101,9 +105,10 @@ def read_vectors(path: str | PathLike[str], operation: str, format: FormatLike) 
         True
     """
     path, format, count = file_path(path), as_format(format), _operands_of(operation)
-    formats = [_format_of_operands(operation, format)] * count + [format]
+    lines = path.read_bytes().decode("utf-8", errors="replace").splitlines()
+    formats = [_format_of_operands(operation, format, lines)] * count + [format]
     rows: list[list[int]] = []
-    for number, line in enumerate(path.read_bytes().decode("utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         try:
             rows.append(_case(line.split(), operation, formats))
         except ValueError as error:
@@ -131,8 +136,8 @@ def _case(fields: list[str], operation: str, formats: list[Format]) -> list[int]
 
 def _code(text: str, format: Format) -> int:
     digits = -(-format.bits // 4)
-    if len(text) != digits:
-        raise ValueError(f"A code of {format} has {digits} digits, got {text!r}.")
+    if len(text) != digits or not DIGITS.fullmatch(text):
+        raise ValueError(f"A code of {format} has {digits} hexadecimal digits, got {text!r}.")
     return code_of(text, format)
 
 
@@ -152,8 +157,12 @@ def _operands_of(operation: Any) -> int:
     return len(FUNCTIONS[operation].operands)
 
 
-def _format_of_operands(operation: str, format: Format) -> Format:
-    return as_format("FP64") if operation == "round" else format
+def _format_of_operands(operation: str, format: Format, lines: Sequence[str] = ()) -> Format:
+    """That of the results, but for a rounding: FP64, or FP32 where the first of these lines has its digits."""
+    if operation != "round":
+        return format
+    first = lines[0].split()[:1] if lines else []
+    return as_format("FP32" if first and len(first[0]) == 8 else "FP64")
 
 
 def _function(operation: str) -> Any:

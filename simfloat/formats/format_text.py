@@ -46,8 +46,11 @@ def fixed_arguments(bits: int, fraction_bits: int) -> Arguments:
 
     One exponent bit tells the lower half of the magnitudes from the upper one, and both have the same spacing.
     """
-    if bits < 2:
-        raise ValueError(f"Fixed-point numbers have a sign and one more bit at least: bits from 2, got {bits}.")
+    if not 2 <= bits <= 54:
+        raise ValueError(
+            "Fixed-point numbers have a sign and one more bit at least, and 53 more at most, which float64 holds: bits "
+            f"from 2 to 54, got {bits}."
+        )
     mantissa_bits = bits - 2
     name = f"fixed({bits}, {fraction_bits})" if fraction_bits else f"fixed({bits})"
     return Arguments((1, mantissa_bits), {"bias": 1 - mantissa_bits + fraction_bits, "special": "finite", "name": name})

@@ -6,8 +6,8 @@ import re
 
 #: Patterns of names in lower case, each with what to write; `bits` of an integer make its largest number, `most`.
 INSTEAD = {
-    r"posit.*": "The precision of posits tapers with the exponent, which no Format's does; of their widths there are "
-    "FP16, BF16, E4M3, E5M2 and sf.p3109(bits, precision)",
+    r"(?:posit|takum).*": "The precision of posits and takums tapers, which no Format's does; of their widths there "
+    "are FP16, BF16, E4M3, E5M2 and sf.p3109(bits, precision)",
     r"mxfp4|mx4": "MXFP4 is E2M1 in blocks with scales: sf.cast(sf.E2M1, scale=sf.block(32, sf.E8M0)), or the policy "
     "'mxfp4'",
     r"nvfp4": "NVFP4 is E2M1 in blocks with scales: sf.cast(sf.E2M1, scale=sf.block(16, sf.E4M3)), or the policy "
@@ -15,15 +15,24 @@ INSTEAD = {
     r"mxfp6|mx6": "MXFP6 is E3M2 or E2M3 in blocks with scales: sf.cast(sf.E2M3, scale=sf.block(32, sf.E8M0))",
     r"mxfp8|mx8|mx9": "MXFP8 is E4M3 or E5M2 in blocks with scales: sf.cast(sf.E4M3, scale=sf.block(32, sf.E8M0)), or "
     "the policy 'mxfp8'",
-    r"mxint8": "MXINT8 is sf.fixed(8, 6) in blocks of 32 with scales in E8M0",
+    r"mxint8": "MXINT8 is sf.fixed(8, 6) in blocks with scales: sf.cast(sf.fixed(8, 6), scale=sf.block(32, sf.E8M0))",
+    r"(?:bfp|msfp)\d*": "Block floating point is fixed-point numbers in blocks with scales: sf.cast(sf.fixed(8, 6), "
+    "scale=sf.block(16, sf.E8M0))",
+    r"(?:nf|normalfloat)4": "NF4 is a table of 16 numbers, which no Format is; of four bits there are E2M1 and "
+    "sf.fixed(4)",
     r"(?:fp|float)8": "FP8 is E4M3 (to 448, for weights and activations) or E5M2 (to 57344, for gradients); say which",
+    r"bf8|hf8": "BF8 is E5M2, and HF8 is E4M3",
+    r"ue8m0": "UE8M0 is E8M0",
+    r"ue(?P<exponent>[1-8])m(?P<mantissa>\d)": "A format without a sign is sf.Format({exponent}, {mantissa}, "
+    "signed=False), with special='fn' where it has NaN and no infinity",
     r"(?:fp|float)6": "FP6 is E3M2 (to 28) or E2M3 (to 7.5); say which",
     r"(?:fp|float)4": "FP4 is E2M1",
     r"(?:lns|log).*": "Logarithmic numbers there are with whole exponents only, the powers of two: E8M0, or "
     "sf.Format(5, 0, special='fn') with signs and zero",
-    r"(?:int|i|s)(?P<bits>[1-9]\d?)": "Integers are fixed-point numbers: sf.fixed({bits}) is -{most} to {most}",
-    r"(?:uint|u)\d{1,2}|int|uint|integer": "Integers are fixed-point numbers: sf.fixed(8) is -127 to 127, sf.fixed(9) "
-    "-255 to 255",
+    r"(?:int|i|s)(?P<bits>[2-9]|[1-4]\d|5[0-4])": "Integers are fixed-point numbers: sf.fixed({bits}) is -{most} to "
+    "{most}",
+    r"(?:uint|u|int|i|s)\d{1,2}|int|uint|integer": "Integers are fixed-point numbers of 2 to 54 bits: sf.fixed(8) is "
+    "-127 to 127, sf.fixed(9) -255 to 255",
     r"(?:fp|float|binary)(?:80|96|128|256)|longdouble|quad.*": "FP64 is the widest format that there is",
     r"(?P<order>kahan|pairwise|sequential)": "{order} is an order of sums, made with a format: sf.{order}(sf.FP32)",
     r"blocked": "blocked is an order of sums, made with a length and two formats: sf.blocked(32, sf.FP16, sf.FP32)",

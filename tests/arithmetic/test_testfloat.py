@@ -19,6 +19,8 @@ LINES = {
     ],
     ("bf16_mul", "multiply", sf.BF16): ["3F81 3F81 3F82 01", "FF80 8000 FFC0 10", "7F7F 4000 7F80 05"],
     ("f16_div", "divide", sf.FP16): ["3C00 0000 7C00 08", "3C00 8000 FC00 08", "3C00 4200 3555 01"],
+    ("f32_to_f16", "round", sf.FP16): ["3F8CCCCD 3C66 01", "7F7FFFFF 7C00 05", "B3000000 8000 03"],
+    ("f64_to_f16", "round", sf.FP16): ["3FF199999999999A 3C66 01", "8000000000000000 8000 00"],
 }
 
 
@@ -58,8 +60,10 @@ def test_operands_broadcast_and_draws_come_from_a_stream(tmp_path):
     [
         ("3C00 1000 3C00", "A case of add has 4 fields: operands \\(2\\), result and flags; got 3"),
         ("3C00 1000 3C00 01 01", "got 5"),
-        ("3C00 1000 03C00 01", "A code of FP16 has 4 digits, got '03C00'"),
-        ("3C00 10G0 3C00 01", "A code of FP16 is hexadecimal digits"),
+        ("3C00 1000 03C00 01", "A code of FP16 has 4 hexadecimal digits, got '03C00'"),
+        ("3C00 3_00 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '3_00'"),
+        ("0x00 1000 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '0x00'"),
+        ("3C00 10G0 3C00 01", "A code of FP16 has 4 hexadecimal digits, got '10G0'"),
         ("3C00 1000 3C00 1", "Flags are two hexadecimal digits from 00 to 1f, got '1'"),
         ("3C00 1000 3C00 20", "got '20'"),
         ("", "got 0"),
