@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     folder.mkdir(parents=True, exist_ok=True)
     about = ABOUT.format(version=VERSION, simfloat=sf.__version__)
     (folder / "README.txt").write_text(about, encoding="ascii", newline="\n")
-    _write_operations(folder)
+    written = 1 + _write_operations(folder)
     files: dict[str, Iterator[str]] = {"draws.txt": _draws()}
     for variant, bits in product(VARIANTS, (3, 12)):
         files[f"stochastic_{variant}_{bits}.txt"] = _stochastic(sf.stochastic(bits, variant))
@@ -66,17 +66,20 @@ def run(options: argparse.Namespace) -> int:
         files[f"sums_{name}.txt"] = _sums(accumulator, output)
     for name, lines in files.items():
         (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="ascii", newline="\n")
-    print(f"{sum(1 for _ in folder.glob('*.txt'))} files in {folder}, version {VERSION}.")
+    print(f"{written + len(files)} files in {folder}, version {VERSION}.")
     return 0
 
 
-def _write_operations(folder: Path) -> None:
-    """Operands, results and flags: every format to nearest even, FP16 in every mode."""
+def _write_operations(folder: Path) -> int:
+    """Operands, results and flags: every format to nearest even, FP16 in every mode. Gives how many files these are."""
+    written = 0
     for number, (operation, format, mode) in enumerate(product(OPERATIONS, FORMATS, MODES)):
         if mode == "nearest_even" or format == sf.FP16:
             operands = _operands(operation, format, number)
             path = folder / f"{operation}_{format}_{mode}.txt"
             sf.write_vectors(path, operation, *operands, format, Rounding(mode))
+            written += 1
+    return written
 
 
 def _operands(operation: str, format: sf.Format, number: int) -> list[NDArray]:
