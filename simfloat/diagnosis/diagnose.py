@@ -17,7 +17,7 @@ from simfloat.diagnosis.first_faults import mend_first_faults
 from simfloat.diagnosis.harm import Harm
 from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
 from simfloat.diagnosis.mending import Mending
-from simfloat.diagnosis.trial import Batch, TensorTrial, Trial, TrialMoment
+from simfloat.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
 from simfloat.nn import Module
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
@@ -107,7 +107,7 @@ def _mended(mending: Mending) -> list[Fault]:
 
 def _trial_of(
     model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
-) -> Trial:
+) -> TrainingTrial:
     if isinstance(model, Module):
         return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
     # A PyTorch model exists only where PyTorch is imported.

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.diagnosis.trial import Trial, TrialMoment
+from simfloat.diagnosis.trial import TrainingTrial, TrialMoment
 from simfloat.policy import Policy
 
 #: Gradients of parameters below this share of the whole gradient's norm are not judged by what is gone of them, nor
@@ -19,7 +19,7 @@ LEAST_GONE, LEAST_WRONG = 1e-4, 0.1
 class Harm:
     """Gradients under policies beside those of the reference, at the weights of some moments of a training."""
 
-    def __init__(self, trial: Trial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
+    def __init__(self, trial: TrainingTrial, reference: Policy, moments: Sequence[TrialMoment]) -> None:
         self._trial, self._moments = trial, moments
         self._exact = [trial.gradients(reference, moment._replace(state=None)) for moment in moments]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from simfloat.diagnosis.fault import Fault
-from simfloat.diagnosis.trial import Course, Trial
+from simfloat.diagnosis.trial import Course, TrainingTrial
 from simfloat.policy import Policy
 from simfloat.telemetry.entries import Key
 from simfloat.telemetry.remedy import Remedy
@@ -20,7 +20,7 @@ IsMended = Callable[[Course, Policy], bool]
 class Mending:
     """Trainings of so many steps beside the reference's; `policy` has the remedies so far, `faults` what was found."""
 
-    def __init__(self, trial: Trial, policy: Policy, reference: Policy, steps: int) -> None:
+    def __init__(self, trial: TrainingTrial, policy: Policy, reference: Policy, steps: int) -> None:
         self.trial, self.policy, self.reference, self.steps = trial, policy, reference, steps
         self.faults: list[Fault] = []
         self._taken: dict[Remedy, None] = {}

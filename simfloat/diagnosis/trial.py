@@ -44,7 +44,7 @@ class TrialMoment(NamedTuple):
     state: Any = None
 
 
-class Trial(Protocol):
+class TrainingTrial(Protocol):
     """Trainings of copies of one model with the same batches and seeds."""
 
     batches: Sequence[Batch]

@@ -56,7 +56,8 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
     """The work of a forward and a backward pass of the model on a batch, counted once, to be priced for many policies.
 
     Arguments are those of :func:`cost`; ``count_work(...).cost(policy)`` is ``cost(..., policy)`` in a fraction of the
-    time. Policies under which results take the widest format of their operands, composites are fused, or operands are
+    time: a function of policies such as ``lambda policy: work.cost(policy).bits_moved`` is soon asked for many.
+    Policies under which results take the widest format of their operands, composites are fused, or operands are
     rotated do other work, which is counted once more for each of them.
 
     Examples:

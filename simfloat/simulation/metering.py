@@ -74,7 +74,7 @@ def _hands_on(operation: str) -> bool:
     return operation == "add" or kind_of(operation) == "movement"
 
 
-class Metered(Arithmetic):
+class MeteredArithmetic(Arithmetic):
     """An arithmetic whose work is counted."""
 
     __slots__ = ()

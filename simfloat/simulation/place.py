@@ -22,7 +22,7 @@ from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
 from simfloat.simulation.histories import Histories
-from simfloat.simulation.metering import Metered, Metering, Site, WorkMeter
+from simfloat.simulation.metering import MeteredArithmetic, Metering, Site, WorkMeter
 from simfloat.simulation.streams import Streams
 
 
@@ -306,7 +306,7 @@ class Place:
             return made
         own_format = target_format if self.takes_formats else None
         site = Site(self.path, self.path if asked is None else asked, self.operations, phase, role, own_format)
-        return Metered(*made[:-1], Metering(meter, site, self))
+        return MeteredArithmetic(*made[:-1], Metering(meter, site, self))
 
     def _rotation(self, recipe: Recipe) -> Rotation | None:
         """How operands of a product that gives a parameter's gradient are turned: by the same signs everywhere."""
