@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from simfloat.arithmetic import per_tensor
-from simfloat.arithmetic._cast import as_cast, scaled
 from simfloat.arithmetic.catalog import kind_of
 from simfloat.diagnosis.fault import Fault
 from simfloat.diagnosis.harm import Harm
-from simfloat.diagnosis.mending import Mending, named, percent, together
+from simfloat.diagnosis.mending import Mending, named, percent, scaled_instead, together
 from simfloat.diagnosis.trial import Course
 from simfloat.formats import FP32
 from simfloat.policy import Policy
@@ -76,7 +74,7 @@ def find_saturation(mending: Mending, course: Course, harm: Harm) -> None:
     if before <= WRONG:
         return
     groups = _by_role(keys, [key for key, _ in course.watch.entries()])
-    for choose in (_scaled, _unscaled):
+    for choose in (scaled_instead, _unscaled):
         remedies = {
             role: together([choose(each, mending.policy) for _, each in group]) for role, group in groups.items()
         }
@@ -193,11 +191,3 @@ def _is_narrow(policy: Policy, role: str) -> bool:
 def _unscaled(given: Remedy, policy: Policy) -> Remedy:
     """The remedy as it is."""
     return given
-
-
-def _scaled(given: Remedy, policy: Policy) -> Remedy:
-    """Of an operand's cast the remedy that keeps its format, and scales it by the largest magnitude."""
-    if given.role not in CASTS.values():
-        return given
-    format = as_cast(getattr(policy.recipe(given.path), given.role)).format
-    return given._replace(value=scaled(format, per_tensor())) if format.fits_float32 else given

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from simfloat.diagnosis.fault import Fault
-from simfloat.diagnosis.mending import Mending
+from simfloat.diagnosis.mending import Mending, scaled_instead
 from simfloat.diagnosis.trial import Course
 from simfloat.diagnosis.watch import DIVIDED, OVERFLOWED, OVERFLOWED_SUM
 from simfloat.kernels.events import CAUSES, ZERO_BY_ZERO
+from simfloat.policy import Policy
 from simfloat.telemetry.entries import are_wide, overflowed_sums
 from simfloat.telemetry.first_nan import Entries, FirstNaN, NaNFinding, finding
-from simfloat.telemetry.remedy import Remedy, remedy
+from simfloat.telemetry.remedy import CASTS, Remedy, remedy
 
 #: So many faults, one behind the other, are mended at most.
 MOST = 8
@@ -38,7 +39,7 @@ def mend_first_faults(mending: Mending) -> bool:
             return True
         first, entries = found
         fault, is_mended = _fault(first, entries), False
-        for candidate in _candidates(first, entries):
+        for candidate in _candidates(first, entries, mending.policy):
             policy = mending.remedied(mending.policy, [candidate])
             course = None if policy is None else mending.tried(policy)
             if course is not None and policy is not None and _is_later(beyond_repair(course), first):
@@ -47,7 +48,7 @@ def mend_first_faults(mending: Mending) -> bool:
                 mending.faults.append(fault._replace(remedies=(candidate,), verified=True))
                 break
         if not is_mended:
-            mending.faults.append(fault._replace(remedies=tuple(_candidates(first, entries)[:1])))
+            mending.faults.append(fault._replace(remedies=tuple(_candidates(first, entries, mending.policy)[:1])))
             return False
     return False
 
@@ -80,13 +81,16 @@ def _finding(first: FirstNaN, entries: Entries) -> NaNFinding | None:
     return finding(first._replace(operands=ZERO) if first.operands == DIVIDED else first, entries)
 
 
-def _candidates(first: FirstNaN, entries: Entries) -> list[Remedy]:
+def _candidates(first: FirstNaN, entries: Entries, policy: Policy) -> list[Remedy]:
     """What may mend it, the most likely first: where it came from, where it was met, and both everywhere."""
     events, keys = dict(entries)[first.key], [key for key, _ in entries]
     before = _finding(first, entries)
     at_source = None if before is None else before.remedy
     here = remedy(first.key, keys, is_fp32=are_wide(events), sums=overflowed_sums(events) > 0)
     found = [each for each in (at_source, here) if each is not None]
+    if first.operation in CASTS:  # eight bits are scaled by those who use them
+        other = scaled_instead(found[-1], policy)
+        found = [other, *found] if other.value.format.bits <= 8 else [*found, other]
     everywhere = [each.everywhere() for each in found]
     # What one parameter's update meets, those of others meet sooner or later.
     return list(dict.fromkeys([*everywhere, *found] if first.phase == "update" else [*found, *everywhere]))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from simfloat.arithmetic import per_tensor
+from simfloat.arithmetic._cast import as_cast, scaled
 from simfloat.diagnosis.fault import Fault
 from simfloat.diagnosis.trial import Course, TrainingTrial
 from simfloat.policy import Policy
 from simfloat.telemetry.entries import Key
-from simfloat.telemetry.remedy import Remedy
+from simfloat.telemetry.remedy import CASTS, Remedy
 
 #: Where more places than these need the same role, it is overridden everywhere.
 PLACES = 3
@@ -86,3 +88,11 @@ def named(keys: Sequence[Key]) -> str:
 def percent(share: float) -> str:
     """A share as people read it."""
     return f"{100 * share:.3g} %"
+
+
+def scaled_instead(given: Remedy, policy: Policy) -> Remedy:
+    """Of an operand's cast the remedy that keeps its format, and scales it by the largest magnitude."""
+    if given.role not in CASTS.values():
+        return given
+    format = as_cast(getattr(policy.recipe(given.path), given.role)).format
+    return given._replace(value=scaled(format, per_tensor())) if format.fits_float32 else given

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.autodiff import Tensor
 from simfloat.diagnosis.watch import Watch
 from simfloat.nn import Module
@@ -119,7 +120,7 @@ class TensorTrial:
             (loss if scaler is None else scaler.scale(loss)).backward()
         factors = {path: 1.0 if scaler is None else scaler.scale_of(p) for path, p in model.named_parameters()}
         return {
-            path: np.zeros(p.shape) if p.grad is None else np.asarray(p.grad, np.float64) / factors[path]
+            path: np.zeros(p.shape) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64) / factors[path]
             for path, p in model.named_parameters()
         }
 
@@ -129,7 +130,7 @@ class TensorTrial:
         if fresh:
             optimizer.state = [{} for _ in optimizer.state]
         for parameter in optimizer.params:
-            parameter.grad = np.zeros(parameter.shape, np.float32)
+            parameter.grad = np.zeros_like(parameter.data, np.float32)
         before = _arrays(model, optimizer)
         with self._simulated(policy, None):
             optimizer.step()
@@ -177,6 +178,6 @@ def _arrays(model: Module, optimizer: Optimizer) -> Arrays:
     found = {}
     for parameter, kept in zip(optimizer.params, optimizer.state, strict=True):
         path = paths[id(parameter)]
-        found[path] = np.array(parameter.data, np.float64)
-        found |= {f"{path}.{name}": np.array(array, np.float64) for name, array in kept.items() if array.ndim}
+        found[path] = np.array(on_cpu(parameter.data), np.float64)
+        found |= {f"{path}.{name}": np.array(on_cpu(array), np.float64) for name, array in kept.items() if array.ndim}
     return found

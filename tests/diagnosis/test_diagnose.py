@@ -298,3 +298,20 @@ def test_nonsense_is_refused(change, words):
     with pytest.raises(ValueError) as refused:
         sf.diagnose(**given | change)
     assert words in str(refused.value)
+
+
+def test_operands_in_eight_bits_are_scaled_and_do_not_get_more():
+    policy = sf.Policy(compute=sf.E4M3, activations=sf.BF16, weights=sf.FP32)
+    found = sf.diagnose(mlp(), MSE, [(1000 * X, Y)], policy, steps=2)
+    assert (found.first.kind, found.first.operands) == ("NaN", "beyond max in a format without infinities")
+    assert found.first.override == "policy.override('hidden.0', compute=cast(E4M3, scale=per_tensor()))"
+    assert all(fault.verified for fault in found.faults)
+
+
+def test_a_moment_that_is_rounded_stochastically_decays():
+    model, kinds = mlp(), []
+    for rounding in (sf.nearest_even, sf.stochastic()):
+        policy = sf.Policy(compute=sf.BF16, weights=sf.FP32, optimizer_state=sf.BF16, rounding=rounding)
+        found = sf.diagnose(model, MSE, [(X, Y)], policy, optimizer=adamw(model), steps=2)
+        kinds.append([fault.kind for fault in found.faults])
+    assert kinds == [["stalled moments"], []]
