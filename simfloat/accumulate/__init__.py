@@ -12,10 +12,27 @@ from simfloat.accumulate._sequential import sequential
 from simfloat.accumulate._tensor_core import tensor_core
 from simfloat.accumulate._tree import numpy_sum, tree
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.collectives import all_reduce
 from simfloat.accumulate.convolution import conv2d
 from simfloat.accumulate.product import dot, matmul, sum
 
 __all__ = [
-    "Accumulator", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "matmul", "matrix_core",
-    "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "tensor_core", "tree",
-]  # fmt: skip
+    "Accumulator",
+    "all_reduce",
+    "blocked",
+    "conv2d",
+    "dot",
+    "exact",
+    "fused",
+    "kahan",
+    "lanes",
+    "matmul",
+    "matrix_core",
+    "numpy_sum",
+    "pairwise",
+    "partial_sums",
+    "sequential",
+    "sum",
+    "tensor_core",
+    "tree",
+]
