@@ -215,6 +215,9 @@ class Roles:
     optimizer_state: Following[Format | str, Format] = Following(
         "weights", STORAGE, "the moments of an optimizer", (PARAMETER,)
     )
+    all_reduce: Following[Format | str, Format | Widest] = Following(
+        "weight_gradients", RESULT, "the sums of a parameter's gradients over replicas", (PARAMETER,)
+    )
     fused: Role[bool, bool] = Role(
         FLAG, "whether composites such as softmax compute in the format of `reduce`, and round their result once",
         (COMPOSITE,), False,

@@ -186,6 +186,11 @@ class Place:
         return self._arithmetic("weights", self.recipe, "update", below=".unscale")
 
     @cached_property
+    def to_replicas(self) -> Arithmetic:
+        """The arithmetic by which a parameter's gradients of several replicas become that of all."""
+        return self._arithmetic("all_reduce", self.recipe, "update", format=self.recipe.weights, below=".all_reduce")
+
+    @cached_property
     def to_clipped(self) -> Arithmetic:
         """The arithmetic by which a parameter's gradient, or the norm of all of them, is clipped."""
         return self._arithmetic("weights", self.recipe, "update", below=".clip" if self.path else "clip")

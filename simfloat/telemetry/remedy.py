@@ -16,8 +16,9 @@ from simfloat.telemetry.entries import Key
 #: The roles of operands that are rounded before a product.
 CASTS = {"cast_input": "compute", "cast_weight": "compute_weights", "cast_gradient": "compute_gradients"}
 
-#: The paths below a parameter's at which an optimizer computes, and loss scaling and clipping work on its gradient.
-BELOW_PARAMETERS = ("update", "unscale", "clip")
+#: The paths below a parameter's at which an optimizer computes, and where loss scaling, clipping and replicas work on
+#: its gradient.
+BELOW_PARAMETERS = ("update", "unscale", "clip", "all_reduce")
 
 
 class Remedy(NamedTuple):
@@ -64,7 +65,9 @@ def override(key: Key, keys: Iterable[Key], *, is_fp32: bool, sums: bool = False
 def _path_and_role(key: Key, keys: frozenset[Key], sums: bool) -> tuple[str, str | None]:
     """Which path an override names, none for an operation alone, and the role; None if no override reaches it."""
     if key.phase == "update":
-        return updated_parameter(key) or "*", "optimizer_state" if key.operation == "moment" else "weights"
+        over_replicas = key.path.endswith(".all_reduce")
+        role = "all_reduce" if over_replicas else "optimizer_state" if key.operation == "moment" else "weights"
+        return updated_parameter(key) or "*", role
     kind = kind_of(key.operation)
     if not key.path and kind is None:
         return "", None

@@ -42,6 +42,7 @@ def fit(
     clip: float | None = None,
     switching: SwitchingRule | None = None,
     accumulation: int = 1,
+    replicas: int = 1,
     metrics: Mapping[str, Metric] | None = None,
     evaluate: Callable[[Any], Mapping[str, Any]] | None = None,
     evaluate_every: int = 100,
@@ -67,10 +68,10 @@ def fit(
       named in a warning, and the one before it used. A missing or empty folder means a fresh start.
     * allow: in what this training may differ from that of the checkpoint, by names of the manifest such as ``("lr",
       "seed")``. Policy, switching, seed, model, loss_fn, optimizer, scaler and schedule with their options, clip,
-      accumulation, the size and the numbers of the first batches and the observer are compared, and differences that
-      are not allowed are refused; an observer may be added. What is allowed is as it is given now, a schedule in the
-      place of another one, and its lr, as if they had been there from the start; all else goes on. Functions are
-      compared by their names, and lambdas, which have none, not at all.
+      accumulation, replicas, the size and the numbers of the first batches and the observer are compared, and
+      differences that are not allowed are refused; an observer may be added. What is allowed is as it is given now, a
+      schedule in the place of another one, and its lr, as if they had been there from the start; all else goes on.
+      Functions are compared by their names, and lambdas, which have none, not at all.
       `simfloat.train.manifest` shows the manifest.
     * steps: how many to make in all, before and after resuming; None until the batches end. No more are made where a
       checkpoint holds as many or more.
@@ -79,6 +80,10 @@ def fit(
     * switching: a rule such as `simfloat.Switching`, which is asked after each step for the policy of the next.
     * accumulation: so many batches make a step; their gradients are added, and each loss is divided by their number,
       which may be smaller in the last step.
+    * replicas: each batch is split along its first axis into so many parts of one size, as DistributedDataParallel has
+      them. Each replica divides the gradient of its part's loss by their number, and the quotients are added by
+      `simfloat.all_reduce` as a ring, all rounded to the role `all_reduce`. Buffers, such as batch norm's averages, are
+      those of the first replica.
     * metrics: functions of (output, y), by name, whose numbers of each batch go into the history; outputs are arrays.
     * evaluate: a function of the model that gives numbers by name, called after every `evaluate_every` steps with the
       model in evaluation. It draws from copies of the random streams: how often it is called changes no bit.
@@ -109,6 +114,7 @@ def fit(
         20
     """
     simulation = current()
+    check_count("replicas", replicas)
     total = _total(batches, accumulation, steps)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
     plan = TrainingPlan(
@@ -124,8 +130,9 @@ def fit(
     )
     machine = None if device is None else machine_named(device)
     step = TrainingStep(
-        model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics, machine=machine
-    )
+        model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics,
+        machine=machine, replicas=replicas,
+    )  # fmt: skip
     plan.check_for(step)
     if device is not None:
         model.to(device)

@@ -58,6 +58,7 @@ def manifest_of(step: TrainingStep, schedule: Any, switching: Any, simulation: S
             **_with_options("schedule", schedule, schedule.arguments() if rates else {}),
             "clip": plain(step.clip),
             "accumulation": plain(step.accumulation),
+            "replicas": plain(step.replicas),
             **{"batch_size": None, "data": []},  # known with the first batches
             "observer": type(simulation.observer).__name__ if is_part(simulation.observer) else None,
             CHANGES: [],

@@ -20,6 +20,7 @@ from simfloat.optim.optimizer_options import number_from_zero
 from simfloat.train.evaluation import as_number
 from simfloat.train.feed import Batch
 from simfloat.train.history import COLUMNS
+from simfloat.train.replicas import Replicas, split_batch
 
 #: (output of the model, target) -> a number; arrays come in.
 Metric = Callable[[Any, Any], Any]
@@ -39,6 +40,7 @@ class TrainingStep:
         accumulation: int,
         metrics: Mapping[str, Metric] | None = None,
         machine: Machine | None = None,
+        replicas: int = 1,
     ) -> None:
         _check_kinds(model, loss_fn, optimizer, scaler)
         _check_parameters(model, optimizer)
@@ -49,12 +51,27 @@ class TrainingStep:
             raise ValueError(f"A metric cannot be called {taken[0]!r}, which is a column of every history.")
         self.model, self.loss_fn, self.optimizer, self.scaler = model, loss_fn, optimizer, scaler
         self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
+        self.replicas = replicas
         self._is_checked = False  # whether it is known what the loss depends on
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
+        losses: list[float] = []
+        measured: list[dict[str, float]] = []
+        if self.replicas == 1:
+            self._add_gradients(batches, losses, measured)
+        else:
+            shares = [split_batch(batch, self.replicas) for batch in batches]
+            with Replicas(self.model) as replicas:
+                for each in zip(*shares, strict=True):
+                    self._add_gradients(each, losses, measured)
+                    replicas.keep()
+        row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
+        return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
+
+    def _add_gradients(self, batches: Sequence[Batch], losses: list[float], measured: list[dict[str, float]]) -> None:
+        """The gradients of these batches, added; their losses, and what was measured, go to the lists."""
         self.model.zero_grad()
-        losses, measured = [], []
         for batch in batches:
             x, y = batch if self.machine is None else (_taken(part, self.machine) for part in batch)
             output = self.model(x)
@@ -63,8 +80,6 @@ class TrainingStep:
             self._backward(loss, len(batches))
             numbers = _numbers(output)
             measured.append({name: as_number(name, of(numbers, y)) for name, of in self.metrics.items()})
-        row = {"loss": _mean(losses), "lr": float(self.optimizer.param_groups[0]["lr"]), **self._update()}
-        return row | {name: _mean([values[name] for values in measured]) for name in self.metrics}
 
     def _backward(self, loss: Tensor, batches: int) -> None:
         """Add the gradients of a loss that is one of so many of the step."""
