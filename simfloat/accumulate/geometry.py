@@ -143,6 +143,19 @@ def border_of(padding: Any, steps: Pair, gaps: Pair, window: Pair) -> tuple[Pair
     return (down // 2, right // 2), (down - down // 2, right - right // 2)
 
 
+def as_images(x: NDArray) -> NDArray:
+    """Sequences (N, C, L), and their kernels, as images of one row; images as they are."""
+    return x[:, :, None] if x.ndim == 3 else x
+
+
+def along_row(name: str, value: Any, least: int, row: int) -> Pair:
+    """An option of sequences, one integer, as that of images of one row, for whose rows it is `row`."""
+    number = value[0] if isinstance(value, tuple | list) and len(value) == 1 else value
+    if not is_integer(number, least):
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}.")
+    return row, int(number)
+
+
 def pair_of(name: str, value: Any, least: int) -> Pair:
     """(rows, columns) of an option, which may be one integer for both."""
     pair = (value, value) if is_integer(value, least) else value

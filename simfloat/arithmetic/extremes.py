@@ -20,3 +20,9 @@ def smaller(a: NDArray, b: NDArray) -> NDArray:
 def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
     """a, but `low` where it is below, and `high` where that is above `high`."""
     return smaller(larger(a, low), high)
+
+
+def held(a: NDArray, low: NDArray, high: NDArray) -> NDArray:
+    """a, but `low` where it is below, and `high` where it is above `high`; of zeros of unlike signs a itself."""
+    a, low, high = a[()], low[()], high[()]
+    return np.where(a < low, low, np.where(a > high, high, a))

@@ -1,4 +1,4 @@
-"""Convolutions of images and their transposes, each with its derivatives beside it.
+"""Convolutions of images and sequences, and their transposes, each with its derivatives beside it.
 
 Every one is a single contraction, whose operands are rounded as those of products of matrices are:
 
@@ -12,12 +12,13 @@ Zeros in the padding, and those between the pixels of a spread gradient, are ope
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, geometry_of, pair_of, turned
-from simfloat.autodiff.record import Operand, Operations, Result, begin, finish
+from simfloat.accumulate.geometry import Geometry, Pair, along_row, as_images, geometry_of, pair_of, turned
+from simfloat.autodiff.record import Made, Operand, Operations, Result, begin, finish
 from simfloat.autodiff.variable import Variable, as_variable
 from simfloat.checks import is_integer
 from simfloat.simulation.arithmetic import Arithmetic
@@ -40,20 +41,21 @@ class Convolutions(Operations[Result]):
         """
         weight = as_variable(weight)
         geometry = geometry_of(self.numbers, weight.numbers, stride, padding, dilation, groups)
-        back = geometry.transposed((self.shape[2], self.shape[3]))
-        started = begin("conv2d", self, weight)
-        x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-        images, kernels = (operand.numbers for operand in started.operands)
-        arithmetic = started.forward
-        result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
+        return self.made(_convolved(self, weight, geometry))
 
-        def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-            return u.conv2d(g, turned(kernels, groups), back, g_input, w_input)
+    def conv1d(
+        self, weight: Operand, stride: int = 1, padding: int | str = 0, dilation: int = 1, groups: int = 1
+    ) -> Result:
+        """These sequences (N, C, L) with kernels (O, C / groups, k): (N, O, places); `conv2d` of images of one row.
 
-        def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-            return u.correlate(g, images, geometry, g_input, x_input)
-
-        return self.made(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
+        Options are those of conv2d, integers each. Raises ValueError for shapes that do not fit.
+        """
+        weight = as_variable(weight)
+        _check_sequences("conv1d", self, weight)
+        border = padding if isinstance(padding, str) else along_row("padding", padding, 0, 0)
+        steps, gaps = along_row("stride", stride, 1, 1), along_row("dilation", dilation, 1, 1)
+        geometry = geometry_of(as_images(self.numbers), as_images(weight.numbers), steps, border, gaps, groups)
+        return self.made(_convolved(self, weight, geometry))
 
     def conv_transpose2d(
         self,
@@ -71,48 +73,109 @@ class Convolutions(Operations[Result]):
         Raises ValueError for shapes that do not fit, and for an output_padding that no stride or dilation exceeds.
         """
         weight = as_variable(weight)
-        geometry, size = _geometry_of_result(self, weight, stride, padding, output_padding, groups, dilation)
-        ahead = geometry.transposed(size)
-        started = begin("conv_transpose2d", self, weight)
-        x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
-        images, kernels = (operand.numbers for operand in started.operands)
-        arithmetic = started.forward
-        result = arithmetic.conv2d(images, turned(kernels, groups), ahead, x_input, started.input_now(1))
+        options = stride, padding, output_padding, groups, dilation
+        return self.made(_transposed(self, weight, *_geometry_of_result(self.shape, weight.shape, *options)))
 
-        def by_input(u: Arithmetic, g: NDArray) -> NDArray:
-            return u.conv2d(g, kernels, geometry, g_input, w_input)
+    def conv_transpose1d(
+        self,
+        weight: Operand,
+        stride: int = 1,
+        padding: int = 0,
+        output_padding: int = 0,
+        groups: int = 1,
+        dilation: int = 1,
+    ) -> Result:
+        """Sequences (N, C, L) with kernels (C, O / groups, k): `conv_transpose2d` of images of one row.
 
-        def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
-            return u.correlate(images, g, geometry, x_input, g_input)
+        Places are (L - 1) * stride - 2 * padding + dilation * (k - 1) + output_padding + 1. Raises ValueError as
+        conv_transpose2d.
+        """
+        weight = as_variable(weight)
+        _check_sequences("conv_transpose1d", self, weight)
+        x_shape, w_shape = ((*shape[:2], 1, *shape[2:]) for shape in (self.shape, weight.shape))
+        options = along_row("stride", stride, 1, 1), along_row("padding", padding, 0, 0)
+        more, gaps = along_row("output_padding", output_padding, 0, 0), along_row("dilation", dilation, 1, 1)
+        found = _geometry_of_result(x_shape, w_shape, *options, more, groups, gaps)
+        return self.made(_transposed(self, weight, *found))
 
-        return self.made(finish(started, result, arithmetic.format, by_input, by_weight, reads="other"))
+
+def _check_sequences(name: str, x: Variable, weight: Variable) -> None:
+    """Raise ValueError unless both have three axes."""
+    if x.ndim != 3 or weight.ndim != 3:
+        raise ValueError(f"{name} needs x (N, C, L) and kernels of three axes, got {x.shape} and {weight.shape}.")
+
+
+def _convolved(x: Variable, weight: Variable, geometry: Geometry) -> Made:
+    """The convolution of images, or of sequences as images of one row."""
+    x_shape, w_shape, size = x.shape, weight.shape, as_images(x.numbers).shape
+    back = geometry.transposed((size[2], size[3]))
+    started = begin("conv2d", x, weight)
+    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
+    images, kernels = (as_images(operand.numbers) for operand in started.operands)
+    arithmetic, groups = started.forward, geometry.groups
+    result = arithmetic.conv2d(images, kernels, geometry, x_input, started.input_now(1))
+
+    def by_input(u: Arithmetic, g: NDArray) -> NDArray:
+        return u.conv2d(as_images(g), turned(kernels, groups), back, g_input, w_input).reshape(x_shape)
+
+    def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
+        return u.correlate(as_images(g), images, geometry, g_input, x_input).reshape(w_shape)
+
+    return finish(started, _of_rank(x.ndim, result), arithmetic.format, by_input, by_weight, reads="other")
+
+
+def _transposed(x: Variable, weight: Variable, geometry: Geometry, size: Pair) -> Made:
+    """The transposed convolution of which `geometry` is that of the convolution, and results have this size."""
+    x_shape, w_shape, ahead = x.shape, weight.shape, geometry.transposed(size)
+    started = begin("conv_transpose2d", x, weight)
+    x_input, w_input, g_input = started.input(0), started.input(1), started.place.gradient
+    images, kernels = (as_images(operand.numbers) for operand in started.operands)
+    arithmetic = started.forward
+    result = arithmetic.conv2d(images, turned(kernels, geometry.groups), ahead, x_input, started.input_now(1))
+
+    def by_input(u: Arithmetic, g: NDArray) -> NDArray:
+        return u.conv2d(as_images(g), kernels, geometry, g_input, w_input).reshape(x_shape)
+
+    def by_weight(u: Arithmetic, g: NDArray) -> NDArray:
+        return u.correlate(images, as_images(g), geometry, x_input, g_input).reshape(w_shape)
+
+    return finish(started, _of_rank(x.ndim, result), arithmetic.format, by_input, by_weight, reads="other")
+
+
+def _of_rank(ndim: int, images: NDArray) -> NDArray:
+    """Images, or those of one row as sequences."""
+    return images[:, :, 0] if ndim == 3 else images
 
 
 def _geometry_of_result(
-    x: Variable, weight: Variable, stride: Any, padding: Any, output_padding: Any, groups: Any, dilation: Any
+    x: Sequence[int],
+    weight: Sequence[int],
+    stride: Any,
+    padding: Any,
+    output_padding: Any,
+    groups: Any,
+    dilation: Any,
 ) -> tuple[Geometry, Pair]:
-    """The convolution of which x is the result, and the size of its images."""
-    if x.ndim != 4 or weight.ndim != 4 or x.shape[1] != weight.shape[0] or 0 in weight.shape[2:]:
+    """The convolution of which the result has the shape x, and the size of its images."""
+    if len(x) != 4 or len(weight) != 4 or x[1] != weight[0] or 0 in weight[2:]:
         raise ValueError(
-            f"conv_transpose2d needs x (N, C, H, W) and weight (C, O / groups, h, w), got shapes {x.shape} and "
-            f"{weight.shape}."
+            f"conv_transpose2d needs x (N, C, H, W) and weight (C, O / groups, h, w), got shapes {tuple(x)} and "
+            f"{tuple(weight)}."
         )
-    if not is_integer(groups, 1) or weight.shape[0] % groups:
-        raise ValueError(
-            f"groups must be a positive integer that divides the {weight.shape[0]} channels, got {groups!r}."
-        )
+    if not is_integer(groups, 1) or weight[0] % groups:
+        raise ValueError(f"groups must be a positive integer that divides the {weight[0]} channels, got {groups!r}.")
     steps, border = pair_of("stride", stride, 1), pair_of("padding", padding, 0)
     gaps, more = pair_of("dilation", dilation, 1), pair_of("output_padding", output_padding, 0)
     if any(extra >= max(step, gap) for extra, step, gap in zip(more, steps, gaps, strict=True)):
         raise ValueError(f"output_padding must be smaller than the stride {steps} or the dilation {gaps}, got {more}.")
-    window, places = (weight.shape[2], weight.shape[3]), (x.shape[2], x.shape[3])
+    window, places = (weight[2], weight[3]), (x[2], x[3])
     rows, columns = (
         (n - 1) * step - 2 * width + gap * (size - 1) + extra + 1
         for n, step, width, gap, size, extra in zip(places, steps, border, gaps, window, more, strict=True)
     )
     if 0 in places or rows < 1 or columns < 1:
         raise ValueError(
-            f"x of shape {x.shape} with kernels {window}, stride {steps} and padding {border} would give {rows} rows "
+            f"x of shape {tuple(x)} with kernels {window}, stride {steps} and padding {border} would give {rows} rows "
             f"and {columns} columns; a result needs one of each."
         )
     return Geometry(window, steps, border, border, gaps, int(groups), places), (rows, columns)

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from simfloat.arithmetic.extremes import between, larger, smaller
+from simfloat.arithmetic.extremes import between, held, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operations
 from simfloat.formulas import activation_formulas, slopes
@@ -58,6 +58,14 @@ class Pointwise(Operations[T]):
         lambda u, g, y, a, low, high: slopes.chosen(u, g, (a < low[()]) & (low[()] < high[()])),
         lambda u, g, y, a, low, high: slopes.chosen(u, g, (a > high[()]) | (high[()] < low[()])),
         forward=lambda u, a, low, high: u.round(between(a, low, high)),
+    )
+    hardtanh = Bounded(
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, ~((a <= low[()]) | (a >= high[()]))),
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, a <= low[()]),
+        lambda u, g, y, a, low, high: slopes.chosen(u, g, a >= high[()]),
+        forward=lambda u, a, low, high: u.round(held(a, low, high)),
+        operation="clip",
+        meaning="x no less than min and no more than max; at both its derivative is 0, unlike that of `clip`.",
     )
     square = Unary(
         slopes.square,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.formulas.rounded import Rounded, absolute, negative, number, sign, where
 from simfloat.formulas.slopes import HALF, ONE, TWO, ZERO, where_above
 
@@ -72,6 +73,46 @@ def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: 
     is_near = absolute(u, d) < delta
     near = u.multiply(d, share)
     return where(u, is_near, near, u.multiply(u.multiply(sign(u, d), number(delta)), share))
+
+
+def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
+    """(y - 1) * log(1 - x) - y * log(x), logarithms being no less than -100; times the weight."""
+    against = u.multiply(u.subtract(y, ONE), _logarithm(u, u.subtract(ONE, x)))
+    losses = u.subtract(against, u.multiply(y, _logarithm(u, x)))
+    return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
+
+
+def binary_cross_entropy_slope(
+    u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str
+) -> NDArray:
+    """g * (x - y) / ((1 - x) * x), the divisor being no less than 1e-12; times the weight."""
+    product = u.multiply(u.subtract(ONE, x), x)
+    divisor = u.round(as_array(np.maximum(product, 1e-12)), "clip", product)
+    slope = u.divide(u.multiply(shared(u, g, x.size, reduction), u.subtract(x, y)), divisor)
+    return slope if weight is None else u.multiply(slope, weight)
+
+
+def _logarithm(u: Rounded, x: NDArray) -> NDArray:
+    """log(x), no less than -100."""
+    found = u.apply("log", x)
+    return u.round(as_array(np.maximum(found, -100.0)), "clip", found)
+
+
+def xlogy(u: Rounded, x: NDArray, y: NDArray) -> NDArray:
+    """x * log(y), and 0 where x is."""
+    product = u.multiply(x, u.apply("log", y))
+    return where(u, (x != 0) | np.isnan(y), product, ZERO.astype(product.dtype))
+
+
+def xlogy_to_x(u: Rounded, g: NDArray, x: NDArray, y: NDArray) -> NDArray:
+    """g * log(y), and 0 where g is, or x and no y above 0."""
+    slope = xlogy(u, g, y)
+    return where(u, (x != 0) | (y > 0), slope, ZERO.astype(slope.dtype))
+
+
+def xlogy_to_y(u: Rounded, g: NDArray, x: NDArray, y: NDArray) -> NDArray:
+    """g * x / y."""
+    return u.divide(u.multiply(g, x), y)
 
 
 def logistic_loss(

@@ -93,6 +93,40 @@ def batch_norm_to_bias(u: Rounded, g: NDArray) -> NDArray:
     return norm_to_bias(u, channels_last(g), outer_axes(g.ndim))
 
 
+def group_norm(
+    u: Rounded, x: NDArray, weight: NDArray | None, bias: NDArray | None, groups: int, eps: float
+) -> tuple[NDArray, NDArray, NDArray]:
+    """`norm` of x (N, C, ...) by groups of channels, times their weight, + bias; means and factors (N, groups, 1)."""
+    y, mean, factor = norm(u, by_group(u, x, groups), None, None, (2,), eps)
+    rows = (None if vector is None else of_channels(vector, x.ndim) for vector in (weight, bias))
+    return scaled(u, y.reshape(x.shape), *rows), mean, factor
+
+
+def group_norm_to_x(
+    u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, weight: NDArray | None, groups: int
+) -> NDArray:
+    """The gradient of x, as `norm_to_x` has it."""
+    passed = g if weight is None else u.multiply(g, of_channels(weight, x.ndim))
+    reached = norm_to_x(u, by_group(u, passed, groups), by_group(u, x, groups), mean, factor, None, (2,))
+    return reached.reshape(x.shape)
+
+
+def group_norm_to_weight(u: Rounded, g: NDArray, x: NDArray, mean: NDArray, factor: NDArray, groups: int) -> NDArray:
+    """The gradient of the weight of channels."""
+    y = normal(u, by_group(u, x, groups), mean, factor).reshape(x.shape)
+    return batch_norm_to_bias(u, u.multiply(g, y))
+
+
+def by_group(u: Rounded, x: NDArray, groups: int) -> NDArray:
+    """The numbers of x (N, C, ...) by group, (N, groups, numbers of a group)."""
+    return u.moved(x.reshape(len(x), groups, -1 if x.size else 0), x)
+
+
+def of_channels(vector: NDArray, ndim: int) -> NDArray:
+    """A number for each channel, as it is broadcast to (N, C, ...)."""
+    return vector.reshape(-1, *[1] * (ndim - 2))
+
+
 def inverse_root(u: Rounded, variance: NDArray, eps: float) -> NDArray:
     """rsqrt(variance + eps), the factor of a normalization."""
     return u.apply("rsqrt", u.add(variance, number(eps)))

@@ -76,6 +76,22 @@ class Tanh(Module):
         return as_tensor(x).tanh()
 
 
+class Sigmoid(Module):
+    """1 / (1 + exp(-x)), one operation, rounded once.
+
+    Examples:
+        >>> layer = sf.nn.Sigmoid()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([0.26953125, 0.5       , 0.73046875], dtype=float32)
+    """
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return as_tensor(x).sigmoid()
+
+
 class GELU(Module):
     """x * Phi(x), Phi being the distribution function of the normal distribution: Hendrycks and Gimpel, 1606.08415.
 
@@ -127,6 +143,30 @@ class Softmax(Module):
     def forward(self, x: Operand) -> Tensor:
         """x of any shape -> the same shape."""
         return as_tensor(x).softmax(self.dim)
+
+    def extra_repr(self) -> str:
+        """Its axis."""
+        return f"dim={self.dim}"
+
+
+class LogSoftmax(Module):
+    """d - log(sum(exp(d))) with d = x - max(x) along the axis `dim`: the logarithm of Softmax.
+
+    Examples:
+        >>> layer = sf.nn.LogSoftmax()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([0.0, 1.0, 2.0])
+        >>> y.data
+        array([-2.40625, -1.40625, -0.40625], dtype=float32)
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.dim = dim
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return as_tensor(x).log_softmax(self.dim)
 
     def extra_repr(self) -> str:
         """Its axis."""

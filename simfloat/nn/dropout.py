@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from simfloat.arithmetic.bit_stream import Draw, random_words
@@ -46,18 +48,70 @@ class Dropout(Module):
         return f"p={self.p}"
 
 
-def dropout(x: Operand, p: float) -> Tensor:
+class _ChannelDropout(Dropout):
+    """What dropouts of channels share."""
+
+    _ndims: tuple[int, ...] = ()
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of the layer's shape -> the same shape."""
+        x = as_tensor(x)
+        if x.ndim not in self._ndims:
+            named = " or ".join(map(str, self._ndims))
+            raise ValueError(f"{type(self).__name__} needs x of {named} axes, got shape {x.shape}.")
+        return dropout(x, self.p, self._ndims[0] - 2) if self.training else x
+
+
+class Dropout1d(_ChannelDropout):
+    """While training each channel of sequences (N, C, L), or (C, L), is dropped with probability `p`, as by Dropout.
+
+    Raises ValueError as Dropout, and for another number of axes.
+
+    Examples:
+        >>> layer = sf.nn.Dropout1d(0.5)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((1, 3, 2)))
+        >>> y.data
+        array([[[2., 2.],
+                [0., 0.],
+                [2., 2.]]], dtype=float32)
+    """
+
+    _ndims = (3, 2)
+
+
+class Dropout2d(_ChannelDropout):
+    """While training each channel of images (N, C, H, W), or (C, H, W), is dropped with probability `p`, as by Dropout.
+
+    Raises ValueError as Dropout, and for another number of axes.
+
+    Examples:
+        >>> layer = sf.nn.Dropout2d(0.5)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer(np.ones((1, 2, 1, 2)))
+        >>> y.data
+        array([[[[2., 2.]],
+        <BLANKLINE>
+                [[0., 0.]]]], dtype=float32)
+    """
+
+    _ndims = (4, 3)
+
+
+def dropout(x: Operand, p: float, together: int = 0) -> Tensor:
     """x with each number dropped with probability p, and the others multiplied by 1 / (1 - p).
 
     A call takes the next draw of the stream of `dropout` at the layer that runs: 32 bits a number in C order, which is
-    kept unless they lie below p * 2^32.
+    kept unless they lie below p * 2^32. Along so many last axes numbers are dropped `together`, by one draw.
     """
     x = as_tensor(x)
     if p == 0:
         return x
     stream = current().stream("dropout")
-    words = random_words(Draw(stream.take_call(), stream.seed), 0, x.size)
-    kept = beside((words >= p * 2.0**32).reshape(x.shape), x.numbers)
+    apart = x.shape[: x.ndim - together]
+    words = random_words(Draw(stream.take_call(), stream.seed), 0, math.prod(apart))
+    drawn = (words >= p * 2.0**32).reshape(*apart, *[1] * together)
+    kept = beside(np.broadcast_to(drawn, x.shape), x.numbers)
     factor = 1 / (1 - p) if p < 1 else 0.0
     exact = np.float32 if float(np.float32(factor)) == factor else np.float64
     return x.times_factors(np.where(kept, exact(factor), exact(0)))

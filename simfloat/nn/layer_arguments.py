@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,11 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff import Tensor
+from simfloat.autodiff.by_formula import by_formula
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor
+from simfloat.autodiff.tensor import as_tensor, tensor_of
 from simfloat.checks import is_integer
+from simfloat.formulas.rounded import Rounded
 
 
 def check_sizes(**sizes: Any) -> None:
@@ -66,6 +69,23 @@ def as_indices(x: ArrayLike, count: int, name: str) -> NDArray[np.integer]:
         where = f" at {place[0] if len(place) == 1 else place}" if place else ""
         raise ValueError(f"{name} go from 0 to {count - 1}; got {indices[place]}{where}.")
     return indices
+
+
+def activated(
+    name: str, formula: Callable[..., NDArray], slope: Callable[..., NDArray], x: Operand, **options: Any
+) -> Tensor:
+    """The composite of this name on x, by its formula and that of its derivative, with options that both have."""
+
+    def to_x(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray) -> NDArray:
+        return slope(u, g, x, **options)
+
+    return tensor_of(by_formula(name, partial(formula, **options), (to_x,), x, reads="operands"))
+
+
+def of_sequences(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:
+    """The result of a function of sequences (N, C, L) for x, which may be one sequence (C, L): then without N."""
+    sequences = as_tensor(x)
+    return function(sequences) if sequences.ndim != 2 else function(sequences.unsqueeze(0)).squeeze(0)
 
 
 def of_images(function: Callable[[Tensor], Tensor], x: Operand) -> Tensor:

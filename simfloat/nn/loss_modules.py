@@ -11,8 +11,18 @@ from simfloat.autodiff.record import Operand
 from simfloat.checks import check_flags
 from simfloat.nn.classification import cross_entropy, nll_loss
 from simfloat.nn.ctc import ctc_loss
+from simfloat.nn.divergence import check_divergence, kl_div
 from simfloat.nn.layer_arguments import as_number, as_probability
-from simfloat.nn.losses import binary_cross_entropy_with_logits, check_reduction, mse_loss, smooth_l1_loss
+from simfloat.nn.losses import (
+    binary_cross_entropy,
+    binary_cross_entropy_with_logits,
+    check_delta,
+    check_reduction,
+    huber_loss,
+    l1_loss,
+    mse_loss,
+    smooth_l1_loss,
+)
 from simfloat.nn.module import Module
 
 
@@ -66,6 +76,86 @@ class SmoothL1Loss(_Loss):
     def forward(self, input: Operand, target: Operand) -> Tensor:
         """The loss of an input and a target of one shape."""
         return smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+
+
+class L1Loss(_Loss):
+    """`l1_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.L1Loss()([1.0, 2.0], [1.5, 4.0])
+        >>> loss.item()
+        1.25
+    """
+
+    def __init__(self, *, reduction: str = "mean") -> None:
+        super().__init__(reduction)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The loss of an input and a target of one shape."""
+        return l1_loss(input, target, reduction=self.reduction)
+
+
+class HuberLoss(_Loss):
+    """`huber_loss` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.HuberLoss(delta=0.5)([1.0, 2.0], [1.5, 4.0])
+        >>> loss.item()
+        0.5
+    """
+
+    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
+        super().__init__(reduction)
+        self.delta = check_delta(delta)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The loss of an input and a target of one shape."""
+        return huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+
+
+class KLDivLoss(Module):
+    """`kl_div` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.KLDivLoss(reduction="batchmean")(np.log([[0.5, 0.5]]), [[0.25, 0.75]])
+        >>> loss.item()
+        0.13081201910972595
+    """
+
+    def __init__(self, *, reduction: str = "mean", log_target: bool = False) -> None:
+        super().__init__()
+        check_divergence(reduction)
+        check_flags(log_target=log_target)
+        self.reduction, self.log_target = reduction, bool(log_target)
+
+    def forward(self, input: Operand, target: Operand) -> Tensor:
+        """The divergence of an input of logarithms and a target of one shape."""
+        return kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+
+    def extra_repr(self) -> str:
+        """How terms are gathered, where that is not by their mean."""
+        return "" if self.reduction == "mean" else f"reduction={self.reduction!r}"
+
+
+class BCELoss(_Loss):
+    """`binary_cross_entropy` as a module.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.BCELoss()([0.5, 0.25], [1.0, 0.0])
+        >>> loss.item()
+        0.4904146194458008
+    """
+
+    def __init__(self, weight: ArrayLike | None = None, *, reduction: str = "mean") -> None:
+        super().__init__(reduction, weight=weight)
+
+    def forward(self, input: Operand, target: ArrayLike) -> Tensor:
+        """The loss of probabilities and a target of one shape."""
+        return binary_cross_entropy(input, target, self._buffers.get("weight"), reduction=self.reduction)
 
 
 class BCEWithLogitsLoss(_Loss):

@@ -64,6 +64,94 @@ def smooth_l1_loss(input: Operand, target: Operand, *, reduction: str = "mean", 
     return tensor_of(by_formula("smooth_l1_loss", formula, slopes, x, y, reads="operands"))
 
 
+def huber_loss(input: Operand, target: Operand, *, reduction: str = "mean", delta: float = 1.0) -> Tensor:
+    """The mean of d * d * 1/2 where d = |input - target| is less than delta, else of (d - delta / 2) * delta.
+
+    The sum of these losses, or each of them, if `reduction` is "sum" or "none".
+
+    Raises ValueError if the shapes differ, and unless delta is above 0.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.huber_loss([1.0, 2.0], [1.5, 4.0], delta=0.5)
+        >>> loss.item()
+        0.5
+    """
+    delta = check_delta(delta)
+    x, y = _alike("huber_loss", input, target, reduction)
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, made, x, y: loss_formulas.huber_loss_slope(u, g, x, y, reduction, delta),
+        lambda u, g, made, x, y: loss_formulas.huber_loss_slope(u, g, y, x, reduction, delta),
+    )
+    formula = partial(loss_formulas.huber_loss, reduction=reduction, delta=delta)
+    return tensor_of(by_formula("huber_loss", formula, slopes, x, y, reads="operands"))
+
+
+def l1_loss(input: Operand, target: Operand, *, reduction: str = "mean") -> Tensor:
+    """The mean of |input - target|; their sum, or each of them, if `reduction` is "sum" or "none".
+
+    It is made of operations that policies know by their own names: subtract, abs, and mean or sum.
+
+    Raises ValueError if the shapes differ.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.l1_loss([1.0, 2.0], [1.5, 4.0])
+        >>> loss.item()
+        1.25
+    """
+    x, y = _alike("l1_loss", input, target, reduction)
+    return gathered((x - y).abs(), reduction)
+
+
+def gathered(losses: Tensor, reduction: str) -> Tensor:
+    """The mean of losses, their sum, or the losses themselves."""
+    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+
+
+def check_delta(delta: float) -> float:
+    """Where Huber's loss becomes a line, a number above 0."""
+    if as_number(delta, "delta") <= 0:
+        raise ValueError(f"delta must be above 0, got {delta!r}.")
+    return float(delta)
+
+
+def binary_cross_entropy(
+    input: Operand, target: ArrayLike, weight: ArrayLike | None = None, *, reduction: str = "mean"
+) -> Tensor:
+    """The mean of (y - 1) * log(1 - x) - y * log(x), of probabilities x and targets y, which are constants.
+
+    Logarithms are no less than -100. The losses times `weight`, which is broadcast, are what is gathered: their sum, or
+    each of them, if `reduction` is "sum" or "none". In a narrow format 1 - x loses what is small: compute of logarithms
+    of odds, by `binary_cross_entropy_with_logits`.
+
+    Raises ValueError if the shapes differ, for probabilities outside [0, 1], and for a target that requires a gradient.
+
+    Examples:
+        >>> with sf.simulate("fp32"):
+        ...     loss = sf.nn.binary_cross_entropy([0.5, 0.25], [1.0, 0.0])
+        >>> loss.item()
+        0.4904146194458008
+    """
+    x, y = _alike("binary_cross_entropy", input, constant("binary_cross_entropy", target), reduction)
+    if ((x.numbers < 0) | (x.numbers > 1)).any():
+        raise ValueError("binary_cross_entropy takes probabilities from 0 to 1; got others.")
+    factor = _broadcast_weight("weight", weight, x.shape)
+    slopes: tuple[Slope, ...] = (
+        lambda u, g, made, x, y: loss_formulas.binary_cross_entropy_slope(u, g, x, y, factor, reduction),
+    )
+    formula = partial(loss_formulas.binary_cross_entropy, weight=factor, reduction=reduction)
+    return tensor_of(by_formula("binary_cross_entropy", formula, slopes, x, y, reads="operands"))
+
+
+def constant(name: str, target: Operand) -> Tensor:
+    """A target as a tensor; ValueError for one that requires a gradient, which the loss of this name has not."""
+    tensor = as_tensor(target)
+    if tensor.requires_grad:
+        raise ValueError(f"{name} has no gradient of its target; pass target.detach() if none is wanted.")
+    return tensor
+
+
 def binary_cross_entropy_with_logits(
     input: Operand,
     target: Operand,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +65,7 @@ class _BatchNorm(Module):
             raise ValueError(f"{type(self).__name__} needs more than one number for each channel to train on.")
         statistics: list[NDArray] = []
         if is_of_batch and count:
-            result = self._by_batch(statistics, x, parameters)
+            result = normalized_by_batch(x, parameters, self.eps, statistics)
         else:
             # As in torch, a batch of nothing is normalized to nothing, and has no statistics.
             ones = np.ones_like(x.numbers, np.float32, order="C", shape=self.num_features)
@@ -72,24 +73,6 @@ class _BatchNorm(Module):
         if self.training:
             self._track(statistics)
         return result
-
-    def _by_batch(self, statistics: list[NDArray], x: Tensor, parameters: list[Parameter]) -> Tensor:
-        """The result; the batch's mean and unbiased variance are appended to `statistics`."""
-
-        def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
-            result, mean, factor, unbiased = norms.batch_norm(u, x, weight, bias, self.eps)
-            statistics.extend((mean, unbiased))
-            return result, mean, factor
-
-        def to_x(u: Rounded, g: NDArray, made: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
-            _, mean, factor = made
-            return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
-
-        def to_weight(u: Rounded, g: NDArray, made: Any, x: NDArray, *_: Any) -> NDArray:
-            return norms.batch_norm_to_weight(u, g, x, *made[1:])
-
-        slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
-        return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, reads="operands"))
 
     def _by_running(self, mean: NDArray, var: NDArray, x: Tensor, parameters: list[Parameter]) -> Tensor:
         """The result by these statistics instead of the batch's."""
@@ -128,6 +111,25 @@ class _BatchNorm(Module):
             f"{self.num_features}, eps={self.eps}, momentum={self.momentum}, affine={self.affine}, "
             f"track_running_stats={self.track_running_stats}"
         )
+
+
+def normalized_by_batch(x: Tensor, parameters: Sequence[Tensor], eps: float, statistics: list[NDArray]) -> Tensor:
+    """x (N, C, ...) by the mean and variance of each channel; the mean and the unbiased variance go to `statistics`."""
+
+    def formula(u: Rounded, x: NDArray, weight: NDArray | None = None, bias: NDArray | None = None) -> Any:
+        result, mean, factor, unbiased = norms.batch_norm(u, x, weight, bias, eps)
+        statistics.extend((mean, unbiased))
+        return result, mean, factor
+
+    def to_x(u: Rounded, g: NDArray, made: Any, x: NDArray, weight: NDArray | None = None, *_: Any) -> NDArray:
+        _, mean, factor = made
+        return norms.batch_norm_to_x(u, g, x, mean, factor, weight)
+
+    def to_weight(u: Rounded, g: NDArray, made: Any, x: NDArray, *_: Any) -> NDArray:
+        return norms.batch_norm_to_weight(u, g, x, *made[1:])
+
+    slopes = (to_x, to_weight, _to_bias)[: 1 + len(parameters)]
+    return tensor_of(by_formula("batch_norm", formula, slopes, x, *parameters, reads="operands"))
 
 
 def _to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:

@@ -1,4 +1,4 @@
-"""Pooling layers, and the flattening of images to vectors."""
+"""Pooling layers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from simfloat.accumulate.geometry import Pair, pair_of
 from simfloat.autodiff import Tensor, stack
 from simfloat.autodiff.pool2d import check_divisor
 from simfloat.autodiff.record import Operand
-from simfloat.autodiff.tensor import as_tensor
 from simfloat.checks import check_flags, is_integer
 from simfloat.nn.layer_arguments import of_images
 from simfloat.nn.module import Module
@@ -126,52 +125,29 @@ class AdaptiveAvgPool2d(Module):
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, H, W) -> (N, C, rows, columns); the same without N for one image."""
-        return of_images(self._averages, x)
-
-    def _averages(self, x: Tensor) -> Tensor:
-        if x.ndim != 4:
-            raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
-        sizes = x.shape[2:]
-        wanted = [size if given is None else given for given, size in zip(self.output_size, sizes, strict=True)]
-        if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
-            return x.avg_pool2d((sizes[0] // wanted[0], sizes[1] // wanted[1]))
-        rows, columns = (
-            [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)]
-            for size, n in zip(sizes, wanted, strict=True)
-        )
-        averages = [x[:, :, row, column].mean((2, 3)) for row in rows for column in columns]
-        return stack(averages, 2).reshape(*x.shape[:2], *wanted)
+        return of_images(lambda images: adaptive_averages(images, self.output_size), x)
 
     def extra_repr(self) -> str:
         """The argument that made it."""
         return f"output_size={self.output_size}"
 
 
+def adaptive_averages(x: Tensor, output_size: tuple[int | None, int | None]) -> Tensor:
+    """As many averages of images (N, C, H, W) as asked for, None for as many as there are pixels."""
+    if x.ndim != 4:
+        raise ValueError(f"AdaptiveAvgPool2d needs images (N, C, H, W), got shape {x.shape}.")
+    sizes = x.shape[2:]
+    wanted = [size if given is None else given for given, size in zip(output_size, sizes, strict=True)]
+    if not any(size % n for size, n in zip(sizes, wanted, strict=True)):
+        return x.avg_pool2d((sizes[0] // wanted[0], sizes[1] // wanted[1]))
+    rows, columns = (
+        [slice(i * size // n, -(-(i + 1) * size // n)) for i in range(n)] for size, n in zip(sizes, wanted, strict=True)
+    )
+    averages = [x[:, :, row, column].mean((2, 3)) for row in rows for column in columns]
+    return stack(averages, 2).reshape(*x.shape[:2], *wanted)
+
+
 def _windows(kernel_size: int | Pair, stride: int | Pair | None, padding: int | Pair) -> tuple[Pair, Pair, Pair]:
     """Window, stride and padding as pairs."""
     window = pair_of("kernel_size", kernel_size, 1)
     return window, window if stride is None else pair_of("stride", stride, 1), pair_of("padding", padding, 0)
-
-
-class Flatten(Module):
-    """The axes from `start_dim` to `end_dim` as one; by default all but the first, which counts examples.
-
-    Examples:
-        >>> layer = sf.nn.Flatten()
-        >>> with sf.simulate("bf16-standard"):
-        ...     y = layer(np.ones((2, 4, 8, 8)))
-        >>> y.shape
-        (2, 256)
-    """
-
-    def __init__(self, start_dim: int = 1, end_dim: int = -1) -> None:
-        super().__init__()
-        self.start_dim, self.end_dim = start_dim, end_dim
-
-    def forward(self, x: Operand) -> Tensor:
-        """x (N, C, H, W) -> (N, C * H * W), as an example."""
-        return as_tensor(x).flatten(self.start_dim, self.end_dim)
-
-    def extra_repr(self) -> str:
-        """Its axes."""
-        return f"start_dim={self.start_dim}, end_dim={self.end_dim}"

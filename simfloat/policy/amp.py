@@ -12,7 +12,7 @@ from simfloat.policy.role_types import WIDEST
 #: The guide's deny list names losses, as both libraries do.
 LOSSES = (
     "mse_loss", "cross_entropy", "binary_cross_entropy_with_logits", "smooth_l1_loss", "ctc_loss", "huber_loss",
-    "soft_margin_loss", "multi_margin_loss",
+    "soft_margin_loss", "multi_margin_loss", "binary_cross_entropy",
 )  # fmt: skip
 
 #: PyTorch, docs/source/amp.md, "CUDA Ops that can autocast to float16": conv2d, conv_transpose2d, linear, matmul,

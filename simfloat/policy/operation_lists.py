@@ -76,10 +76,11 @@ def _fewest(policy: ListedPolicy, operations: Sequence[str], wanted: dict[str, A
     for role, value in wanted.items():
         users = [name for name in operations if role in roles_of(name)]
         # One role is always said, so that the list stands in the policy.
-        if any(getattr(recipes[name], role) != value for name in users) or (role == "activations" and not roles):
+        is_first = role == "activations" and users and not roles
+        if is_first or any(getattr(recipes[name], role) != value for name in users):
             roles[role] = value
             recipes = {name: Recipe(**own | roles) for name, own in given.items()}
-    return roles
+    return roles or {"gradients": wanted["gradients"]}
 
 
 def _check(operations: Sequence[str]) -> None:

@@ -18,9 +18,8 @@ INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 
 #: Operations that only PyTorch models have, and that the lists of mixed precision name.
 OF_PYTORCH = {
-    "prelu": COMPOSITE, "elu": COMPOSITE, "mish": COMPOSITE, "softplus": COMPOSITE, "log_sigmoid": COMPOSITE,
-    "group_norm": COMPOSITE, "logit": COMPOSITE, "xlogy": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
-    "tan": COMPOSITE, "huber_loss": COMPOSITE, "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
+    "logit": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
+    "tan": COMPOSITE, "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
     "prod": POINTWISE, "exp2": POINTWISE,
 }  # fmt: skip
 

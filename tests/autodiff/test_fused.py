@@ -5,6 +5,7 @@ import pytest
 
 import simfloat as sf
 from simfloat.arithmetic.catalog import OPERATIONS
+from simfloat.nn.divergence import xlogy
 from tests.bits import assert_bits
 
 RNG = np.random.default_rng(4)
@@ -76,9 +77,24 @@ COMPOSITES = {
     "layer_norm": lambda x: sf.nn.LayerNorm(6)(x),
     "batch_norm": lambda x: sf.nn.BatchNorm1d(6)(x),
     "gelu_tanh": lambda x: sf.nn.GELU("tanh")(x),
+    "silu": lambda x: sf.nn.SiLU()(x),
+    "softplus": lambda x: sf.nn.Softplus(0.7, 2.0)(x),
+    "elu": lambda x: sf.nn.SELU()(x),
+    "mish": lambda x: sf.nn.Mish()(x),
+    "log_sigmoid": lambda x: sf.nn.LogSigmoid()(x),
+    "hardsigmoid": lambda x: sf.nn.Hardsigmoid()(x),
+    "hardswish": lambda x: sf.nn.Hardswish()(x),
+    "softshrink": lambda x: sf.nn.Softshrink(0.3)(x),
+    "hardshrink": lambda x: sf.nn.Hardshrink(0.3)(x),
+    "prelu": lambda x: sf.nn.PReLU()(x),
+    "glu": lambda x: sf.nn.GLU()(x),
+    "group_norm": lambda x: sf.nn.GroupNorm(2, 6)(x),
     "embedding_bag": bag,
     "mse_loss": lambda x: sf.nn.mse_loss(x, G),
     "smooth_l1_loss": lambda x: sf.nn.smooth_l1_loss(x, G),
+    "xlogy": lambda x: xlogy(x, np.abs(G)),
+    "huber_loss": lambda x: sf.nn.huber_loss(x, G, delta=0.7),
+    "binary_cross_entropy": lambda x: sf.nn.binary_cross_entropy(x.clip(0.125, 0.75), np.abs(G) / 4),
     "binary_cross_entropy_with_logits": lambda x: sf.nn.binary_cross_entropy_with_logits(x, np.abs(G)),
     "cross_entropy": lambda x: sf.nn.cross_entropy(x, [0, 5, 2]),
     "ctc_loss": lambda x: sf.nn.ctc_loss(x, [1], 3, 1),

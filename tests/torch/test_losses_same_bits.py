@@ -47,6 +47,16 @@ LOSSES = {
     "mse, none": lambda lib, x, y: lib.mse_loss(x, y, reduction="none"),
     "smooth l1": lambda lib, x, y: lib.smooth_l1_loss(x, y, beta=0.7),
     "smooth l1, none": lambda lib, x, y: lib.smooth_l1_loss(x, y, beta=1.3, reduction="none"),
+    "huber": lambda lib, x, y: lib.huber_loss(x, y, delta=0.7),
+    "huber, sum": lambda lib, x, y: lib.huber_loss(x, y, delta=1.3, reduction="sum"),
+    "absolute": lambda lib, x, y: lib.l1_loss(x, y),
+    "absolute, none": lambda lib, x, y: lib.l1_loss(x, y, reduction="none"),
+    "bce of probabilities": lambda lib, x, y: lib.binary_cross_entropy(x.sigmoid(), on(lib, TRUTH)),
+    "bce of probabilities, weighted": lambda lib, x, y: lib.binary_cross_entropy(
+        x.sigmoid(), on(lib, TRUTH), on(lib, WEIGHT), reduction="sum"
+    ),
+    "divergence": lambda lib, x, y: lib.kl_div(x, on(lib, TRUTH), reduction="batchmean"),
+    "divergence of logarithms": lambda lib, x, y: lib.kl_div(x, on(lib, TRUTH), reduction="sum", log_target=True),
     "l1": lambda lib, x, y: lib.smooth_l1_loss(x, y, beta=0.0),
     "bce": lambda lib, x, y: lib.binary_cross_entropy_with_logits(x, on(lib, TRUTH)),
     "bce, sum": lambda lib, x, y: lib.binary_cross_entropy_with_logits(x, y, reduction="sum"),
@@ -65,7 +75,10 @@ LOSSES = {
 
 
 #: Those whose backward pass is one operation of PyTorch's too, so that a policy which fuses it rounds the same numbers.
-FUSED = ("mse", "mse, sum", "mse, none", "smooth l1", "smooth l1, none", "nll")
+FUSED = (
+    "mse", "mse, sum", "mse, none", "smooth l1", "smooth l1, none", "nll", "huber", "huber, sum", "absolute",
+    "absolute, none", "bce of probabilities", "bce of probabilities, weighted", "divergence",
+)  # fmt: skip
 
 #: Of losses that PyTorch makes of several operations, some lose the format of numbers that it fills in.
 CASES = [

@@ -46,6 +46,7 @@ OPERATIONS = {
     "gelu": (F.gelu, sf.Tensor.gelu, A),
     "leaky_relu": (lambda x: F.leaky_relu(x, 0.3), lambda x: x.leaky_relu(0.3), A),
     "clip": (lambda x: x.clip(-1.0, 1.5), lambda x: x.clip(-1.0, 1.5), A),
+    "hardtanh": (lambda x: F.hardtanh(x, -1.0, 0.5), lambda x: x.hardtanh(-1.0, 0.5), A),
     "power": (torch.pow, sf.Tensor.power, POSITIVE, A),
     **{
         f"power {n}": (lambda x, n=n: x**n, lambda x, n=n: x**n, POSITIVE) for n in (0.0, 0.5, 0.7, 1.0, 2.0, 3.0, -1.0)

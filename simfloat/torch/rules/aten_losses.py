@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from simfloat.formulas import loss_formulas
-from simfloat.formulas.rounded import Rounded
+from simfloat.formulas.rounded import Rounded, number
 from simfloat.torch.formula import Formula
 from simfloat.torch.handlers import Composed, Handler
-from simfloat.torch.tensor_arrays import exactly
 
 Tensor = torch.Tensor
 
@@ -33,18 +33,18 @@ def shared(g: Tensor, losses: Tensor, reduction: int) -> Tensor:
     return g / losses.numel() if reduction == MEAN else g
 
 
-def binary_cross_entropy(x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN) -> Tensor:
-    """(y - 1) * log(1 - x) - y * log(x), logarithms being no less than -100."""
-    losses = (y - 1) * (1 - x).log().clamp(min=-100) - y * x.log().clamp(min=-100)
-    return gathered(losses if weight is None else losses * weight, reduction)
+def binary_cross_entropy(
+    u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None = None, reduction: int = MEAN
+) -> NDArray:
+    """The formula of this name."""
+    return loss_formulas.binary_cross_entropy(u, x, y, weight, REDUCTIONS[reduction])
 
 
 def binary_cross_entropy_backward(
-    g: Tensor, x: Tensor, y: Tensor, weight: Tensor | None = None, reduction: int = MEAN
-) -> Tensor:
-    """g * (x - y) / ((1 - x) * x), the divisor being no less than 1e-12."""
-    slope = shared(g, x, reduction) * (x - y) / ((1 - x) * x).clamp(min=1e-12)
-    return slope if weight is None else slope * weight
+    u: Rounded, g: NDArray, x: NDArray, y: NDArray, weight: NDArray | None = None, reduction: int = MEAN
+) -> NDArray:
+    """The gradient of x."""
+    return loss_formulas.binary_cross_entropy_slope(u, g, x, y, weight, REDUCTIONS[reduction])
 
 
 def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
@@ -87,10 +87,9 @@ def multi_margin_loss_backward(
     return slope.scatter(-1, places, -slope.sum(-1, keepdim=True)).reshape(shape)
 
 
-def xlogy(x: Tensor | float, y: Tensor | float) -> Tensor:
-    """x * log(y), and 0 where x is."""
-    x, y = (exactly(value) for value in (x, y))
-    return torch.where((x == 0) & ~y.isnan(), torch.zeros_like(x), x * y.log())
+def xlogy(u: Rounded, x: NDArray | float, y: NDArray | float) -> NDArray:
+    """The formula of this name, of which one operand may be a number."""
+    return loss_formulas.xlogy(u, *(each if isinstance(each, np.ndarray) else number(each) for each in (x, y)))
 
 
 def logistic_loss(
@@ -136,13 +135,13 @@ TABLE: dict[str, Handler] = {
     "huber_loss": Formula("huber_loss", gathering(loss_formulas.huber_loss, 2)),
     "huber_loss_backward": Formula("huber_loss", gathering(loss_formulas.huber_loss_slope, 3)),
     "binary_cross_entropy_with_logits": Formula("binary_cross_entropy_with_logits", logistic_loss),
-    "binary_cross_entropy": Composed("binary_cross_entropy", binary_cross_entropy),
-    "binary_cross_entropy_backward": Composed("binary_cross_entropy", binary_cross_entropy_backward),
+    "binary_cross_entropy": Formula("binary_cross_entropy", binary_cross_entropy),
+    "binary_cross_entropy_backward": Formula("binary_cross_entropy", binary_cross_entropy_backward),
     "soft_margin_loss": Composed("soft_margin_loss", soft_margin_loss),
     "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
     "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
     "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),
     **{name: Formula("cross_entropy", nll_loss) for name in ("nll_loss_forward", "nll_loss2d_forward")},
     **{name: Formula("cross_entropy", nll_loss_slope) for name in ("nll_loss_backward", "nll_loss2d_backward")},
-    "xlogy": Composed("xlogy", xlogy),
+    "xlogy": Formula("xlogy", xlogy),
 }

@@ -108,37 +108,27 @@ def batch_to_bias(u: Rounded, g: NDArray, *_: Any) -> NDArray:
     return norms.batch_norm_to_bias(u, g)
 
 
-def of_groups(u: Rounded, x: NDArray, groups: int) -> NDArray:
-    """The numbers of x (N, C, ...) by group, (N, groups, numbers of a group)."""
-    return u.moved(x.reshape(len(x), groups, -1 if x.size else 0), x)
-
-
 def group_norm(
     u: Rounded, x: NDArray, weight: Gradient, bias: Gradient, n: int, c: int, hxw: int, groups: int, eps: float
 ) -> tuple[NDArray, NDArray, NDArray]:
     """The result, and the mean and factor of every group."""
-    y, mean, factor = norms.norm(u, of_groups(u, x, groups), None, None, (2,), eps)
-    rows = (None if vector is None else vector.reshape(-1, *[1] * (x.ndim - 2)) for vector in (weight, bias))
-    return norms.scaled(u, y.reshape(x.shape), *rows), mean.reshape(n, groups), factor.reshape(n, groups)
+    result, mean, factor = norms.group_norm(u, x, weight, bias, groups, eps)
+    return result, mean.reshape(n, groups), factor.reshape(n, groups)
 
 
 def group_to_x(
     u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
 ) -> NDArray:
     """The gradient of x."""
-    passed = g if weight is None else u.multiply(g, weight.reshape(-1, *[1] * (x.ndim - 2)))
-    by_group = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
-    reached = norms.norm_to_x(u, of_groups(u, passed, groups), of_groups(u, x, groups), *by_group, None, (2,))
-    return reached.reshape(x.shape)
+    of_groups = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
+    return norms.group_norm_to_x(u, g, x, *of_groups, weight, groups)
 
 
 def group_to_weight(
     u: Rounded, g: Any, x: Any, mean: Any, factor: Any, weight: Any, n: int, c: int, hxw: int, groups: int, *_: Any
 ) -> NDArray:
     """The gradient of the weight."""
-    by_group = mean.reshape(n, groups, 1), factor.reshape(n, groups, 1)
-    terms = u.multiply(g, norms.normal(u, of_groups(u, x, groups), *by_group).reshape(x.shape))
-    return norms.batch_norm_to_bias(u, terms)
+    return norms.group_norm_to_weight(u, g, x, mean.reshape(n, groups, 1), factor.reshape(n, groups, 1), groups)
 
 
 class NormSlopes(Slopes):

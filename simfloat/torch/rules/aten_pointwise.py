@@ -106,8 +106,6 @@ FORMULAS: dict[str, Ruled] = {
         lambda u, g, a: activation_formulas.gelu_tanh_slope(u, g, None, a),
         lambda u, g, a: activation_formulas.gelu_slope(u, g, None, a),
     ),
-    "silu": Sloped("multiply", activation_formulas.silu),
-    "silu_backward": Sloped("multiply", lambda u, g, a: activation_formulas.silu_slope(u, g, None, a)),
     "threshold_backward": Sloped(
         "relu", lambda u, g, a, least: u.round(slopes.where_above(a, g, number(least)), "relu")
     ),

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.accumulate.geometry import Geometry, Pair, geometry_of
+from simfloat.accumulate.geometry import Geometry, Pair, as_images, geometry_of
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.phases import Backward
 from simfloat.torch.rule_call import RuleCall
@@ -47,11 +46,6 @@ class Steps(NamedTuple):
         """Along the other axes."""
         more = None if self.more is None else self.more[1:]
         return Steps(self.stride[1:], self.padding[1:], self.dilation[1:], self.groups, more)
-
-
-def as_images(x: NDArray) -> NDArray:
-    """Sequences (N, C, L) as images of one row."""
-    return x[:, :, np.newaxis] if x.ndim == 3 else x
 
 
 def as_pair(sizes: Sizes, row: int) -> Pair:

@@ -1,0 +1,258 @@
+"""Activations made of exponentials: composites, each step of which is rounded unless the policy fuses them."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff.by_formula import by_formula
+from simfloat.autodiff.record import Operand
+from simfloat.autodiff.tensor import as_tensor, tensor_of
+from simfloat.checks import is_integer
+from simfloat.formulas import activation_formulas, bent_activations
+from simfloat.formulas.loss_formulas import log_sigmoid
+from simfloat.formulas.rounded import Rounded
+from simfloat.nn.layer_arguments import activated, as_number, check_not_in_place, check_sizes
+from simfloat.nn.module import Module
+
+
+class SiLU(Module):
+    """x * sigmoid(x), the composite `silu`, known as swish: Elfwing et al., arXiv 1702.03118.
+
+    Raises ValueError for `inplace`.
+
+    Examples:
+        >>> layer = sf.nn.SiLU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.26953125,  0.        ,  0.73046875], dtype=float32)
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        check_not_in_place(inplace)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        slope = activation_formulas.silu_slope
+        formula = activation_formulas.silu
+        return tensor_of(by_formula("silu", formula, (slope,), x, reads="operands"))
+
+
+class Mish(Module):
+    """x * tanh(softplus(x)): Misra, arXiv 1908.08681. Raises ValueError for `inplace`.
+
+    Examples:
+        >>> layer = sf.nn.Mish()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.30273438,  0.        ,  0.86328125], dtype=float32)
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        check_not_in_place(inplace)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return activated("mish", bent_activations.mish, bent_activations.mish_slope, x)
+
+
+class Softplus(Module):
+    """log(exp(beta * x) + 1) / beta, and x where beta * x is above the threshold.
+
+    Raises ValueError unless both are numbers, and beta is above 0.
+
+    Examples:
+        >>> layer = sf.nn.Softplus()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 30.0])
+        >>> y.data
+        array([ 0.3125    ,  0.69140625, 30.        ], dtype=float32)
+    """
+
+    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
+        super().__init__()
+        self.beta, self.threshold = as_number(beta, "beta"), as_number(threshold, "threshold")
+        if self.beta <= 0:
+            raise ValueError(f"beta must be above 0, got {beta!r}.")
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        options = {"beta": self.beta, "threshold": self.threshold}
+        return activated("softplus", bent_activations.softplus, bent_activations.softplus_slope, x, **options)
+
+    def extra_repr(self) -> str:
+        """Its options."""
+        return f"beta={self.beta}, threshold={self.threshold}"
+
+
+class LogSigmoid(Module):
+    """The logarithm of sigmoid(x), as min(x, 0) - log(exp(-|x|) + 1): no exponential overflows.
+
+    Examples:
+        >>> layer = sf.nn.LogSigmoid()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-200.0, 0.0, 1.0])
+        >>> y.data
+        array([-200.        ,   -0.69140625,   -0.3125    ], dtype=float32)
+    """
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return activated("log_sigmoid", log_sigmoid, bent_activations.log_sigmoid_slope, x)
+
+
+class ELU(Module):
+    """x where it is positive, else (exp(x) - 1) * alpha: Clevert et al., arXiv 1511.07289.
+
+    Raises ValueError unless alpha is a number, and for `inplace`.
+
+    Examples:
+        >>> layer = sf.nn.ELU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.6328125,  0.       ,  1.       ], dtype=float32)
+    """
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__()
+        check_not_in_place(inplace)
+        self.alpha = as_number(alpha, "alpha")
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, alpha=self.alpha)
+
+    def extra_repr(self) -> str:
+        """Its factor."""
+        return f"alpha={self.alpha}"
+
+
+class CELU(ELU):
+    """x where it is positive, else (exp(x / alpha) - 1) * alpha: Barron, arXiv 1704.07483.
+
+    x is multiplied by 1 / alpha in float64. Raises ValueError unless alpha is a number other than 0, and for `inplace`.
+
+    Examples:
+        >>> layer = sf.nn.CELU(2.0)
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.7890625,  0.       ,  1.       ], dtype=float32)
+    """
+
+    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
+        super().__init__(alpha, inplace)
+        if not self.alpha:
+            raise ValueError("alpha must not be 0: x is divided by it.")
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        options = {"alpha": self.alpha, "input_scale": 1 / self.alpha}
+        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+
+
+class SELU(Module):
+    """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with Klambauer's constants: arXiv 1706.02515.
+
+    scale is 1.0507..., alpha 1.6732..., and their product one float64 factor. Raises ValueError for `inplace`.
+
+    Examples:
+        >>> layer = sf.nn.SELU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-1.109375,  0.      ,  1.046875], dtype=float32)
+    """
+
+    def __init__(self, inplace: bool = False) -> None:
+        super().__init__()
+        check_not_in_place(inplace)
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape -> the same shape."""
+        options = {"alpha": bent_activations.SELU_ALPHA, "scale": bent_activations.SELU_SCALE}
+        return activated("elu", bent_activations.elu, bent_activations.elu_slope, x, **options)
+
+
+class GLU(Module):
+    """a * sigmoid(b), where x is a and b side by side along the axis `dim`: Dauphin et al., arXiv 1612.08083.
+
+    Raises ValueError, when it is called, unless the axis has an even number of elements.
+
+    Examples:
+        >>> layer = sf.nn.GLU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([1.0, 2.0, 0.0, 1.0])
+        >>> y.data
+        array([0.5      , 1.4609375], dtype=float32)
+    """
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        if not is_integer(dim):
+            raise ValueError(f"dim must be an integer, got {dim!r}.")
+        self.dim = dim
+
+    def forward(self, x: Operand) -> Tensor:
+        """x -> half as many elements along the axis."""
+        x = as_tensor(x)
+        if not -x.ndim <= self.dim < x.ndim or x.shape[self.dim] % 2:
+            raise ValueError(f"GLU(dim={self.dim}) needs an even number of elements along this axis, got {x.shape}.")
+        return activated("glu", bent_activations.glu, bent_activations.glu_slope, x, axis=self.dim)
+
+    def extra_repr(self) -> str:
+        """Its axis."""
+        return f"dim={self.dim}"
+
+
+class PReLU(Module):
+    """x where it is positive, else weight * x, where weight is learned: He et al., arXiv 1502.01852.
+
+    weight, at first `init`, is one number, or with num_parameters one for each channel, which are axis 1.
+
+    Raises ValueError unless num_parameters is a positive integer and init a number, and when it is called, for another
+    number of channels.
+
+    Examples:
+        >>> layer = sf.nn.PReLU()
+        >>> with sf.simulate("bf16-standard"):
+        ...     y = layer([-1.0, 0.0, 1.0])
+        >>> y.data
+        array([-0.25,  0.  ,  1.  ], dtype=float32)
+    """
+
+    def __init__(self, num_parameters: int = 1, init: float = 0.25) -> None:
+        super().__init__()
+        check_sizes(num_parameters=num_parameters)
+        self.num_parameters = num_parameters
+        self.weight = Parameter(np.full(num_parameters, as_number(init, "init"), np.float32))
+
+    def forward(self, x: Operand) -> Tensor:
+        """x of any shape, or (N, num_parameters, ...) -> the same shape."""
+        x, count = as_tensor(x), self.num_parameters
+        channels = x.shape[1] if x.ndim > 1 else 1
+        if count not in (1, channels):
+            raise ValueError(f"PReLU({count}) needs x with as many channels as axis 1, got shape {x.shape}.")
+        shape = () if count == 1 else (1, count, *[1] * (x.ndim - 2))
+        shared = tuple(i for i in range(x.ndim) if count == 1 or i != 1)
+
+        def formula(u: Rounded, x: NDArray, weight: NDArray) -> NDArray:
+            return bent_activations.prelu(u, x, weight.reshape(shape))
+
+        def to_x(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
+            return bent_activations.prelu_to_x(u, g, x, weight.reshape(shape))
+
+        def to_weight(u: Rounded, g: NDArray, made: NDArray | None, x: NDArray, weight: NDArray) -> NDArray:
+            return u.sum(bent_activations.prelu_to_slope(u, g, x, weight.reshape(shape)), shared).reshape(count)
+
+        return tensor_of(by_formula("prelu", formula, (to_x, to_weight), x, self.weight, reads="operands"))
+
+    def extra_repr(self) -> str:
+        """The number of its slopes."""
+        return f"num_parameters={self.num_parameters}"

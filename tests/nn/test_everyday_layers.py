@@ -1,0 +1,166 @@
+"""Everyday layers and losses beside torch's: names, arguments, states, results and gradients."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from tests.bits import assert_bits
+from tests.nn.against_torch import close, compare
+
+torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+
+RNG = np.random.default_rng(31)
+SEQUENCES, IMAGES = RNG.standard_normal((3, 4, 7)), RNG.standard_normal((2, 4, 5, 6))
+ROWS = np.concatenate([3 * RNG.standard_normal(19), [0.0, 1.0, -1.0, 6.0, 30.0]]).reshape(4, 6)
+
+#: The layer, its arguments, and what it gets.
+CASES = [
+    *[(name, (), ROWS) for name in ("Sigmoid", "Tanh", "SiLU", "Mish", "Softplus", "LogSigmoid", "ELU", "CELU")],
+    *[(name, (), ROWS) for name in ("SELU", "GLU", "PReLU", "Hardtanh", "ReLU6", "Hardswish", "Softshrink")],
+    ("Softplus", (0.7, 2.0), ROWS), ("ELU", (0.3,), ROWS), ("CELU", (-1.5,), ROWS), ("GLU", (0,), ROWS),
+    ("PReLU", (6, 0.1), ROWS), ("PReLU", (4,), IMAGES), ("PReLU", (), RNG.standard_normal(5)),
+    ("LogSoftmax", (0,), ROWS), ("Hardtanh", (-0.5, 2.0), ROWS), ("Softshrink", (1.5,), ROWS),
+    ("Hardshrink", (), ROWS), ("Hardshrink", (0.0,), ROWS),
+    ("GroupNorm", (2, 4), IMAGES), ("GroupNorm", (1, 4, 0.1), SEQUENCES), ("GroupNorm", (1, 4), IMAGES[:, :, 0, 0]),
+    ("GroupNorm", (4, 4, 1e-5, False), IMAGES), ("RMSNorm", (6,), IMAGES), ("RMSNorm", ((5, 6), 0.1, False), IMAGES),
+    ("InstanceNorm1d", (4,), SEQUENCES), ("InstanceNorm1d", (4, 0.1, 0.1, True), SEQUENCES),
+    ("InstanceNorm2d", (4, 1e-5, 0.1, True), IMAGES), ("InstanceNorm1d", (4,), SEQUENCES[0]),
+    ("Conv1d", (4, 6, 3), SEQUENCES), ("Conv1d", (4, 6, (3,), 2, 1, 2, 2, False), SEQUENCES),
+    ("Conv1d", (4, 2, 3, 1, "same", 2), SEQUENCES), ("Conv1d", (4, 2, 1), SEQUENCES[0]),
+    ("ConvTranspose1d", (4, 6, 3), SEQUENCES), ("ConvTranspose1d", (4, 6, 3, 2, 1, 1, 2, True, 2), SEQUENCES),
+    ("MaxPool1d", (2,), SEQUENCES), ("MaxPool1d", (3, 2, 1, 2, False, True), SEQUENCES),
+    ("MaxPool1d", (2,), SEQUENCES[0]),
+    ("AvgPool1d", (2,), SEQUENCES), ("AvgPool1d", (3, 2, 1, True, False), SEQUENCES),
+    ("AdaptiveAvgPool1d", (7,), SEQUENCES), ("AdaptiveAvgPool1d", (3,), SEQUENCES),
+    ("Identity", (), ROWS), ("Unflatten", (1, (2, 3)), ROWS), ("Unflatten", (-1, (-1, 3)), ROWS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, arguments, x", CASES)
+def test_a_layer_is_torchs(name, arguments, x):
+    theirs = getattr(torch.nn, name)(*arguments)
+    for parameter in theirs.parameters():
+        torch.nn.init.uniform_(parameter, 0.25, 1.5)
+    compare(getattr(sf.nn, name)(*arguments), theirs, x)
+
+
+KINDS = sorted({name for name, *_ in CASES} | {"Dropout1d", "Dropout2d"})
+
+
+def test_hardsigmoid_is_its_formula():  # whose derivative torch multiplies by 1/6 in float32
+    class Formula(torch.nn.Module):
+        def forward(self, x):
+            return torch.nn.functional.relu6(x + 3) / 6
+
+    compare(sf.nn.Hardsigmoid(), Formula(), ROWS)
+
+
+@pytest.mark.parametrize("options", [{"bias": False}, {"affine": False, "bias": True}])
+def test_norms_of_groups_without_a_bias_are_torchs(options):
+    compare(sf.nn.GroupNorm(2, 4, **options), torch.nn.GroupNorm(2, 4, **options), IMAGES)
+    options = {"affine": True, **options}
+    compare(sf.nn.InstanceNorm1d(4, **options), torch.nn.InstanceNorm1d(4, **options), SEQUENCES)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_arguments_are_torchs(name):
+    def arguments(kind):
+        found = inspect.signature(kind).parameters.items()
+        return [
+            (k, p.default)
+            for k, p in found
+            if k not in ("rng", "device", "dtype", "min_value", "max_value", "args", "kwargs")
+        ]
+
+    if name == "Identity":
+        return
+    mine, theirs = (arguments(getattr(nn, name)) for nn in (sf.nn, torch.nn))
+    # Of an axis that torch leaves open it warns.
+    assert [(k, None if k == "dim" else v) for k, v in mine] == [(k, None if k == "dim" else v) for k, v in theirs]
+
+
+def test_dropped_channels_are_dropped_whole_and_by_the_layers_own_stream():
+    layer, x = sf.nn.Dropout2d(0.5), np.ones((8, 16, 3, 2), np.float32)
+    with sf.simulate("bf16-standard", seed=4):
+        first, second = layer(x).data, layer(x).data
+    with sf.simulate("fp32", seed=4):
+        again, evaluated = layer(x).data, layer.eval()(x).data
+    assert_bits(first, again)
+    assert (first == first[:, :, :1, :1]).all() and set(np.unique(first)) == {0.0, 2.0}
+    assert 40 < (first[:, :, 0, 0] == 0).sum() < 88 and (first != second).any()
+    assert_bits(evaluated, x)
+    one = sf.nn.Dropout1d(0.5)
+    with sf.simulate("fp32"):
+        dropped = one(np.ones((64, 3), np.float32)).data
+    assert (dropped == dropped[:, :1]).all() and 0 < (dropped == 0).sum() < dropped.size
+
+
+X, Y = RNG.uniform(0.05, 0.95, (2, 4, 3))
+LOSSES = [
+    ("L1Loss", {}), ("L1Loss", {"reduction": "none"}), ("HuberLoss", {"delta": 0.2}),
+    ("HuberLoss", {"reduction": "sum"}),
+    ("BCELoss", {}), ("BCELoss", {"reduction": "none"}), ("KLDivLoss", {"reduction": "batchmean"}),
+    ("KLDivLoss", {"reduction": "sum", "log_target": True}), ("KLDivLoss", {"reduction": "none"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name, options", LOSSES)
+def test_a_loss_is_torchs(name, options):
+    has_both = name != "BCELoss"
+    t, aim = torch.tensor(X, requires_grad=True), torch.tensor(Y, requires_grad=has_both)
+    wanted = getattr(torch.nn, name)(**options)(t, aim)
+    (wanted * 1.5).sum().backward()
+    x, y = sf.Tensor(X, requires_grad=True), sf.Tensor(Y, requires_grad=has_both)
+    with sf.simulate("fp64"):
+        found = getattr(sf.nn, name)(**options)(x, y)
+        (found * 1.5).sum().backward()
+    close(found.data, wanted.detach().numpy())
+    close(x.grad, t.grad.numpy())
+    if has_both:
+        close(y.grad, aim.grad.numpy())
+
+
+def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
+    weight = RNG.uniform(0.5, 2, 3)
+    wanted = torch.nn.BCELoss(torch.tensor(weight))(torch.tensor(X), torch.tensor(Y))
+    layer = sf.nn.BCELoss(weight)
+    with sf.simulate("fp64"):
+        np.testing.assert_allclose(layer(X, Y).item(), float(wanted), rtol=1e-12)
+    assert list(layer.state_dict()) == ["weight"]
+
+
+@pytest.mark.parametrize("call, message", [
+    (lambda: sf.nn.SiLU(inplace=True), "inplace must be False, got True"),
+    (lambda: sf.nn.Softplus(0.0), "beta must be above 0, got 0.0"),
+    (lambda: sf.nn.CELU(0.0), "alpha must not be 0"),
+    (lambda: sf.nn.Hardtanh(1.0, 1.0), "min_val must be below max_val, got 1.0 and 1.0"),
+    (lambda: sf.nn.Softshrink(-1.0), "lambd must be a finite number from 0.0, got -1.0"),
+    (lambda: sf.nn.GLU()(np.ones(3)), r"GLU\(dim=-1\) needs an even number of elements along this axis"),
+    (lambda: sf.nn.GLU("last"), "dim must be an integer, got 'last'"),
+    (lambda: sf.nn.PReLU(3)(np.ones((2, 4))), r"PReLU\(3\) needs x with as many channels as axis 1"),
+    (lambda: sf.nn.GroupNorm(3, 4), "num_channels must be a multiple of num_groups, got 4 and 3"),
+    (lambda: sf.nn.GroupNorm(2, 4)(np.ones((2, 3))), r"of 4 channels takes \(N, channels, ...\), got \(2, 3\)"),
+    (lambda: sf.nn.RMSNorm(3)(np.ones(4)), r"An RMSNorm of \(3,\) takes"),
+    (lambda: sf.nn.InstanceNorm1d(3, track_running_stats=True), "leave track_running_stats out"),
+    (lambda: sf.nn.InstanceNorm1d(3)(np.ones((2, 4, 5))), r"needs sequences \(N, C, L\) with C = 3"),
+    (lambda: sf.nn.InstanceNorm2d(3)(np.ones((2, 3, 1, 1))), "needs more than one number for each channel"),
+    (lambda: sf.nn.Conv1d(2, 3, (1, 2)), "kernel_size must be an integer of at least 1"),
+    (lambda: sf.nn.Conv1d(2, 3, 1, padding_mode="reflect"), "padding_mode must be 'zeros'"),
+    (lambda: sf.nn.Conv1d(2, 3, 1, groups=2), "multiples of groups"),
+    (lambda: sf.nn.Conv1d(2, 3, 1)(np.ones((2, 2, 4, 4))), r"conv1d needs x \(N, C, L\)"),
+    (lambda: sf.nn.MaxPool1d(2, return_indices=True), "leave return_indices out"),
+    (lambda: sf.nn.AdaptiveAvgPool1d(0), "output_size must be a positive integer, got 0"),
+    (lambda: sf.nn.Dropout2d()(np.ones((2, 3))), "Dropout2d needs x of 4 or 3 axes"),
+    (lambda: sf.nn.Unflatten(1, 4), "takes the number of an axis and a tuple of sizes"),
+    (lambda: sf.nn.Unflatten(2, (1, 1))(np.ones((2, 3))), r"needs the axis 2 of x, got shape \(2, 3\)"),
+    (lambda: sf.nn.HuberLoss(delta=0.0), "delta must be above 0, got 0.0"),
+    (lambda: sf.nn.KLDivLoss(reduction="all"), "must be one of 'mean', 'sum', 'none', 'batchmean', got 'all'"),
+    (lambda: sf.nn.kl_div([1.0], [1.0, 2.0]), "kl_div needs input and target of one shape"),
+    (lambda: sf.nn.binary_cross_entropy([1.5], [1.0]), "takes probabilities from 0 to 1; got others"),
+    (lambda: sf.nn.binary_cross_entropy([0.5], sf.Tensor([1.0], requires_grad=True)), "has no gradient of its target"),
+])  # fmt: skip
+def test_what_does_not_fit_is_refused(call, message):
+    with pytest.raises(ValueError, match=message), sf.simulate("fp32"):
+        call()
