@@ -1,4 +1,4 @@
-"""Sums of several products at once, aligned and cut off, as tensor cores make them."""
+"""Sums of several products at once, aligned and cut off, as tensor cores make them, and units of one's own."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.bounds import Bounds, numbers_of
-from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.integer_engine import in_integers
 from simfloat.accumulate.matrix_units import cut_to_tf32
 from simfloat.accumulate.operand_bounds import Problem
@@ -20,8 +20,9 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.machines import Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.checks import is_integer
-from simfloat.formats import FP16, FP32, Format, as_format, nearest_even
+from simfloat.formats import FP32, FP64, Format, Rounding, as_format, nearest_even, to_odd, toward_zero
 from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike, as_rounding
 
 #: FP32 cut to 14 significant bits, as FP8 units of Ada and Hopper give it.
 E8M13 = Format(8, 13)
@@ -33,26 +34,55 @@ MANY = 1 << 16
 RANGE = 800
 
 
-def fused(terms: int, fraction_bits: int, output: FormatLike = FP32, *, zero_exponent: int | None = None) -> Fused:
+def fused(
+    terms: int,
+    fraction_bits: int,
+    output: FormatLike = FP32,
+    *,
+    rounding: RoundingLike | None = None,
+    align: RoundingLike = toward_zero,
+    zero_exponent: int | None = None,
+) -> Fused:
     """Chunks of `terms` products and the sum so far, aligned to the largest exponent, cut, added and rounded.
 
-    Every exact product and the sum so far are truncated toward zero to multiples of 2^(e - fraction_bits), where e is
-    the largest of their exponents, and added without error. The total is rounded toward zero to FP32 or Format(8, 13)
-    (beyond the largest number it becomes infinite), or to nearest even to FP16; zeros are +0. A product's exponent is
-    the sum of its operands' exponents, read as at least emin of the format that they are rounded to (`inputs` of
-    matmul; without it that of their float32 or float64 array). A zero takes part with 2^zero_exponent, or, by
-    default, not at all. This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909); simfloat.tensor_core has the
-    numbers of real units. A short last chunk is padded with zeros.
+    Every exact product and the sum so far are taken to multiples of 2^(e - fraction_bits), where e is the largest of
+    their exponents, and added without error. `align` says how: toward_zero, which cuts them off, nearest_even, or
+    to_odd, which sets the last bit that is kept where there is anything below it: a sticky bit. A product's exponent
+    is the sum of its operands' exponents, read as at least emin of the format that they are rounded to (`inputs` of
+    matmul; without it that of their float32 or float64 array), and that of the sum so far is read as at least emin of
+    `output`. A zero takes part with 2^zero_exponent, or, by default, not at all. A short last chunk is padded with
+    zeros.
 
-    Raises ValueError for other outputs, terms outside 1 to 1024, fraction_bits outside 1 to 40, or zero_exponent
-    outside -800 to 800.
+    The total is rounded to `output`, any format, in the mode `rounding`, any mode; stochastic ones draw once a chunk.
+    By default, as tensor cores do it, that is toward zero to FP32 and Format(8, 13), where a total beyond the largest
+    number becomes infinite, while ``rounding=toward_zero`` stops there; and to nearest even to other formats. Zeros
+    are +0.
+
+    This is T-FDPA of Xie et al., MMA-Sim (arXiv 2511.10909), with parts of one's own; simfloat.tensor_core has the
+    numbers of real units.
+
+    Raises ValueError for terms outside 1 to 1024, fraction_bits outside 1 to 40, zero_exponent outside -800 to 800,
+    and other modes as `align`.
 
     Examples:
         >>> four = sf.fused(4, 23)  # four products at a time, cut to 23 bits below the largest
         >>> sf.dot([2.0**24, 1.0, 1.0, 1.0], np.ones(4), accumulate=four)
         array(16777216.)
+        >>> rounded = sf.fused(4, 4, sf.BF16, align=sf.nearest_even)
+        >>> sf.dot([16.0, 0.75, 0.75, 0.75], np.ones(4), accumulate=rounded)
+        array(19.)
+        >>> sf.dot([16.0, 0.75, 0.75, 0.75], np.ones(4), accumulate=sf.fused(4, 4, sf.BF16))
+        array(16.)
     """
-    return Fused(terms, fraction_bits, as_format(output), zero_exponent=zero_exponent)
+    rounding = None if rounding is None else as_rounding(rounding)
+    return Fused(
+        terms,
+        fraction_bits,
+        as_format(output),
+        rounding=rounding,
+        align=as_rounding(align),
+        zero_exponent=zero_exponent,
+    )
 
 
 @dataclass(frozen=True, repr=False)
@@ -62,6 +92,8 @@ class Fused(Accumulator):
     terms: int
     fraction_bits: int
     output: Format = FP32
+    rounding: Rounding | None = field(default=None, kw_only=True)
+    align: Rounding = field(default=toward_zero, kw_only=True)
     zero_exponent: int | None = field(default=None, kw_only=True)
 
     __hash__ = Accumulator.__hash__
@@ -72,13 +104,30 @@ class Fused(Accumulator):
         _check_integer("fraction_bits", self.fraction_bits, 1, 40)
         if self.zero_exponent is not None:
             _check_integer("zero_exponent", self.zero_exponent, -RANGE, RANGE)
-        if self.output not in (FP32, FP16, E8M13):
-            raise ValueError(f"A fused sum comes in FP32, FP16 or Format(8, 13), got output={self.output}.")
+        if self.align not in (toward_zero, nearest_even, to_odd):
+            raise ValueError(
+                "align must be toward_zero, nearest_even or to_odd, how terms are taken to the last bit that is kept; "
+                f"got {self.align!r}."
+            )
 
     @property
     def result(self) -> Format:
         """The format of the sums."""
         return self.output
+
+    @property
+    def roundings(self) -> tuple[Rounding, ...]:
+        """That of a chunk's total, if it is not as hardware has it."""
+        return () if self.rounding is None else (self.rounding,)
+
+    @property
+    def stages(self) -> int:
+        """Chunks draw from one stage, where they draw."""
+        return int(self.mode.is_stochastic)
+
+    def steps(self, terms: int) -> int:
+        """A step is a chunk."""
+        return whole_steps(self.roundings, -(-terms // self.terms))
 
     @property
     def chunk(self) -> int:
@@ -87,7 +136,8 @@ class Fused(Accumulator):
 
     def sums(self, products: Bounds, terms: int) -> Bounds:
         """What is known of sums of so many such products: cutting does not make them larger."""
-        return products.summed(terms).numbers_of(self.output)
+        is_inward = self.align == toward_zero and self.mode in (nearest_even, toward_zero)
+        return products.summed(terms).numbers_of(self.output) if is_inward else numbers_of(self.output)
 
     def engine_for_all(self, a: Format, b: Format) -> Engine | None:
         """The loop, where it takes all products of numbers of the formats."""
@@ -105,6 +155,8 @@ class Fused(Accumulator):
                 f"A fused sum needs exact products of at most 53 bits within 2^-{RANGE} to 2^{RANGE}; these have up to "
                 f"{products.precision} bits and reach from 2^{products.low} to 2^{products.high}. Pass inputs=."
             )
+        if problem.initial is not None and not _is_near_one(problem.initial):
+            raise ValueError(f"initial= of a fused sum must hold numbers within 2^-{RANGE} to 2^{RANGE}.")
         in_float32 = problem.a.in_float32 and problem.b.in_float32
         least = problem.a.own_format.emin, problem.b.own_format.emin
         return self.engine_of((problem.a.bounds.precision, problem.b.bounds.precision), least, in_float32)
@@ -117,9 +169,26 @@ class Fused(Accumulator):
         return in_integers(wide, self, precisions, least, dropped) if in_float32 else wide
 
     @cached_property
+    def mode(self) -> Rounding:
+        """The mode in which totals are rounded."""
+        if self.rounding is not None:
+            return self.rounding
+        return toward_zero if self.output in (FP32, E8M13) else nearest_even
+
+    @cached_property
     def conversion(self) -> str:
-        """How totals are taken to the output format."""
-        return "nearest" if self.output == FP16 else "truncated"
+        """How totals are taken to the output format: a name of `kernels.fused_loops.ROUNDINGS`."""
+        mode, output = self.mode, self.output
+        if self.rounding is None and mode == toward_zero:
+            return "truncated"
+        if output == FP64 and not mode.saturates:
+            return "unrounded"  # a total has at most 53 bits
+        is_plain = kernels.grid.plain(output, mode)
+        if mode.is_stochastic:
+            return "random" if is_plain else "general_random"
+        if not is_plain:
+            return "general"
+        return {"nearest_even": "nearest", "to_odd": "to_odd"}.get(mode.mode, "directed")
 
     @cached_property
     def unit(self) -> NDArray[np.float64]:
@@ -129,13 +198,18 @@ class Fused(Accumulator):
 
     @cached_property
     def grid(self) -> NDArray[np.float64]:
-        """The numbers of the output format."""
-        return kernels.grid.numbers(self.output, nearest_even)
+        """The numbers of the output format, and how they are picked."""
+        return kernels.grid.numbers(self.output, self.mode)
 
 
 def _are_taken(products: Bounds) -> bool:
     """Whether a fused sum is computed exactly from such products."""
-    return products.precision <= 53 and products.low >= -RANGE and products.high <= RANGE
+    return products.precision <= 53 and _is_near_one(products)
+
+
+def _is_near_one(numbers: Bounds) -> bool:
+    """Whether scaling such numbers by powers of two keeps them inside float64."""
+    return numbers.low >= -RANGE and numbers.high <= RANGE
 
 
 def _check_integer(name: str, value: object, least: int, most: int) -> None:
@@ -166,8 +240,8 @@ class FusedEngine(NamedTuple):
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
         many = a.size * b.shape[1] >= MANY
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
-        loop = machine.loops.fused_loops.loops[self.fused.conversion]
-        loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite)
+        loop = machine.loops.fused_loops.loops[self.fused.align.mode][self.fused.conversion]
+        loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite, *kernel_region(region))
 
 
 def powers(x: NDArray, emin: int, machine: Machine) -> NDArray[np.float64]:

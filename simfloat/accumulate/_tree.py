@@ -77,6 +77,10 @@ class InTreeOrder(InOneFormat):
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
         """The program; ValueError where there is none for so many products."""
 
+    @abstractmethod
+    def order(self, terms: int) -> list[int]:
+        """The order of so many products in postfix form; number `terms` is the zero that sums start from."""
+
     def engine(self, problem: Problem) -> Engine:
         """The loop, if there is an order for so many products."""
         self.arguments(problem.depth)
@@ -106,6 +110,9 @@ class TreeSum(InTreeOrder):
             )
         return (program,)
 
+    def order(self, terms: int) -> list[int]:
+        return in_postfix(self.nesting)
+
     def _call(self, write: Callable[[Any], str]) -> str:
         rounding = "" if self.rounding == nearest_even else f", rounding={self.rounding!r}"
         return f"tree({self.nesting!r}, {write(self.format)}{rounding})"
@@ -121,6 +128,9 @@ class NumPySum(InTreeOrder):
     def arguments(self, terms: int) -> tuple[NDArray[np.int64], ...]:
         return (_program_of_numpy(terms),)
 
+    def order(self, terms: int) -> list[int]:
+        return _postfix_of_numpy(terms)
+
 
 @lru_cache(maxsize=64)
 def _own_program(nesting: str) -> NDArray[np.int64]:
@@ -129,10 +139,12 @@ def _own_program(nesting: str) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=64)
 def _program_of_numpy(terms: int) -> NDArray[np.int64]:
+    return np.array(program_of(_postfix_of_numpy(terms)) if terms else [0])
+
+
+def _postfix_of_numpy(terms: int) -> list[int]:
     """NumPy's order. Term number `terms`, beyond the last, is the zero that it starts from."""
-    if not terms:
-        return np.array([0])
-    return np.array(program_of([terms, *numpys_order(0, terms), ADD]))
+    return [terms, *numpys_order(0, terms), ADD] if terms else [0]
 
 
 def numpys_order(first: int, stop: int) -> list[int]:

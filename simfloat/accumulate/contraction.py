@@ -134,7 +134,8 @@ def _prepare_given(
     addend = None if initial is None else bounds_of(initial)
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))
     assert isinstance(target.stream, GivenBits) and x.array is not None and y.array is not None
-    engine = given_steps(plan.accumulator, math.prod(shape), depth, target.stream)
+    least = x.own_format.emin, y.own_format.emin
+    engine = given_steps(plan.accumulator, math.prod(shape), depth, target.stream, least)
     return x.array, y.array, Work(plan.machine, engine, False, False, PLACED, None, initial)
 
 

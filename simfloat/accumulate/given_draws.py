@@ -7,17 +7,22 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.accumulate._blocked import Blocked
+from simfloat.accumulate._fused import Fused
 from simfloat.accumulate._kahan import Kahan
+from simfloat.accumulate._lanes import SumOfLanes
 from simfloat.accumulate._pairwise import Pairwise
 from simfloat.accumulate._sequential import SequentialSum
+from simfloat.accumulate._tree import InTreeOrder, NumPySum, TreeSum
 from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.chunk_totals import chunk_total
 from simfloat.accumulate.engine import Region
+from simfloat.accumulate.nesting import ADD
+from simfloat.accumulate.sums_of_sums import SumOfSums
 from simfloat.arithmetic.bit_stream import Draw, GivenBits
 from simfloat.arithmetic.operands import FloatType
 from simfloat.arithmetic.operations import compute_drawn
 from simfloat.arithmetic.target import Target
-from simfloat.formats import Format, Rounding
+from simfloat.formats import FP32, Format, Rounding
 
 #: The draw of a call whose steps have draws of their own: it says where elements stand.
 PLACED = Draw(0, 0)
@@ -33,18 +38,31 @@ def roundings_of(accumulator: Accumulator, terms: int) -> int:
             count = terms if products is None else 2 * terms
         case Kahan():
             count = KAHAN * terms
-        case Pairwise():
+        case Pairwise() | TreeSum():
             count = 2 * terms - 1 if terms else 0
-        case Blocked(size=size, inner=inner, outer=outer):
-            runs, rest = divmod(terms, size)
-            of_runs = runs * roundings_of(inner, size) + (roundings_of(inner, rest) if rest else 0)
-            return of_runs + roundings_of(outer, -(-terms // size))
+        case NumPySum():
+            count = 2 * terms  # the last sum is that of 0 and the total
+        case Fused():
+            return -(-terms // accumulator.terms) if accumulator.mode.is_stochastic else 0
+        case SumOfSums():
+            runs = _runs(accumulator, list(range(terms)))
+            return sum(roundings_of(accumulator.inner, len(run)) for run in runs) + roundings_of(
+                accumulator.outer, len(runs)
+            )
         case _:
             raise ValueError(
-                "GivenBits serve sequential, kahan and pairwise sums, and blocked sums of these; with "
-                f"{accumulator} pass stream=simfloat.BitStream(seed)."
+                "GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums, and blocked ones and "
+                f"lanes of these; with {accumulator} pass stream=simfloat.BitStream(seed)."
             )
     return count if accumulator.rounding.is_stochastic else 0
+
+
+def _runs(accumulator: SumOfSums, products: list[Any]) -> list[list[Any]]:
+    """The products of each run, or of each lane."""
+    if isinstance(accumulator, SumOfLanes):
+        return [products[lane :: accumulator.count] for lane in range(min(accumulator.count, len(products)))]
+    size = accumulator.lengths(len(products)).size
+    return [products[first : first + size] for first in range(0, len(products), size)]
 
 
 class GivenSteps(NamedTuple):
@@ -52,6 +70,7 @@ class GivenSteps(NamedTuple):
 
     accumulator: Accumulator
     words: NDArray[np.uint32]  # (elements of the result, draws of each)
+    least: tuple[int, int]  # emin of the left and of the right operand, which fused sums read
     carrier: FloatType = np.float64
     cost: float = 1e-9  # one thread makes all sums, and the operations share their elements among threads
 
@@ -60,16 +79,19 @@ class GivenSteps(NamedTuple):
         elements = region.first + rows * region.row_step + columns * region.column_step
         drawn = _Drawn(np.moveaxis(self.words[elements], -1, 0))
         factors = [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
-        out[...] = drawn.sum(self.accumulator, factors, out)
+        least = self.least[::-1] if region.swapped else self.least
+        out[...] = drawn.sum(self.accumulator, factors, out, least)
 
 
-def given_steps(accumulator: Accumulator, elements: int, terms: int, stream: GivenBits) -> GivenSteps:
+def given_steps(
+    accumulator: Accumulator, elements: int, terms: int, stream: GivenBits, least: tuple[int, int]
+) -> GivenSteps:
     """The engine of so many sums, whose draws are the next ones of the stream."""
     each, bits = roundings_of(accumulator, terms), {mode.bits for mode in accumulator.roundings if mode.is_stochastic}
     if len(bits) > 1:
         raise ValueError(f"GivenBits hold draws of one width, and the steps of {accumulator} take several.")
     words = stream.take_words(elements * each, bits.pop())
-    return GivenSteps(accumulator, words.reshape(elements, each))
+    return GivenSteps(accumulator, words.reshape(elements, each), least)
 
 
 class _Drawn:
@@ -78,7 +100,7 @@ class _Drawn:
     def __init__(self, words: NDArray[np.uint32]) -> None:
         self._words = iter(words)
 
-    def sum(self, accumulator: Any, factors: list[Any], start: NDArray) -> NDArray:
+    def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """The sums of the products of pairs of factors, from `start` on."""
         match accumulator:
             case SequentialSum():
@@ -87,10 +109,14 @@ class _Drawn:
                 return self._kahan(accumulator, factors, start)
             case Pairwise():
                 return self._pairwise(accumulator, factors, start)
-        size, zeros, one = accumulator.size, np.zeros_like(start), np.ones_like(start[:1, :1])
-        runs = [factors[first : first + size] for first in range(0, len(factors), size)]
-        sums = [self.sum(accumulator.inner, run, zeros) for run in runs]
-        return self.sum(accumulator.outer, [(one, total) for total in sums], start)
+            case InTreeOrder():
+                return self._in_order(accumulator, factors, start)
+            case Fused():
+                return self._fused(accumulator, factors, start, least)
+        zeros, one = np.zeros_like(start), np.ones_like(start[:1, :1])
+        sums = [self.sum(accumulator.inner, run, zeros, least) for run in _runs(accumulator, factors)]
+        ends = FP32.emin, accumulator.inner.result.emin
+        return self.sum(accumulator.outer, [(one, total) for total in sums], start, ends)
 
     def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> NDArray:
         do = self._in(accumulator.format, accumulator.rounding, total.shape)
@@ -118,6 +144,25 @@ class _Drawn:
             pairs = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)]
             nodes = pairs + nodes[len(nodes) - len(nodes) % 2 :]
         return nodes[0] if nodes else start
+
+    def _in_order(self, accumulator: InTreeOrder, factors: list[Any], start: NDArray) -> NDArray:
+        do = self._in(accumulator.format, accumulator.rounding, start.shape)
+        # The last one is the zero that NumPy's sums start from.
+        numbers, waiting = [*(do("multiply", x, y) for x, y in factors), start], list[NDArray]()
+        for k in accumulator.order(len(factors)):
+            if k == ADD:
+                right = waiting.pop()
+                waiting[-1] = do("add", waiting[-1], right)
+            else:
+                waiting.append(numbers[k])
+        return waiting[0]
+
+    def _fused(self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]) -> NDArray:
+        do = self._in(accumulator.output, accumulator.mode, total.shape)
+        for first in range(0, len(factors), accumulator.terms):
+            chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
+            total = do("add", chunk, np.zeros_like(total)) + 0.0
+        return total
 
     def _in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
         """The operations of a format, with results in this shape."""

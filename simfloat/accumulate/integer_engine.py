@@ -15,7 +15,7 @@ from simfloat.accumulate.engine import Engine, Region
 from simfloat.arithmetic.arrays import copy
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import FP16, FP32, Format, nearest_even
+from simfloat.formats import FP32, Format, Rounding, nearest_even, toward_zero
 
 #: The largest total that is converted to float32, with room for the magnitude to be rounded up.
 LARGEST = 2.0**31 - 2.0**7
@@ -35,6 +35,14 @@ class FusedUnit(Protocol):
     def output(self) -> Format: ...
     @property
     def zero_exponent(self) -> int | None: ...
+    @property
+    def align(self) -> Rounding: ...
+    @property
+    def conversion(self) -> str: ...
+    @property
+    def mode(self) -> Rounding: ...
+    @property
+    def grid(self) -> NDArray[np.float64]: ...
 
 
 class IntegerEngine(NamedTuple):
@@ -78,25 +86,31 @@ def in_integers(
     """The engine for operands with so many significant bits and these least exponents, which float32 holds and of
     which it reads all but the last `dropped` bits; `wide` itself, if they leave no room for 32 bits.
     """
-    output, bits = unit.output, unit.fraction_bits
+    output, bits, mode = unit.output, unit.fraction_bits, unit.mode
     zero = NO_EXPONENT if unit.zero_exponent is None else unit.zero_exponent
+    if unit.conversion not in kernels.integer_sums.TOTALS or not output.fits_float32:
+        return wide
+    if mode.saturates and output.has_infinity:  # an infinite sum does not stay
+        return wide
     if sum(precisions) > 24 or bits < max(output.mantissa_bits, *precisions) or zero > output.emin:
         return wide
     # Significands of p bits are at most 2 - 2^(1 - p), and that of the sum so far is below 2.
     most = math.prod(2 - 2.0 ** (1 - precision) for precision in precisions) * 2.0**bits
+    most += unit.align != toward_zero
     part = max(int((LARGEST - 2.0 ** (bits + 1)) / most), 0)
     part -= part % kernels.integer_panels.PASS
     if 2 * part < unit.terms:
         return wide
-    rounding = output.emin, zero, 23 - output.mantissa_bits, output == FP16
+    rounding = output.emin, zero, 23 - output.mantissa_bits
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
-    return IntegerEngine(wide, "fused", numbers, kernels.grid.numbers(output, nearest_even))
+    loop = kernels.integer_sums.fused_name(unit.align.mode, unit.conversion)
+    return IntegerEngine(wide, loop, numbers, unit.grid)
 
 
 @lru_cache(maxsize=64)
 def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
     """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
-    numbers = _numbers(least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 0))
+    numbers = _numbers(least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0))
     return IntegerEngine(wide, "floored", numbers, kernels.grid.numbers(FP32, nearest_even))
 
 

@@ -45,7 +45,7 @@ def _mode(accumulator: Accumulator) -> Rounding:
     """The mode in which an accumulator's results are rounded."""
     while isinstance(accumulator, SumOfSums):
         accumulator = accumulator.outer
-    return getattr(accumulator, "rounding", nearest_even)
+    return getattr(accumulator, "rounding", None) or nearest_even
 
 
 class _Freeing(NamedTuple):

@@ -12,7 +12,7 @@ from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.operand_bounds import OperandBounds, Taken, first_stranger
 from simfloat.arithmetic.blocks import BlockScaled
 from simfloat.arithmetic.operands import as_operand
-from simfloat.formats import E4M3, E8M0, Format
+from simfloat.formats import E8M0, Format
 
 
 class Scales(NamedTuple):
@@ -137,8 +137,8 @@ def _values_of(taken: Taken, axis: int, block: int, divide: bool) -> NDArray:
         return blocks.values
     if blocks.format != E8M0:
         raise ValueError(
-            f"Sums of blocks cannot be divided by FP32 scales and multiplied with {E4M3} ones at once: scale both "
-            "operands by blocks of one kind."
+            f"Sums of blocks cannot be divided by FP32 scales and multiplied with {blocks.format} ones at once: scale "
+            "both operands by blocks of one kind."
         )
     return 1.0 / blocks.values.astype(np.float64)
 

@@ -70,7 +70,7 @@ def scaled_by_powers(
     usable = np.isfinite(amax) & (exponents <= E8M0.emax)
     exponents = np.where(usable, exponents, 0)
     reciprocals = blocks.spread(np.ldexp(np.ones_like(x, order="C", shape=1), -exponents), x)
-    sound = _without_unusable(x, usable, target.format, blocks)
+    sound = without_unusable(x, usable, target.format, blocks)
     elements = compute_drawn("multiply", [sound, reciprocals], target, draw)
     return elements, np.where(usable, np.ldexp(1.0, exponents), np.nan).astype(result_dtype([x], E8M0))
 
@@ -90,7 +90,7 @@ def scaled_in_two_levels(
         exact_scales = np.clip(amax * (tensor_scale / most), -most_scale, most_scale)
         scales = np.where(usable, round_array(exact_scales, Target(E4M3, nearest_even, np.float32)), np.float32(np.nan))
         factors = np.minimum(one / (scales * (one / tensor_scale)), LARGEST)
-        sound = _without_unusable(single, usable, target.format, blocks)
+        sound = without_unusable(single, usable, target.format, blocks)
         # What lies beyond the largest number becomes it where it is rounded, so that it counts as an overflow.
         scaled = np.clip(sound * blocks.spread(np.where(usable, factors, one), x), -LARGEST, LARGEST)
     elements = round_drawn(scaled, target, draw)
@@ -106,7 +106,7 @@ def scaled_by_quotients(x: NDArray, blocks: Blocks, target: Target, draw: Draw |
     return compute_drawn("multiply", [x, blocks.spread(scales, x)], target, draw), scales
 
 
-def _without_unusable(x: NDArray, usable: NDArray, format: Format, blocks: Blocks) -> NDArray:
+def without_unusable(x: NDArray, usable: NDArray, format: Format, blocks: Blocks) -> NDArray:
     """`x` with the elements of blocks that have no scale replaced."""
     if usable.all():
         return x

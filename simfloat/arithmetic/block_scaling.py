@@ -16,6 +16,7 @@ from simfloat.arithmetic.block_elements import (
     scaled_in_two_levels,
 )
 from simfloat.arithmetic.blocks import check_elements
+from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_own
 from simfloat.arithmetic.scaling import Scaling
 from simfloat.arithmetic.target import Target
 from simfloat.checks import is_integer
@@ -36,7 +37,7 @@ class BlockScales(NamedTuple):
     whole: float = 1.0  # and / whole
 
 
-def block(size: int | tuple[int, int], format: FormatLike, *, rule: str | None = None) -> Block:
+def block(size: int | tuple[int, int], format: FormatLike, *, rule: Rule = None) -> Block:
     """A scale for each block of `size` elements along k, the axis that a contraction sums over.
 
     A pair is of elements across k and along it: ``block((128, 128), FP32)`` has one scale for each square. A short last
@@ -47,13 +48,19 @@ def block(size: int | tuple[int, int], format: FormatLike, *, rule: str | None =
       unless given: amax / max rounded up. A block with an infinity or a NaN, or beyond 2^127, is NaN.
     * E4M3: NVFP4's rule of :func:`simfloat.block_quantize`, with a scale for the whole operand beside those of blocks.
     * FP32: s = max / amax of the block in float32, as :func:`simfloat.per_tensor` has it for all.
+    * any other format that float32 holds: amax / max rounded to it, as in :func:`simfloat.block_quantize`.
 
-    Products of a block are summed from zero by the accumulator, divided by the block's two scales, exactly, and rounded
-    to the accumulator's format; these are added to the running total in it. An exact sum is rounded to the output only,
-    and a tensor core with block scales takes them itself. NVFP4's scales of whole operands divide before the output's
-    rounding.
+    `rule` may be a function of one's own, for scales of any of these formats: ``rule(amax, format)`` returns the number
+    of the scale format by which a block's numbers are divided, as in :func:`simfloat.block_quantize`. A policy with
+    such a function prints its name, and no TOML text stands for it.
 
-    Raises ValueError for sizes that are no positive integers, other formats, and a rule for scales other than E8M0.
+    Products of a block are summed from zero by the accumulator, multiplied with the block's two scales (with FP32's,
+    divided by them), exactly, and rounded to the accumulator's format; these are added to the running total in it. An
+    exact sum is rounded to the output only, and a tensor core with block scales takes them itself. NVFP4's scales of
+    whole operands divide before the output's rounding.
+
+    Raises ValueError for sizes that are no positive integers, formats beyond float32, a named rule for scales other
+    than E8M0, and, when it is used, for a rule that returns no positive number of the scale format.
 
     Sources: OCP Microscaling Formats 1.0; TransformerEngine, MXFP8BlockScaling, NVFP4BlockScaling and
     Float8BlockScaling; DeepSeek-V3, arXiv 2412.19437, section 3.3.
@@ -74,7 +81,7 @@ class Block(Scaling):
 
     size: int | tuple[int, int]
     format: Format
-    rule: str | None = field(default=None, kw_only=True)
+    rule: Rule = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         pair = self.size if isinstance(self.size, tuple) else (1, self.size)
@@ -83,21 +90,19 @@ class Block(Scaling):
                 "The size of a block is a positive integer, its elements along k, or a pair of elements across k and "
                 f"along it; got {self.size!r}."
             )
-        if self.format not in (E8M0, E4M3, FP32):
-            raise ValueError(f"Scales of blocks are numbers of E8M0, E4M3 or FP32, got {self.format}.")
-        if self.rule is not None and self.format != E8M0:
-            raise ValueError(
-                f"rule={self.rule!r} chooses among powers of two: it needs E8M0 scales, got {self.format}."
-            )
-        if self.rule is not None and (not isinstance(self.rule, str) or self.rule not in RULES):
-            raise ValueError(f"rule must be one of {', '.join(RULES)}; got {self.rule!r}.")
+        check_rule(self.rule, self.format)
         if self.rule == ROUNDED_UP:
             object.__setattr__(self, "rule", None)
 
     @property
     def is_whole(self) -> bool:
         """Whether an operand has a scale as a whole, too."""
-        return self.format == E4M3
+        return has_two_levels(self.format, self.rule)
+
+    @property
+    def divides(self) -> bool:
+        """Whether sums are divided by scales, and not multiplied with them."""
+        return self.format == FP32 and self.rule is None
 
     @property
     def along(self) -> int:
@@ -107,23 +112,27 @@ class Block(Scaling):
     def check(self, format: Format) -> None:
         """Raise ValueError for elements that scales of its format cannot have."""
         super().check(format)
-        check_elements(format, self.format)
+        check_elements(format, self.format, self.rule)
 
     def quantize(self, x: NDArray, target: Target, axis: int, draw: Draw | None) -> tuple[NDArray, BlockScales]:
         """The elements of matrices `x` (..., rows, columns), of which `axis`, -1 or -2, is k; and their scales."""
         across = self.size[0] if isinstance(self.size, tuple) else 1
         blocks = Blocks(self.along, x.ndim + axis, int(across), x.ndim - 3 - axis)
-        if self.format == E4M3:
+        if self.is_whole:
             elements, scales, whole = scaled_in_two_levels(x, blocks, target, draw)
             return elements, BlockScales(scales, self.along, E4M3, False, whole)
-        if self.format == FP32:
+        own = self.rule if callable(self.rule) else None
+        if self.divides:
             elements, scales = scaled_by_quotients(x, blocks, target, draw)
-            return elements, BlockScales(scales, self.along, FP32, True)
-        elements, scales = scaled_by_powers(x, blocks, target, RULES[self.rule or ROUNDED_UP], draw)
-        return elements, BlockScales(scales, self.along, E8M0, False)
+        elif self.format == E8M0 and own is None:
+            elements, scales = scaled_by_powers(x, blocks, target, RULES[str(self.rule or ROUNDED_UP)], draw)
+        else:
+            elements, scales = scaled_by_own(x, blocks, target, self.format, own, draw)
+        return elements, BlockScales(scales, self.along, self.format, self.divides)
 
     def _call(self, write: Any) -> str:
-        rule = "" if self.rule is None else f", rule={self.rule!r}"
+        name = getattr(self.rule, "__name__", repr(self.rule))
+        rule = "" if self.rule is None else f", rule={name}"
         return f"block({self.size}, {write(self.format)}{rule})"
 
     def __repr__(self) -> str:

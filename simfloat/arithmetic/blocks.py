@@ -11,12 +11,16 @@ from numpy.typing import ArrayLike, NDArray
 from simfloat.arithmetic.bit_stream import Stream, check_stream, take_draw
 from simfloat.arithmetic.block_elements import RULES, Blocks, repeated, scaled_by_powers, scaled_in_two_levels
 from simfloat.arithmetic.operands import as_operand
+from simfloat.arithmetic.own_scales import Rule, check_rule, has_two_levels, scaled_by_own
 from simfloat.arithmetic.scaling import LARGEST
 from simfloat.arithmetic.target import Target, result_dtype
 from simfloat.checks import is_integer
 from simfloat.formats import E4M3, E8M0, Format, as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
+
+#: The rule of OCP MX, that of scales that are powers of two unless another one is given.
+FLOORED = "floor"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +67,7 @@ def block_quantize(
     *,
     block: int | None = None,
     scale: FormatLike = E8M0,
-    rule: str = "floor",
+    rule: Rule = None,
     axis: int = -1,
     rounding: RoundingLike = nearest_even,
     stream: Stream | None = None,
@@ -74,7 +78,7 @@ def block_quantize(
     of x, scales have ceil(length / block) along the axis; dtypes are those of :func:`simfloat.round`.
 
     With E8M0 scales (OCP MX; `block` is 32 unless given) the scale is a power of two X that depends on the block's
-    largest magnitude amax, and elements are x / X rounded once, saturating. `rule` says how:
+    largest magnitude amax, and elements are x / X rounded once, saturating. `rule`, "floor" unless given, says how:
 
     * ``"floor"``: 2^(floor(log2 amax) - emax), emax being the exponent of the format's largest number (OCP MX);
     * ``"ceil"``: 2^(ceil(log2 amax) - emax);
@@ -86,13 +90,22 @@ def block_quantize(
     With E4M3 scales (NVFP4; `block` is 16 unless given) `tensor_scale` is 448 max / amax of the whole array, or 1 for
     zeros; a scale is amax * (tensor_scale / max) rounded to E4M3, and elements are x / (scale * (1 / tensor_scale)),
     as a product with the reciprocal. Every step is a float32 operation, x is rounded to float32 first, and what
-    exceeds max, 448 or float32 is clamped. There is no choice of rule.
+    exceeds max, 448 or float32 is clamped.
 
-    The scale of a block with an infinity or NaN is NaN; its elements are NaN, or 0 in formats without NaN, and it
-    takes no part in `tensor_scale`. `rounding` is the mode of the elements only; a stochastic one takes its bits from
-    `stream`, elements being numbered in C order of x.
+    With scales in any other format that float32 holds (`block` is 32 unless given) a scale s is amax / max rounded to
+    nearest even, inside the format's positive numbers, and elements are x / s rounded once, saturating.
 
-    Raises ValueError for other scale formats, for element formats beyond float32, and for an unknown rule.
+    `rule` may be a function of one's own, for scales of any format, E8M0 and E4M3 too: ``rule(amax, format)`` is given
+    a block's largest magnitude, a positive float, and the element format, and returns s, a positive number of the scale
+    format; `tensor_scale` is then 1. It is asked once for each magnitude, so it should follow from its arguments alone.
+    A block of zeros has the scale nearest to 1, and is not asked for.
+
+    The scale of a block with an infinity or NaN is NaN, and refused where the scale format has none; its elements are
+    NaN, or 0 in formats without NaN, and it takes no part in `tensor_scale`. `rounding` is the mode of the elements
+    only; a stochastic one takes its bits from `stream`, elements being numbered in C order of x.
+
+    Raises ValueError for scale and element formats beyond float32, for an unknown rule, and for one that returns NaN,
+    zero, a negative number or none of the scale format.
 
     Sources: OCP Microscaling Formats 1.0, section 6.3; microxcaling; torchao; TransformerEngine's NVFP4 reference.
 
@@ -102,6 +115,10 @@ def block_quantize(
         array([[ 0.03125, 16.     ]])
         >>> x * np.repeat(scales, 2, axis=1)
         array([[9.375e-02, 1.875e-01, 9.600e+01, 0.000e+00]])
+        >>> def root(amax, format):  # a power of two near the square root of what would fill the range
+        ...     return 2.0 ** round(np.log2(amax / format.max) / 2)
+        >>> sf.block_quantize([[0.1, 0.2, 100.0, 3.0]], sf.E2M1, block=2, scale=sf.E5M2, rule=root).scales
+        array([[0.25, 4.  ]])
     """
     format, scale, rounding = as_format(format), as_format(scale), as_rounding(rounding)
     check_stream(stream)
@@ -109,24 +126,22 @@ def block_quantize(
     block, axis = _checked(x, format, block, scale, rule, axis)
     blocks, draw = Blocks(block, axis), take_draw(stream, rounding)
     target = Target(format, rounding.saturating(), result_dtype([x], format))
-    if scale == E4M3:
+    if has_two_levels(scale, rule):
         elements, scales, tensor_scale = scaled_in_two_levels(x, blocks, target, draw)
         return BlockScaled(elements, scales, block, axis, tensor_scale)
-    elements, scales = scaled_by_powers(x, blocks, target, RULES[rule], draw)
+    if scale == E8M0 and not callable(rule):
+        elements, scales = scaled_by_powers(x, blocks, target, RULES[rule or FLOORED], draw)
+    else:
+        elements, scales = scaled_by_own(x, blocks, target, scale, rule if callable(rule) else None, draw)
     return BlockScaled(elements, scales, block, axis)
 
 
-def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule: str, axis: int) -> tuple[int, int]:
+def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule: Rule, axis: int) -> tuple[int, int]:
     """The block size and the axis counted from the first."""
-    if scale not in (E8M0, E4M3):
-        raise ValueError(f"Scales are numbers of E8M0 (OCP MX) or E4M3 (NVFP4), got {scale}.")
-    if not isinstance(rule, str) or rule not in RULES:
-        raise ValueError(f"rule must be one of {', '.join(RULES)}; got {rule!r}.")
-    if scale == E4M3 and rule != "floor":
-        raise ValueError(f"rule={rule!r} chooses among powers of two: it needs scale=E8M0, got {scale}.")
-    check_elements(format, scale)
+    check_rule(None if rule == FLOORED and scale == E4M3 else rule, scale, "scale=E8M0")
+    check_elements(format, scale, rule)
     if block is None:
-        block = 16 if scale == E4M3 else 32
+        block = 16 if has_two_levels(scale, rule) else 32
     if not is_integer(block, 1):
         raise ValueError(f"block must be a positive integer, the number of elements that share a scale; got {block!r}.")
     if x.ndim == 0:
@@ -136,8 +151,8 @@ def _checked(x: NDArray, format: Format, block: int | None, scale: Format, rule:
     return int(block), int(axis) % x.ndim
 
 
-def check_elements(format: Format, scale: Format) -> None:
+def check_elements(format: Format, scale: Format, rule: Rule = None) -> None:
     """Raise ValueError for elements that scales of this format cannot have."""
-    most = float(LARGEST) / (E4M3.max if scale == E4M3 else 1.0)
+    most = float(LARGEST) / (E4M3.max if has_two_levels(scale, rule) else 1.0)
     if not format.fits_float32 or format.max > most:
         raise ValueError(f"Elements scaled by {scale} are float32 numbers of at most {most:.6g}; {format} has others.")

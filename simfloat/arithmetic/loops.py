@@ -136,7 +136,9 @@ class FusedLoops(Protocol):
     """Sums of tensor cores."""
 
     powers_of: Loop  # (x, least, out)
-    loops: Mapping[str, Loop]  # (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite)
+    #: By how terms are aligned and totals are rounded:
+    #: (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed)
+    loops: Mapping[str, Mapping[str, Loop]]
     fused_groups: Loop  # (a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers, grid_numbers, block)
 
 

@@ -6,11 +6,13 @@ import numpy as np
 
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
+from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.kernels.fused_loops import (
     GROUP,
+    NOTHING,
     cut,
     first_power,
-    nearest_without_sign,
+    loops_of,
     power_of,
     truncated,
     unit_of,
@@ -18,6 +20,7 @@ from simfloat.kernels.fused_loops import (
 )
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import scalar
+from simfloat.kernels.random import are_bytes, counter_of, element_at
 
 
 @threads_over("out")
@@ -47,19 +50,25 @@ def _largest(row, column, width, first, last):
     return top
 
 
-def fused(convert):
-    """The loop for units that round their totals by `convert`."""
+def fused(cut, rounding):
+    """The loop for units that align terms by `cut` and round their totals so."""
+    finish, draws = rounding
 
     @threads_over("out")
-    def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
+    def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
         unit, grid, depth, width = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1], out.shape[1]
         i, j, terms = t // width, t % width, np.int64(unit.terms)
+        counter, short = counter_of(place), are_bytes(grid)
+        element, words = element_at(counter, i, j), NO_WORDS
         row, row_powers = run_of(a, i * depth), run_of(a_powers, i * depth)
         column, column_powers = run_of(b, j), run_of(b_powers, j)
         so_far = out[i, j]
         for first in range(0, depth, terms):
+            chunk = first // terms
+            if draws and chunk % 4 == 0:
+                words = words_from(words, counter, element, chunk, 0, seed, short)
             last, top = min(first + terms, depth), first_power(so_far, unit)
-            if unit.zero > unit.least:
+            if unit.zero > max(unit.least, NOTHING):
                 # Zero products, and those beyond the operands' end, take part.
                 top = max(top, unit.zero if _has_zero(row, column, width, first, last) else 0.0)
                 top = max(top, unit.zero if last < first + terms else 0.0)
@@ -72,7 +81,7 @@ def fused(convert):
                 total += cut(product, scale)
                 plain += 0.0 if finite != 0 else product
                 k += 1
-            so_far = unless_special(convert(total / scale, grid), plain)
+            so_far = finish(total, scale, plain, word_of(words, chunk, short), grid)
         out[i, j] = so_far
 
     return loop
@@ -105,4 +114,4 @@ def fused_groups(t, a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numb
     out[i, j] = so_far
 
 
-loops = {"truncated": fused(truncated), "nearest": fused(nearest_without_sign)}
+loops = loops_of(fused)

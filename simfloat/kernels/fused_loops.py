@@ -1,8 +1,9 @@
 """Sums of several products at once, aligned to the largest exponent and cut off: what tensor cores do.
 
-Chunks of `terms` products and the sum so far, each exact, are cut toward zero to multiples of 2^(top - fraction_bits),
-where 2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next
-chunk. (Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.)
+Chunks of `terms` products and the sum so far, each exact, are taken to multiples of 2^(top - fraction_bits), where
+2^top is the largest of their exponents, and added without error; the total is rounded and goes on to the next chunk.
+(Fasi, Higham, Mikaitis and Pranesh, PeerJ CS 7:e330, 2021; Xie et al., MMA-Sim, arXiv 2511.10909.) Real units cut terms
+toward zero; terms to nearest even and to odd, and totals in any format and mode, are those of units of one's own.
 
 All is float64: products are exact, powers of two stand for exponents, and a cut is a multiplication and a truncation.
 `a` is (m, k), `b` is (k, n), `out` (m, n) holds what the sums start from, and in the end the sums. The innermost loops
@@ -12,20 +13,41 @@ run over columns, so LLVM vectorises them.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from simfloat.kernels.drawn import stochastic
+from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, reader, scalar
 from simfloat.kernels.machine import binade, truncate
-from simfloat.kernels.plain import nearest
+from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.random import (
+    ROWS,
+    WORD,
+    are_bytes,
+    counter_of,
+    fill_rows,
+    lift_of,
+    line_of,
+    rows_like,
+    steps_of_rows,
+)
 
 #: A chunk's rows of `b` and of its powers stay in the first-level cache.
 COLUMNS = 128
 
 #: The power that stands for no exponent at all: it lies below that of every product.
 NOTHING = 2.0**-900
+
+#: Added to a number of units and subtracted again it leaves the nearest integer, ties to even.
+ANCHOR = 1.5 * 2.0**52
+
+#: For roundings that draw none.
+NO_WORD = np.uint32(0)
 
 #: Products of E2M1 numbers that a unit for them adds without error before it aligns them.
 GROUP = 16
@@ -71,6 +93,23 @@ def cut(x, scale):
 
 
 @scalar
+def cut_to_nearest(x, scale):
+    """The same to the nearest unit, ties to the even one. A term has at most 2^42 units."""
+    return (x * scale + ANCHOR) - ANCHOR
+
+
+@scalar
+def cut_to_odd(x, scale):
+    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    units = x * scale
+    whole = truncate(units)
+    is_even = truncate(0.5 * whole) == 0.5 * whole
+    # Units far below one may be zero.
+    is_cut = (whole != units) | ((units == 0.0) & (x != 0.0))
+    return whole + math.copysign(1.0, x) if is_even & is_cut else whole
+
+
+@scalar
 def unless_special(rounded, plain):
     """The chunk's result: the plain sum is NaN or infinite just where the unit's is."""
     return rounded if abs(plain) < np.inf else plain
@@ -88,63 +127,134 @@ def truncated(x, grid):
     return math.copysign(rounded, x) + 0.0
 
 
+class TotalRounding(NamedTuple):
+    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is read.
+
+    `plain` is the sum by float64's own additions, where infinities and NaN come from.
+    """
+
+    finish: Any
+    draws: bool = False
+
+
+def of_hardware(convert: Any) -> TotalRounding:
+    """Of real units: infinite sums and NaN stay as they are."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        return unless_special(convert(total / scale, grid), plain)
+
+    return TotalRounding(finish)
+
+
+def rounded(convert: Any) -> TotalRounding:
+    """Infinite sums and NaN are rounded, too: to what the format and the mode have for them."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        return convert(unless_special(total / scale, plain), grid) + 0.0
+
+    return TotalRounding(finish)
+
+
+def by_word(convert: Any, draws: bool = True) -> TotalRounding:
+    """The same by a random word."""
+
+    @scalar
+    def finish(total, scale, plain, word, grid):
+        return convert(unless_special(total / scale, plain), word, grid) + 0.0
+
+    return TotalRounding(finish, draws)
+
+
 @scalar
-def nearest_without_sign(x, grid):
-    """Round to nearest even; zeros are +0."""
-    return nearest(x, grid) + 0.0
+def _as_it_is(x, grid):
+    return x
 
 
-def fused(convert):
-    """The loop for units that round their totals by `convert`."""
+#: How terms are aligned, by the name of the mode.
+ALIGNMENTS = {"toward_zero": cut, "nearest_even": cut_to_nearest, "to_odd": cut_to_odd}
+
+#: How totals are rounded: as real units do it, to plain grids, and to any.
+ROUNDINGS = {
+    "truncated": of_hardware(truncated),
+    "nearest": rounded(nearest),
+    "directed": rounded(directed),
+    "to_odd": rounded(to_odd),
+    "unrounded": rounded(_as_it_is),
+    "general": by_word(general, False),
+    "random": by_word(stochastic),
+    "general_random": by_word(general),
+}
+
+
+def loops_of(make: Callable[[Any, TotalRounding], Any]) -> dict[str, dict[str, Any]]:
+    """What `make` gives for every alignment and every rounding, by their names."""
+    return {align: {how: make(ALIGNMENTS[align], ROUNDINGS[how]) for how in ROUNDINGS} for align in ALIGNMENTS}
+
+
+def fused(cut, rounding):
+    """The loop for units that align terms by `cut` and round their totals so."""
+    finish, draws = rounding
 
     @kernel
-    def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite):
-        unit, grid = unit_of(unit_numbers), unpack(grid_numbers)
-        terms = np.int64(unit.terms)
+    def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
+        unit, grid, counter = unit_of(unit_numbers), unpack(grid_numbers), counter_of(place)
+        terms, short = np.int64(unit.terms), are_bytes(grid)
+        # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
+        together = terms * steps_of_rows(short) if draws else terms
         top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
+        words = rows_like(WORD, ROWS if draws else 1, COLUMNS)
         for left in range(0, out.shape[1], COLUMNS):
             right = min(left + COLUMNS, out.shape[1])
-            for first in range(0, a.shape[1], terms):
-                last = min(first + terms, a.shape[1])
-                paired = last - (last - first) % 4
+            for start in range(0, a.shape[1], together):
                 for i in range(out.shape[0]):
                     sums = out[i, left:right]
-                    for j in range(sums.size):
-                        top[j] = first_power(sums[j], unit)
-                    if unit.zero > unit.least:
-                        _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
-                    for k in range(first, paired, 4):
-                        w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
-                        p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
-                        r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+                    if draws:
+                        fill_rows(words, right - left, counter, i, left, start // terms, 0, seed, short)
+                    for first in range(start, min(start + together, a.shape[1]), terms):
+                        last = min(first + terms, a.shape[1])
+                        paired = last - (last - first) % 4
                         for j in range(sums.size):
-                            top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
-                    for k in range(paired, last):
-                        w, p = a_powers[i, k], b_powers[k, left:right]
+                            top[j] = first_power(sums[j], unit)
+                        if unit.zero > max(unit.least, NOTHING):
+                            _admit_zeros(a, b, i, left, right, first, first + terms, top, unit.zero)
+                        for k in range(first, paired, 4):
+                            w, x, y, z = a_powers[i, k], a_powers[i, k + 1], a_powers[i, k + 2], a_powers[i, k + 3]
+                            p, q = b_powers[k, left:right], b_powers[k + 1, left:right]
+                            r, s = b_powers[k + 2, left:right], b_powers[k + 3, left:right]
+                            for j in range(sums.size):
+                                top[j] = max(top[j], max(max(w * p[j], x * q[j]), max(y * r[j], z * s[j])))
+                        for k in range(paired, last):
+                            w, p = a_powers[i, k], b_powers[k, left:right]
+                            for j in range(sums.size):
+                                top[j] = max(top[j], w * p[j])
                         for j in range(sums.size):
-                            top[j] = max(top[j], w * p[j])
-                    for j in range(sums.size):
-                        scale[j] = unit.unit / top[j]
-                        total[j] = cut(sums[j], scale[j])
-                    for k in range(first, paired, 4):
-                        w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
-                        p, q, r, s = b[k, left:right], b[k + 1, left:right], b[k + 2, left:right], b[k + 3, left:right]
-                        for j in range(sums.size):
-                            one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
-                            three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
-                            total[j] += (one + two) + (three + four)
-                    for k in range(paired, last):
-                        w, p = a[i, k], b[k, left:right]
-                        for j in range(sums.size):
-                            total[j] += cut(w * p[j], scale[j])
-                    plain[: sums.size] = sums
-                    if not finite:
-                        for k in range(first, last):
+                            scale[j] = unit.unit / top[j]
+                            total[j] = cut(sums[j], scale[j])
+                        for k in range(first, paired, 4):
+                            w, x, y, z = a[i, k], a[i, k + 1], a[i, k + 2], a[i, k + 3]
+                            p, q = b[k, left:right], b[k + 1, left:right]
+                            r, s = b[k + 2, left:right], b[k + 3, left:right]
+                            for j in range(sums.size):
+                                one, two = cut(w * p[j], scale[j]), cut(x * q[j], scale[j])
+                                three, four = cut(y * r[j], scale[j]), cut(z * s[j], scale[j])
+                                total[j] += (one + two) + (three + four)
+                        for k in range(paired, last):
                             w, p = a[i, k], b[k, left:right]
                             for j in range(sums.size):
-                                plain[j] += w * p[j]
-                    for j in range(sums.size):
-                        sums[j] = unless_special(convert(total[j] / scale[j], grid), plain[j])
+                                total[j] += cut(w * p[j], scale[j])
+                        plain[: sums.size] = sums
+                        if not finite:
+                            for k in range(first, last):
+                                w, p = a[i, k], b[k, left:right]
+                                for j in range(sums.size):
+                                    plain[j] += w * p[j]
+                        chunk = first // terms
+                        drawn, lift = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
+                        for j in range(sums.size):
+                            word = lifted(drawn[j], lift) if draws else NO_WORD
+                            sums[j] = finish(total[j], scale[j], plain[j], word, grid)
 
     return loop
 
@@ -208,5 +318,6 @@ def fused_groups(a, b, a_scales, b_scales, a_powers, b_powers, out, unit_numbers
                     sums[j] = unless_special(truncated(total[j] / scale[j], grid), plain[j])
 
 
-#: Loops by how the total is rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite).
-loops = {"truncated": fused(truncated), "nearest": fused(nearest_without_sign)}
+#: Loops by how terms are aligned and totals are rounded; (a, b, a_powers, b_powers, out, unit_numbers, grid_numbers,
+#: finite, place, seed), `place` holding a Counter.
+loops = loops_of(fused)

@@ -35,6 +35,12 @@ def without_bits(x, count):
 
 
 @scalar
+def sign_bits(x):
+    """-1 for a float32 whose sign is minus, else 0."""
+    return np.int32(image_of(x) >> np.int32(31))
+
+
+@scalar
 def exponent_of(x):
     """That of a float32: -127 of zeros and subnormals, 128 of infinities and NaN."""
     field = right(np.uint32(image_of(x) & MAGNITUDE), np.uint32(23))

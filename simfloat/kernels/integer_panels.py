@@ -11,8 +11,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.kernels.integer_lanes import exponent_of, integer_toward_zero, without_bits
+from simfloat.kernels.integer_lanes import exponent_of, integer_toward_zero, inverse, sign_bits, without_bits
 from simfloat.kernels.jit import reader, scalar
+from simfloat.kernels.machine import truncate, whole_number
 
 #: The columns of a panel, at most, and what their number is a multiple of.
 COLUMNS, STEP = 256, 16
@@ -37,7 +38,6 @@ class IntegerUnit(NamedTuple):
     least: float  # emin of the output format
     zero: float  # the exponent of a sum of zero
     output_drops: float  # last bits of float32 that the output format does not have
-    is_nearest: float  # whether totals are rounded to nearest even, and not toward zero
 
 
 integer_unit = reader(IntegerUnit)
@@ -162,14 +162,42 @@ def cut_to_integer(x, scale):
 
 
 @scalar
-def add_products(space, i, at, first, last, unit):
-    """The same products, cut, in every column."""
-    factors, panel, scales, parts = space.factors, space.panel, space.scales, space.parts
-    for k in range(first, last, PASS):
-        w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
-        part = 0 if k < unit.part else 1
-        for j in range(scales.size):
-            scale = scales[j]
-            one, two = cut_to_integer(w * panel[k, j], scale), cut_to_integer(x * panel[k + 1, j], scale)
-            three, four = cut_to_integer(y * panel[k + 2, j], scale), cut_to_integer(z * panel[k + 3, j], scale)
-            parts[part, j] += one + two + (three + four)
+def nearest_integer(x, scale):
+    """The same to the nearest unit, ties to the even one."""
+    return integer_toward_zero(whole_number(x * scale))
+
+
+@scalar
+def odd_integer(x, scale):
+    """The same without what lies below a unit, but that the last bit is set where there is any: a sticky bit."""
+    whole = truncate(x * scale)
+    cut = integer_toward_zero(whole)
+    # Units far below one may be zero, so the term itself is compared. Below zero odd integers lie below even ones.
+    sticky = np.int32(np.int32(cut + sign_bits(x)) | np.int32(1))
+    return sticky if x != whole * inverse(scale) else cut
+
+
+#: How terms are aligned, by the name of the mode.
+INTEGERS = {"toward_zero": cut_to_integer, "nearest_even": nearest_integer, "to_odd": odd_integer}
+
+
+def adding(cut):
+    """What adds products that are aligned by `cut`."""
+
+    @scalar
+    def add_products(space, i, at, first, last, unit):
+        """The products first to last of a chunk, cut, in every column."""
+        factors, panel, scales, parts = space.factors, space.panel, space.scales, space.parts
+        for k in range(first, last, PASS):
+            w, x, y, z = factors[i, at + k], factors[i, at + k + 1], factors[i, at + k + 2], factors[i, at + k + 3]
+            part = 0 if k < unit.part else 1
+            for j in range(scales.size):
+                scale = scales[j]
+                one, two = cut(w * panel[k, j], scale), cut(x * panel[k + 1, j], scale)
+                three, four = cut(y * panel[k + 2, j], scale), cut(z * panel[k + 3, j], scale)
+                parts[part, j] += one + two + (three + four)
+
+    return add_products
+
+
+add_products = adding(cut_to_integer)

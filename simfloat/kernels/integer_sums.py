@@ -18,14 +18,17 @@ sees to it that F - 126 <= E <= 126 for the product of any two operands that are
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 
-from simfloat.kernels.fused_loops import NOTHING, nearest_without_sign
+from simfloat.kernels.fused_loops import NOTHING
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.integer_lanes import exponent_of, inverse, number_toward_zero, power_of_two, without_bits
 from simfloat.kernels.integer_panels import (
+    INTEGERS,
     add_products,
-    cut_to_integer,
+    adding,
     exponents_in,
     find_tops,
     has_room,
@@ -36,6 +39,7 @@ from simfloat.kernels.integer_panels import (
 )
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.matrix_core_loops import floored_total
+from simfloat.kernels.plain import directed, nearest, to_odd
 from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
 
 
@@ -83,36 +87,32 @@ def _take_sums(sums, left, width, space, unit):
             space.sums[i, j] = without_bits(so_far, unit.output_drops) if is_finite else so_far
 
 
-@scalar
-def fused_chunk(space, i, at, low, unit, grid):
-    """What `fused_loops` defines."""
-    find_tops(space, i, at, 0, space.panel.shape[0])
-    _start_parts(space, i, low, unit)
-    add_products(space, i, at, 0, space.panel.shape[0], unit)
-    _round_totals(space, i, unit, grid)
+def fused_chunk(cut, round_totals):
+    """What `fused_loops` defines, for units that align terms by `cut`."""
+    add_aligned = adding(cut)
 
-
-@scalar
-def _start_parts(space, i, low, unit):
-    """The scale of every column, and the sum so far in its units."""
-    sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
-    base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
-    for j in range(tops.size):
-        own = exponent_of(sums[i, j])
-        own = zero if own == np.int32(-127) else max(own, least)
-        scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
-        parts[0, j], parts[1, j] = cut_to_integer(sums[i, j], scales[j]), 0
-
-
-@scalar
-def _round_totals(space, i, unit, grid):
-    """Totals as numbers of the output format take the place of the sums so far."""
-    sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
-    if unit.is_nearest != 0:
+    @scalar
+    def add_chunk(space, i, at, low, unit, grid):
+        find_tops(space, i, at, 0, space.panel.shape[0])
+        sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+        base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
+        # The scale of every column, and the sum so far in its units.
         for j in range(tops.size):
-            rounded = np.float32(nearest_without_sign(_exact_total(parts[0, j], parts[1, j], scales[j]), grid))
-            sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
-    elif unit.part >= space.panel.shape[0]:
+            own = exponent_of(sums[i, j])
+            own = zero if own == np.int32(-127) else max(own, least)
+            scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
+            parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
+        add_aligned(space, i, at, 0, space.panel.shape[0], unit)
+        round_totals(space, i, unit, grid)
+
+    return add_chunk
+
+
+@scalar
+def _truncated_totals(space, i, unit, grid):
+    """Totals toward zero, as numbers of the output format, take the place of the sums so far."""
+    sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+    if unit.part >= space.panel.shape[0]:
         for j in range(tops.size):
             rounded = without_bits(number_toward_zero(parts[0, j]), unit.output_drops) * inverse(scales[j])
             sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
@@ -122,6 +122,19 @@ def _round_totals(space, i, unit, grid):
             exact = _exact_total(parts[0, j], parts[1, j], scales[j])
             rounded = np.float32(np.uint64(np.float64(exact).view(np.uint64) & keep).view(np.float64))
             sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
+
+
+def _totals(round_one):
+    """The same in another mode, to a plain grid of float32 numbers."""
+
+    @scalar
+    def round_totals(space, i, unit, grid):
+        sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+        for j in range(tops.size):
+            rounded = np.float32(round_one(_exact_total(parts[0, j], parts[1, j], scales[j]), grid))
+            sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
+
+    return round_totals
 
 
 @scalar
@@ -167,7 +180,27 @@ def floored_chunk(space, i, at, low, unit, grid):
         sums[i, j] = np.float32(total) if abs(so_far) < np.inf else sums[i, j]
 
 
+#: How totals are rounded, by the names of `fused_loops.ROUNDINGS`.
+TOTALS = {
+    "truncated": _truncated_totals,
+    "nearest": _totals(nearest),
+    "directed": _totals(directed),
+    "to_odd": _totals(to_odd),
+}
+
+
+def fused_name(align: str, rounding: str) -> str:
+    """The name of the loop of a fused sum."""
+    return f"fused, {align}, {rounding}"
+
+
 #: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers). Each sums the products of a stack from
 #: number `first` on, in float32 arrays, up to one whose operands leave no room, and returns its number, or how many
 #: there are.
-loops = {"fused": in_integers(fused_chunk), "floored": in_integers(floored_chunk)}
+loops = {
+    "floored": in_integers(floored_chunk),
+    **{
+        fused_name(*pair): in_integers(fused_chunk(INTEGERS[pair[0]], TOTALS[pair[1]]))
+        for pair in product(INTEGERS, TOTALS)
+    },
+}

@@ -74,6 +74,11 @@ def floor(x):
     return np.floor(x)
 
 
+def whole_number(x):
+    """The integer nearest to x, ties to the even one."""
+    return np.rint(x)
+
+
 def root(x):
     """The square root rounded to nearest even, NaN of negative numbers."""
     return np.sqrt(x)
@@ -157,7 +162,8 @@ def _llvm_unary(name):
     return function
 
 
-_llvm_trunc, _llvm_floor, _llvm_sqrt = _llvm_unary("trunc"), _llvm_unary("floor"), _llvm_unary("sqrt")
+_llvm_trunc, _llvm_floor, _llvm_rint = _llvm_unary("trunc"), _llvm_unary("floor"), _llvm_unary("rint")
+_llvm_sqrt = _llvm_unary("sqrt")
 
 
 @overload(truncate, jit_options={"forceinline": True})
@@ -168,6 +174,11 @@ def _truncate(x):
 @overload(floor, jit_options={"forceinline": True})
 def _floor(x):
     return lambda x: _llvm_floor(x)
+
+
+@overload(whole_number, jit_options={"forceinline": True})
+def _whole_number(x):
+    return lambda x: _llvm_rint(x)
 
 
 @overload(root, jit_options={"forceinline": True})

@@ -116,6 +116,10 @@ def text_of(role: str, value: Any) -> str:
         except (ValueError, RecursionError):
             continue
     what = f"{role} is a {type(value).__name__} that cannot be written as text"
+    if callable(getattr(getattr(value, "scale", None), "rule", None)):
+        raise ValueError(
+            f"{what}: its scales follow a function of your own. Make the policy in Python, where it stands."
+        )
     raise ValueError(f"{what}: it is too long, or nested too deeply.")
 
 

@@ -28,6 +28,8 @@ ACCUMULATORS: tuple[Any, ...] = (
     *(sf.sequential(sf.FP16, products=sf.FP16, rounding=mode) for mode in (sf.toward_zero, RANDOM[2])),
     *(order.make(sf.FP16, mode) for order in ROUNDED_ORDERS[1:] for mode in (sf.nearest_even, *RANDOM[:2])),
     *(sf.pairwise(sf.BF16), sf.kahan(sf.FP32), sf.blocked(32, sf.FP16, sf.FP32), sf.exact, sf.fused(8, 20)),
+    sf.fused(8, 14, sf.BF16, rounding=sf.stochastic(8), align=sf.to_odd),
+    sf.lanes(8, sf.FP16, sf.FP32),
     *(sf.tensor_core(name, sf.FP16) for name in ("volta", "turing", "ampere", "ada", "hopper", "blackwell")),
     *(sf.tensor_core("hopper", sf.E4M3), sf.tensor_core("volta", sf.FP16, sf.FP16)),
     *(sf.matrix_core(name, sf.FP16) for name in ("cdna1", "cdna2", "cdna3")),

@@ -180,7 +180,7 @@ def dot(
         case "lanes":
             return lanes_dot(accumulator, a, b, emins, start, **place)
         case "fused":
-            return fused_dot(accumulator, a, b, emins, start)
+            return fused_dot(accumulator, a, b, emins, start, **place)
         case "sequential":
             format, rounding = accumulator.format, accumulator.rounding
             return sequential_dot(a, b, format, rounding, accumulator.products, start=start, **place)
@@ -190,24 +190,47 @@ def dot(
     return IN_ONE_FORMAT[accumulator.maker](a, b, do, start)
 
 
-def fused_dot(accumulator: Any, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:
-    """T-FDPA as MMA-Sim words it, for finite operands whose formats have these emin."""
+def fused_dot(
+    accumulator: Any,
+    a: Numbers,
+    b: Numbers,
+    emins: tuple[int, int],
+    start: float = 0.0,
+    element: int = 0,
+    seed: int = 0,
+    call: int = 0,
+    stage: int = 1,
+    step: int = 0,
+) -> float:
+    """T-FDPA as MMA-Sim words it, for finite operands whose formats have these emin; chunk n draws step n."""
     terms, output, total = accumulator.terms, accumulator.output, start
-    for first in range(0, len(a), terms):
-        chunk = list(zip(a[first : first + terms], b[first : first + terms], strict=True))
-        summands = [Fraction(float(x)) * Fraction(float(y)) for x, y in chunk] + [Fraction(total)]
-        exponents = [_exponent(x, emins[0]) + _exponent(y, emins[1]) for x, y in chunk]
+    for chunk, first in enumerate(range(0, len(a), terms)):
+        pairs = list(zip(a[first : first + terms], b[first : first + terms], strict=True))
+        if not math.isfinite(total):
+            return total
+        summands = [Fraction(float(x)) * Fraction(float(y)) for x, y in pairs] + [Fraction(total)]
+        exponents = [_exponent(x, emins[0]) + _exponent(y, emins[1]) for x, y in pairs]
         exponents.append(_exponent(total, output.emin))
         known: list[int] = [e for e, summand in zip(exponents, summands, strict=True) if summand]
-        if accumulator.zero_exponent is not None and (0 in summands or len(chunk) < terms):
+        if accumulator.zero_exponent is not None and (0 in summands or len(pairs) < terms):
             known.append(accumulator.zero_exponent)
-        exact = sum((_cut(x, max(known) - accumulator.fraction_bits) for x in summands if x), Fraction(0))
-        if output != sf.FP16 and abs(exact) >= 2**128:
-            return math.copysign(math.inf, exact)
-        total = round_value(exact, output, sf.nearest_even if output == sf.FP16 else sf.toward_zero) + 0.0
-        if math.isinf(total):
-            return total
+        unit = Fraction(2) ** (max(known, default=0) - accumulator.fraction_bits)
+        exact = sum((_aligned(x, unit, accumulator.align.mode) for x in summands), Fraction(0))
+        draw = step_draw(accumulator.mode, element, step + chunk, seed, call, stage)
+        total = _fused_total(accumulator, exact, draw)
     return total
+
+
+def _fused_total(accumulator: Any, exact: Fraction, draw: int) -> float:
+    """A chunk's exact total in the output format: toward zero to FP32 and E8M13, as hardware has it, unless a mode is
+    given; else to nearest even. Zeros are +0."""
+    output = accumulator.output
+    mode = accumulator.rounding or sf.nearest_even
+    if accumulator.rounding is None and output in (sf.FP32, sf.Format(8, 13)):
+        if abs(exact) >= 2**128:
+            return math.copysign(math.inf, exact)
+        mode = sf.toward_zero
+    return round_value(exact or 0.0, output, mode, draw) + 0.0
 
 
 def mma_dot(output: Format, a: Numbers, b: Numbers, emins: tuple[int, int], start: float = 0.0) -> float:
@@ -228,10 +251,16 @@ def _exponent(x: float, emin: int) -> int:
     return max(math.frexp(x)[1] - 1, emin)
 
 
-def _cut(x: Fraction, grid: int) -> Fraction:
-    """Toward zero to a multiple of 2^grid."""
-    unit = Fraction(2) ** grid
-    return int(abs(x) / unit) * unit * (1 if x > 0 else -1)
+def _aligned(x: Fraction, unit: Fraction, mode: str) -> Fraction:
+    """A multiple of the unit: what is below it cut off, or rounded to nearest even, or kept as an odd last bit."""
+    units, rest = divmod(abs(x), unit)
+    above = Fraction(rest, unit)
+    match mode:
+        case "nearest_even":
+            units += above > Fraction(1, 2) or (above == Fraction(1, 2) and units % 2 == 1)
+        case "to_odd":
+            units += above > 0 and units % 2 == 0
+    return units * unit * (1 if x > 0 else -1)
 
 
 def matrix(a: np.ndarray, b: np.ndarray, function: Any) -> np.ndarray:

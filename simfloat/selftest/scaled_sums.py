@@ -151,7 +151,7 @@ def block_dot(
     last, total, operation = accumulator, start, "divide" if divide else "multiply"
     while hasattr(last, "outer"):
         last = last.outer
-    format, mode = accumulator.result, getattr(last, "rounding", sf.nearest_even)
+    format, mode = accumulator.result, getattr(last, "rounding", None) or sf.nearest_even
     for x, y, s in parts:
         total = operate(
             "add", format, mode, total, operate(operation, format, mode, _sum(accumulator, x, y, formats), s)

@@ -82,18 +82,20 @@ def _by_steps(accumulate: Any, a: NDArray, b: NDArray, inputs: sf.Format) -> Bat
 
 
 def fused(quick: bool) -> Iterator[Batch]:
-    """Aligned and cut sums of 37 terms: the units of four architectures, and hypothetical units."""
+    """Aligned and cut sums of 37 terms: the units of four architectures, and units of one's own."""
     rng = np.random.default_rng(10)
     units = [sf.tensor_core(*unit).unit for unit in (("volta", "FP16"), ("ampere", "FP16", "FP16"), ("ada", "E4M3"))]
     units += [sf.tensor_core("hopper", "FP16").unit, sf.fused(5, 13), sf.fused(3, 8, sf.FP16, zero_exponent=2)]
+    units += [sf.fused(6, 11, sf.BF16, rounding=sf.stochastic(8), align=sf.to_odd)]
+    units += [sf.fused(6, 11, sf.BF16, rounding=sf.toward_negative), sf.fused(4, 13, sf.E5M2, align=sf.nearest_even)]
     for inputs in (sf.FP16,) if quick else (sf.FP16, sf.BF16, sf.E4M3, sf.E2M1):
         a, b = (rng.standard_normal(shape) * 2.0 ** rng.integers(-9, 3, shape) for shape in ((3, 37), (37, 4)))
         a[rng.random(a.shape) < 0.1] = 0.0
         left, right = (sf.round(x, inputs) for x in (a, b))
         for unit in units:
-            got = sf.matmul(left, right, inputs=inputs, accumulate=unit, output=sf.FP32)
-            emins = (inputs.emin, inputs.emin)
-            want = matrix(left, right, lambda x, y, _, unit=unit, emins=emins: fused_dot(unit, x, y, emins))
+            got = sf.matmul(left, right, inputs=inputs, accumulate=unit, output=sf.FP32, stream=sf.BitStream(3))
+            ends = (inputs.emin, inputs.emin)
+            want = matrix(left, right, lambda x, y, i, it=unit, ends=ends: fused_dot(it, x, y, ends, element=i, seed=3))
             yield Batch("matmul", (), (f"{inputs} numbers", unit), got, want)
 
 

@@ -165,7 +165,9 @@ def test_any_number_of_threads_gives_the_same_bits(rng):
         (lambda: sf.matrix_core("cdna3", sf.BF16, variant="1k"), 'The only variant is "1k", of BF16 on cdna2'),
         (lambda: sf.fused(0, 24), "terms must be an integer from 1 to 1024, got 0"),
         (lambda: sf.fused(8, 60), "fraction_bits must be an integer from 1 to 40, got 60"),
-        (lambda: sf.fused(8, 24, sf.BF16), r"comes in FP32, FP16 or Format\(8, 13\), got output=BF16"),
+        (lambda: sf.fused(8, 24, align=sf.nearest_away), "align must be toward_zero, nearest_even or to_odd"),
+        (lambda: sf.fused(8, 24, align=sf.to_odd.saturating()), "align must be toward_zero, nearest_even or to_odd"),
+        (lambda: sf.fused(8, 24, "posit8"), "posit"),
         (lambda: sf.fused(8, 24, zero_exponent=0.5), "zero_exponent must be an integer from -800 to 800"),
     ],
 )  # fmt: skip

@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate.nesting import ADD
+from simfloat.selftest.orders import fused_dot
 from simfloat.selftest.reference import operate
 from tests.bits import assert_bits
 
@@ -42,9 +44,27 @@ def by_definition(accumulator, a, b, draws, start=0.0):
                 last = nodes[-1:] if len(nodes) % 2 else []
                 nodes = [do("add", *nodes[i : i + 2]) for i in range(0, len(nodes) - 1, 2)] + last
             return nodes[0]
-        case "blocked":
-            size = accumulator.size
-            runs = [(a[i : i + size], b[i : i + size]) for i in range(0, len(a), size)]
+        case "tree" | "numpy_sum":
+            numbers, waiting = [*(do("multiply", x, y) for x, y in pairs), 0.0], []
+            for k in [2, 0, 1, ADD, 4, ADD, ADD, 3, ADD, 5, 6, ADD, ADD] if accumulator.maker == "tree" else NUMPY:
+                waiting.append(do("add", *reversed([waiting.pop(), waiting.pop()])) if k == ADD else numbers[k])
+            return waiting[0]
+        case "fused":
+            for first in range(0, len(a), accumulator.terms):
+                within = slice(first, first + accumulator.terms)
+                wide = sf.fused(accumulator.terms, accumulator.fraction_bits, sf.FP64, align=accumulator.align)
+                total = fused_dot(wide, a[within], b[within], (-1022, -1022), start)
+                start = operate("add", accumulator.output, rounding, total, 0.0, random=next(draws))
+            return start
+        case "blocked" | "lanes":
+            size = accumulator.size if accumulator.maker == "blocked" else 0
+            lanes = (
+                [slice(lane, None, accumulator.count) for lane in range(min(accumulator.count, len(a)))]
+                if not size
+                else []
+            )
+            places = [slice(i, i + size) for i in range(0, len(a), size)] if size else lanes
+            runs = [(a[place], b[place]) for place in places]
             sums = [by_definition(accumulator.inner, *run, draws) for run in runs]
             return by_definition(accumulator.outer, sums, [1.0] * len(sums), draws, start)
 
@@ -56,13 +76,20 @@ ACCUMULATORS = [
     sf.pairwise(sf.E5M2, rounding=RANDOM),
     sf.blocked(3, sf.sequential(sf.BF16, rounding=RANDOM), sf.kahan(sf.BF16, rounding=RANDOM)),
     sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=RANDOM)),
+    sf.lanes(3, sf.sequential(sf.BF16, rounding=RANDOM), sf.pairwise(sf.BF16, rounding=RANDOM)),
+    sf.fused(3, 6, sf.BF16, rounding=RANDOM, align=sf.to_odd),
+    sf.blocked(5, sf.fused(2, 9, sf.FP16, rounding=RANDOM), sf.fused(2, 7, sf.BF16, rounding=RANDOM)),
+    sf.tree("2 + (0 + 1 + 4) + 3 + (5 + 6)", sf.BF16, rounding=RANDOM),
+    sf.numpy_sum(sf.BF16, rounding=RANDOM),
 ]
+#: NumPy's order of seven products; the eighth number is the zero that it starts from.
+NUMPY = [7, 0, 1, ADD, 2, ADD, 3, ADD, 4, ADD, 5, ADD, 6, ADD, ADD]
 
 
 @pytest.mark.parametrize("accumulator", ACCUMULATORS, ids=str)
 @pytest.mark.parametrize("shape", [(3, 7, 2), (1, 7, 5), (70, 5, 2)])
 def test_elements_in_c_order_take_a_draw_for_each_rounding(accumulator, shape, rng):
-    m, k, n = shape
+    m, k, n = shape if accumulator.maker not in ("tree", "numpy_sum") else (3, 7, 2)
     a, b = sf.round(rng.standard_normal((m, k)), sf.BF16), sf.round(rng.standard_normal((k, n)), sf.BF16)
     integers = rng.integers(0, 16, 5 * m * n * k + 5)
     draws = iter(integers.tolist())
@@ -106,6 +133,6 @@ def test_what_has_no_one_order_of_draws_is_refused():
     mixed = sf.blocked(2, sf.sequential(sf.BF16, rounding=sf.stochastic(3)), accumulator)
     with pytest.raises(ValueError, match="draws of one width"):
         sf.dot(ones, ones, accumulate=mixed, stream=sf.GivenBits([1] * 99))
-    unit = sf.blocked(4, sf.fused(4, 23), accumulator)
-    with pytest.raises(ValueError, match="GivenBits serve sequential, kahan and pairwise sums"):
+    unit = sf.blocked(4, sf.tensor_core("hopper", sf.FP16), accumulator)
+    with pytest.raises(ValueError, match="GivenBits serve sequential, kahan, pairwise, numpy_sum, tree and fused sums"):
         sf.dot(ones, ones, inputs=sf.FP16, accumulate=unit, stream=sf.GivenBits([1] * 99))

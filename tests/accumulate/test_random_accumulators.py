@@ -61,6 +61,12 @@ def test_random_accumulators_follow_the_definition(seed):
         assert_bits(got, want)
 
 
+def random_parts(rng):
+    """How a unit of one's own rounds its totals and aligns its terms."""
+    rounding = None if rng.random() < 0.2 else rng.choice(MODES)
+    return dict(rounding=rounding, align=rng.choice([sf.toward_zero, sf.nearest_even, sf.to_odd]))
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_random_fused_sums_follow_the_definition(seed):
     rng = np.random.default_rng(seed)
@@ -72,14 +78,16 @@ def test_random_fused_sums_follow_the_definition(seed):
             for shape, format in zip(((2, terms), (terms, 3)), formats, strict=True)
         )
         a[rng.random(a.shape) < 0.15] = 0
-        output = rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)])
         zero = None if rng.random() < 0.3 else int(rng.integers(-140, 10))
-        unit = sf.fused(int(rng.integers(1, 40)), int(rng.integers(1, 41)), output, zero_exponent=zero)
+        parts = int(rng.integers(1, 40)), int(rng.integers(1, 41))
+        if rng.random() < 0.5:
+            unit = sf.fused(*parts, rng.choice([sf.FP32, sf.FP16, sf.Format(8, 13)]), zero_exponent=zero)
+        else:
+            unit = sf.fused(*parts, random_format(rng), **random_parts(rng), zero_exponent=zero)
         emins = formats[0].emin, formats[1].emin
-        want = matrix(a, b, lambda x, y, _, unit=unit, emins=emins: fused_dot(unit, x, y, emins))
-        got = sf.matmul(a, b, inputs=formats, accumulate=unit, output=sf.FP64)
-        # An infinite sum so far stays, unless a later chunk would make it NaN; the definition stops at it.
-        assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])
+        want = matrix(a, b, lambda x, y, i, unit=unit, emins=emins: fused_dot(unit, x, y, emins, element=i, seed=3))
+        got = sf.matmul(a, b, inputs=formats, accumulate=unit, output=sf.FP64, stream=sf.BitStream(3))
+        assert_bits(got, want)
 
 
 CLAMPED = sf.nearest_even.saturating()
@@ -105,17 +113,22 @@ def test_operands_beyond_float32_follow_the_definition(seed):
 def test_random_sums_of_fused_sums_follow_the_definition(seed):
     rng = np.random.default_rng(200 + seed)
     for _ in range(40):
-        parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30))), random_format(rng)]
+        own = {"output": random_format(rng), **random_parts(rng)} if rng.random() < 0.5 else {}
+        parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30)), **own), random_format(rng)]
         inner, outer = parts if rng.random() < 0.5 else parts[::-1]
         unit = sf.blocked(int(rng.integers(1, 9)), inner, outer)
         if rng.random() < 0.3:
             unit = sf.blocked(int(rng.integers(1, 20)), unit, sf.fused(4, 20, sf.FP16))
+        elif rng.random() < 0.3:
+            unit = sf.lanes(int(rng.integers(1, 9)), inner, outer)
         a, b = sf.round(rng.standard_normal((9, 31)), sf.E4M3), sf.round(rng.standard_normal((31, 4)), sf.E4M3)
         columns = int(rng.integers(1, 5))  # few of them are computed as rows of the transposed product
         emins = sf.E4M3.emin, sf.E4M3.emin
-        got = sf.matmul(a, b[:, :columns], inputs=sf.E4M3, accumulate=unit, output=sf.FP64)
+        got = sf.matmul(a, b[:, :columns], inputs=sf.E4M3, accumulate=unit, output=sf.FP64, stream=sf.BitStream(3))
         try:
-            want = matrix(a, b[:, :columns], lambda x, y, _, unit=unit, emins=emins: dot(unit, x, y, emins))
+            want = matrix(
+                a, b[:, :columns], lambda x, y, i, it=unit, emins=emins: dot(it, x, y, emins, element=i, seed=3)
+            )
         except (OverflowError, ValueError):
             continue  # an infinite run, which the definition of a fused sum does not take
         assert_bits(got[np.isfinite(want)], want[np.isfinite(want)])

@@ -26,6 +26,8 @@ PLAIN = {
     "fused_loops.NOTHING",
     "integer_panels.IntegerUnit",
     "integer_panels.PASS",
+    "integer_sums.TOTALS",
+    "integer_sums.fused_name",
     "random.philox",
     "random.words_at",
 }

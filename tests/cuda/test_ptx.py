@@ -31,7 +31,7 @@ NO_WORDS, PLACE, ONE = (
 SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.float32, types.float64, types.int64))
 
 SINGLE_GRID, COUNTER = types.UniTuple(types.float32, len(Grid._fields)), types.UniTuple(types.int64, 6)
-MATRIX, IMAGES = (types.Array(element, 2, "C") for element in (types.float32, types.uint16))
+MATRIX, WIDE_MATRIX, IMAGES = (types.Array(element, 2, "C") for element in (types.float32, types.float64, types.uint16))
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
@@ -59,9 +59,14 @@ KERNELS = {
         0,
     ),
     "sums, Hopper": (
-        thread_fused.loops["truncated"],
-        (*[types.Array(types.float64, 2, "C")] * 5, types.UniTuple(types.float64, 4), GRID, types.int64),
+        thread_fused.loops["toward_zero"]["truncated"],
+        (*[WIDE_MATRIX] * 5, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
         0,
+    ),
+    "sums, a unit of one's own": (
+        thread_fused.loops["to_odd"]["random"],
+        (*[WIDE_MATRIX] * 5, types.UniTuple(types.float64, 4), GRID, types.int64, COUNTER, types.uint64),
+        12,
     ),
     "sums, pairwise": (
         thread_pairwise.loops["native"],

@@ -1,0 +1,56 @@
+"""Totals of chunks of products before they are rounded, by NumPy alone: for roundings whose draws the user gives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate._fused import Fused
+
+#: The exponent of zeros that take no part: it lies below that of every product.
+NOTHING = -900
+
+#: The factors of a product; both broadcast to the sums.
+Factors = tuple[NDArray, NDArray]
+
+
+def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least: tuple[int, int]) -> NDArray:
+    """The exact totals of a chunk of products and the sums so far; `least` are emin of both factors' formats.
+
+    Infinities and NaN are those of float64's own sums.
+    """
+    with np.errstate(all="ignore"):
+        missing = [np.zeros_like(so_far)] * (fused.terms - len(factors))
+        products = [np.broadcast_to(x * y, so_far.shape) for x, y in factors]
+        exponents = [_exponent(x, least[0]) + _exponent(y, least[1]) for x, y in factors]
+        terms, nothing = np.stack([so_far, *products, *missing]), NOTHING
+        if fused.zero_exponent is not None:
+            nothing = int(fused.zero_exponent)
+        powers = np.stack(
+            [
+                np.where(term != 0.0, exponent, nothing)
+                for term, exponent in zip(
+                    terms, [_exponent(so_far, fused.output.emin), *exponents, *missing], strict=True
+                )
+            ]
+        )
+        unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
+        total, plain = _aligned(terms / unit, fused.align.mode).sum(axis=0) * unit, terms.sum(axis=0)
+    return np.where(np.isfinite(plain), total, plain)
+
+
+def _exponent(x: NDArray, least: int) -> NDArray:
+    """The exponents of numbers that are not zero."""
+    return np.maximum(np.frexp(x)[1] - 1, least)
+
+
+def _aligned(units: NDArray, mode: str) -> NDArray:
+    """Terms in units as integers."""
+    if mode == "nearest_even":
+        return np.rint(units)
+    cut = np.trunc(units)
+    if mode == "toward_zero":
+        return cut
+    return np.where((cut != units) & (cut % 2 == 0), cut + np.sign(units), cut)

@@ -1,0 +1,160 @@
+"""Fused sums of one's own: any output format and mode, every alignment, by their definition."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.selftest.orders import dot, fused_dot
+from tests.bits import assert_bits
+from tests.reference import matrix_product
+
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
+DETERMINISTIC = (
+    *(sf.nearest_even, sf.nearest_away, sf.toward_zero, sf.toward_positive, sf.toward_negative, sf.to_odd),
+    *(sf.nearest_even.saturating(), sf.toward_positive.saturating()),
+)
+RANDOM = (sf.stochastic(), sf.stochastic(5, "A"), sf.stochastic(13, "B"))
+OUTPUTS = (
+    *(sf.FP32, sf.FP16, sf.BF16, sf.E4M3, sf.E5M2FNUZ, sf.FP64, sf.E2M1, sf.p3109(8, 3), sf.fixed(12, 3)),
+    *(sf.Format(8, 12), sf.Format(5, 4, subnormals=False), sf.Format(6, 0, special="fn"), sf.Format(11, 30)),
+)
+
+
+def operands(rng, inputs, depth=27):
+    """Numbers of which chunks have products of very different sizes, ties and cancellation among them."""
+    a = rng.integers(-15, 16, (3, depth)) * 2.0 ** rng.integers(-8, 3, (3, depth))
+    b = rng.integers(-7, 8, (depth, 4)) * 2.0 ** rng.integers(-5, 3, (depth, 4))
+    a[1, 1::2], b[1::2, 1] = -a[1, :-1:2], b[:-1:2, 1]
+    a[2, 9:] = 0.0
+    return (sf.round(x, inputs, sf.nearest_even.saturating()) for x in (a, b))
+
+
+def follows_the_definition(unit, inputs, rng, **options):
+    a, b = operands(rng, inputs)
+    emins = (inputs.emin, inputs.emin)
+    got = sf.matmul(a, b, inputs=inputs, accumulate=unit, stream=sf.BitStream(7), **options)
+    starts = np.broadcast_to(options.get("initial", 0.0), got.shape).ravel().tolist()
+    want = matrix_product(a, b, lambda x, y, i: fused_dot(unit, x, y, emins, starts[i], element=i, seed=7))
+    assert_bits(got, want)
+
+
+@pytest.mark.parametrize("align", ALIGNMENTS, ids=str)
+@pytest.mark.parametrize("output", OUTPUTS, ids=str)
+def test_any_output_in_any_mode_follows_the_definition(output, align, rng):
+    # In FP16 the sums of narrow operands are made in 32-bit lanes, those of others in float64.
+    for rounding, inputs in itertools.product((None, *DETERMINISTIC, *RANDOM), (sf.E4M3, sf.Format(8, 18))):
+        follows_the_definition(sf.fused(4, 9, output, rounding=rounding, align=align), inputs, rng)
+
+
+@pytest.mark.parametrize("align", ALIGNMENTS, ids=str)
+@pytest.mark.parametrize("inputs", [sf.FP16, sf.Format(8, 18)], ids=str)
+def test_sums_start_from_any_number_of_the_output(inputs, align, rng):
+    for output, rounding in itertools.product((sf.FP32, sf.BF16, sf.FP64), (None, sf.to_odd, sf.stochastic(7))):
+        for scale in (-120, -40, -10, 0, 30, 110):
+            c = sf.round(rng.standard_normal((3, 4)) * 2.0**scale, output)
+            unit = sf.fused(4, 24, output, rounding=rounding, align=align)
+            follows_the_definition(unit, inputs, rng, initial=c)
+    with pytest.raises(ValueError, match="initial= of a fused sum must hold numbers within"):
+        sf.dot([1.0], [1.0], accumulate=sf.fused(4, 9, sf.FP64), initial=1e-250)
+
+
+def test_running_sums_are_those_after_each_chunk(rng):
+    a, b = (x.ravel()[:23] for x in operands(rng, sf.FP16))
+    for rounding in (None, sf.toward_positive, sf.stochastic(4)):
+        unit = sf.fused(5, 7, sf.BF16, rounding=rounding, align=sf.nearest_even)
+        got = sf.partial_sums(a, b, inputs=sf.FP16, accumulate=unit, stream=sf.BitStream(7))
+        emins = (sf.FP16.emin, sf.FP16.emin)
+        assert_bits(got, [fused_dot(unit, a[:k], b[:k], emins, seed=7) for k in (5, 10, 15, 20, 23)])
+
+
+def test_chunks_of_runs_and_lanes_draw_at_places_of_their_own(rng):
+    a, b = operands(rng, sf.E4M3)
+    emins = (sf.E4M3.emin, sf.E4M3.emin)
+    random = sf.fused(3, 8, sf.BF16, rounding=sf.stochastic(6), align=sf.to_odd)
+    for unit in (
+        sf.blocked(7, random, sf.FP32),
+        sf.blocked(7, sf.BF16, random),
+        sf.lanes(4, random, random),
+        sf.blocked(14, sf.lanes(2, random, sf.sequential(sf.BF16, rounding=sf.stochastic())), random),
+    ):
+        got = sf.matmul(a, b, inputs=sf.E4M3, accumulate=unit, stream=sf.BitStream(7))
+        assert_bits(got, matrix_product(a, b, lambda x, y, i, it=unit: dot(it, x, y, emins, element=i, seed=7)))
+
+
+def test_what_is_not_finite_becomes_what_the_output_has_for_it():
+    inf, nan, ones = np.inf, np.nan, np.ones(3)
+    unit = sf.fused(2, 9, sf.BF16, rounding=sf.toward_zero, align=sf.nearest_even)
+    assert sf.dot([inf, 1.0, 1.0], ones, accumulate=unit) == inf
+    assert np.isnan(sf.dot([inf, 1.0, -inf], ones, accumulate=unit))
+    assert np.isnan(sf.dot([nan, 1.0, 1.0], ones, accumulate=unit))
+    assert sf.dot([inf, 1.0, 1.0], ones, accumulate=sf.fused(2, 9, sf.E2M1)) == 6
+    assert np.isnan(sf.dot([inf, 1.0, 1.0], ones, accumulate=sf.fused(2, 9, sf.E4M3)))
+    clamping = sf.fused(2, 9, sf.E4M3, rounding=sf.nearest_even.saturating())
+    assert sf.dot([-inf, 1.0, 440.0], ones, accumulate=clamping) == -8
+    with pytest.raises(ValueError, match="E2M1 has no NaN"):
+        sf.dot([nan, 1.0, 1.0], ones, accumulate=sf.fused(2, 9, sf.E2M1))
+    # Beyond the largest number: hardware's own truncation becomes infinite, the mode toward zero stops.
+    large = [2.0**127, 2.0**127]
+    assert sf.dot(large, np.ones(2), accumulate=sf.fused(2, 23)) == inf
+    assert sf.dot(large, np.ones(2), accumulate=sf.fused(2, 23, rounding=sf.toward_zero)) == sf.FP32.max
+    # A unit has one zero.
+    for rounding in (None, sf.toward_negative, sf.to_odd):
+        assert_bits(sf.dot([1.0, -1.0], [1.0, 1.0], accumulate=sf.fused(2, 9, sf.BF16, rounding=rounding)), 0.0)
+
+
+def test_a_sticky_bit_is_the_last_bit_that_is_kept():
+    ones, x = np.ones(3), [1.0, 2.0**-9, -(2.0**-30)]
+    assert sf.dot(x, ones, accumulate=sf.fused(4, 8, sf.FP64)) == 1
+    assert sf.dot(x, ones, accumulate=sf.fused(4, 8, sf.FP64, align=sf.nearest_even)) == 1
+    assert sf.dot(x, ones, accumulate=sf.fused(4, 8, sf.FP64, align=sf.to_odd)) == 1 + 2.0**-8 - 2.0**-8
+    assert sf.dot(x[:2], ones[:2], accumulate=sf.fused(4, 8, sf.FP64, align=sf.to_odd)) == 1 + 2.0**-8
+    # Three halves of a unit: toward zero one, to nearest even two, and the odd one.
+    for align, units in ((sf.toward_zero, 1), (sf.nearest_even, 2), (sf.to_odd, 1)):
+        got = sf.dot([1.0, 3 * 2.0**-9], [1.0, 1.0], accumulate=sf.fused(2, 8, sf.FP64, align=align))
+        assert got == 1 + units * 2.0**-8
+
+
+def test_scaled_blocks_are_divided_and_added_in_the_units_mode(rng):
+    from simfloat.selftest.scaled_sums import product
+
+    a, b = rng.standard_normal((3, 11)), rng.standard_normal((11, 4))
+    casts = (sf.scaled(sf.E4M3, sf.block(4, sf.FP32)), sf.scaled(sf.E5M2, sf.block(4, sf.FP32)))
+    for rounding in (None, sf.toward_negative):
+        unit = sf.fused(3, 9, sf.BF16, rounding=rounding, align=sf.to_odd)
+        got = sf.matmul(a, b, inputs=casts, accumulate=unit, output=sf.FP32)
+        assert_bits(got, product(a, b, casts, unit, sf.FP32))
+
+
+def test_a_policy_of_ones_own_unit_is_printed_written_and_trained_with(rng):
+    unit = sf.fused(8, 12, sf.BF16, rounding=sf.stochastic(4), align=sf.to_odd, zero_exponent=-20)
+    assert repr(sf.fused(8, 12, "bf16", rounding="to_odd", align="nearest_even")) == (
+        "fused(8, 12, Format(8, 7, name='BF16'), rounding=to_odd, align=nearest_even)"
+    )
+    assert eval(repr(unit), vars(sf)) == unit
+    policy = sf.Policy(compute=sf.E4M3, activations=sf.BF16, weights=sf.FP32, accumulate=unit)
+    assert sf.Policy.from_toml(policy.to_toml()) == policy
+    results = []
+    for _ in range(2):
+        model = sf.nn.MLP([5, 4, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        with sf.simulate(policy, seed=1):
+            for _ in range(2):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(np.ones((6, 5))), np.arange(6) % 2).backward()
+                optimizer.step()
+        results.append(model.head.weight.data)
+    assert_bits(*results)
+
+
+def test_any_number_of_threads_gives_the_same_draws(rng):
+    a, b = sf.round(rng.standard_normal((2, 150, 150)), sf.E4M3)
+    unit, before, results = sf.fused(7, 20, sf.BF16, rounding=sf.stochastic()), sf.get_threads(), []
+    try:
+        for count in (1, 3):
+            sf.set_threads(count)
+            results.append(sf.matmul(a, b, accumulate=unit, stream=sf.BitStream(1)))
+    finally:
+        sf.set_threads(before)
+    assert_bits(*results)

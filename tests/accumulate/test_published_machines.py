@@ -1,0 +1,122 @@
+"""Three machines of papers, rebuilt from public parts: their sums by hand, and a few steps of training with each.
+
+* An alignment unit of 20 bits below the leading one, fewer than FP32's significand has, with a sticky bit: what Fasi,
+  Higham, Mikaitis and Pranesh (PeerJ CS 7:e330, 2021) vary in the units that they probe.
+* FP8 products in chunks of 32 with 14 bits, as on Hopper, whose sums of 128 go on in FP32 (DeepSeek-V3, arXiv
+  2412.19437, section 3.3).
+* A systolic array of 128 rows: BF16 operands, a sum goes from row to row in FP32, and tiles of k are added in FP32
+  (Jouppi et al., CACM 63(7), 2020).
+"""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import floor_log2, round_value
+from tests.bits import assert_bits
+from tests.reference import matrix_product
+
+
+def aligned(terms, window, cut):
+    """The exact sum of terms as multiples of 2^(top - window + 1): so many bits, the leading one among them."""
+    top = max((floor_log2(abs(x)) for x in terms if x), default=0)
+    unit = Fraction(2) ** (top - window + 1)
+    return sum((cut(x / unit) * unit for x in terms), Fraction(0))
+
+
+def toward_zero(units):
+    return Fraction(int(units))
+
+
+def sticky(units):
+    """Cut off, but odd where something was."""
+    whole = int(abs(units))
+    return (whole + (whole % 2 == 0 and whole != abs(units))) * (1 if units > 0 else -1)
+
+
+def in_windows(a, b, terms, window, output, mode, cut):
+    """Chunks of products of powers of two, whose exponents are those of their operands together."""
+    total = 0.0
+    for first in range(0, len(a), terms):
+        pairs = zip(a[first : first + terms], b[first : first + terms], strict=True)
+        products = [Fraction(x) * Fraction(y) for x, y in pairs]
+        total = round_value(aligned([Fraction(total), *products], window, cut) or 0.0, output, mode) + 0.0
+    return total
+
+
+def alignment_unit(a, b):
+    return in_windows(a, b, 4, 21, sf.FP32, sf.nearest_even, sticky)
+
+
+def fp8_chunks(a, b):
+    total = 0.0
+    for first in range(0, len(a), 128):
+        part = in_windows(
+            a[first : first + 128], b[first : first + 128], 32, 14, sf.Format(8, 13), sf.toward_zero, toward_zero
+        )
+        total = round_value(Fraction(total) + Fraction(part), sf.FP32, sf.nearest_even) + 0.0
+    return total
+
+
+def systolic(a, b):
+    total = 0.0
+    for first in range(0, len(a), 128):
+        column = 0.0
+        for x, y in zip(a[first : first + 128], b[first : first + 128], strict=True):
+            column = round_value(Fraction(x) * Fraction(y) + Fraction(column), sf.FP32, sf.nearest_even) + 0.0
+        total = round_value(Fraction(total) + Fraction(column), sf.FP32, sf.nearest_even) + 0.0
+    return total
+
+
+MACHINES = {
+    "alignment unit of 20 bits": (
+        sf.fused(4, 20, sf.FP32, rounding=sf.nearest_even, align=sf.to_odd),
+        sf.BF16,
+        alignment_unit,
+    ),
+    "FP8 chunks of 14 bits": (sf.blocked(128, sf.fused(32, 13, sf.Format(8, 13)), sf.FP32), sf.E4M3, fp8_chunks),
+    "systolic array": (sf.blocked(128, sf.FP32, sf.FP32), sf.BF16, systolic),
+}
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_sums_of_published_machines_are_those_by_hand(name, rng):
+    accumulate, inputs, by_hand = MACHINES[name]
+    signs = rng.choice([-1.0, 1.0], (2, 300))
+    a, b = signs[:1] * 2.0 ** rng.integers(-5, 6, (2, 300)), 2.0 ** rng.integers(-4, 5, (300, 3))
+    got = sf.matmul(a, b, inputs=inputs, accumulate=accumulate)
+    assert_bits(got.astype(float), matrix_product(a, b, lambda x, y, _: by_hand(x, y)))
+
+
+def test_hoppers_unit_is_the_same_as_its_parts(rng):
+    a, b = sf.round(rng.standard_normal((2, 40, 40)), sf.E4M3)
+    own = sf.fused(32, 13, sf.Format(8, 13))
+    assert_bits(
+        sf.matmul(a, b, inputs=sf.E4M3, accumulate=own),
+        sf.matmul(a, b, inputs=sf.E4M3, accumulate=sf.tensor_core("hopper", sf.E4M3)),
+    )
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_published_machines_train(name):
+    accumulate, inputs, _ = MACHINES[name]
+    rng = np.random.default_rng(3)
+    x = rng.standard_normal((32, 6))
+    y = (x[:, 0] * x[:, 1] > 0).astype(int)
+    losses = {}
+    policy = sf.Policy(compute=inputs, activations=sf.BF16, weights=sf.FP32, accumulate=accumulate)
+    assert sf.Policy.from_toml(policy.to_toml()) == policy
+    for used in (policy, sf.policies["fp32"]):
+        model = sf.nn.MLP([6, 16, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.5)
+        with sf.simulate(used, seed=0):
+            for _ in range(12):
+                optimizer.zero_grad()
+                loss = sf.nn.cross_entropy(model(x), y)
+                loss.backward()
+                optimizer.step()
+        losses[used] = float(loss)
+    assert losses[policy] < 0.69  # below that of a guess, log 2
+    assert losses[policy] != losses[sf.policies["fp32"]]

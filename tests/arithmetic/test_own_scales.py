@@ -1,0 +1,147 @@
+"""Scales of blocks in formats and by rules of one's own, number by number."""
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.formats.definition import round_value
+from simfloat.selftest.orders import dot
+from simfloat.selftest.reference import operate
+from tests.bits import assert_bits
+
+CLAMPED = sf.nearest_even.saturating()
+UE5M3 = sf.Format(5, 3, special="fn", signed=False)
+
+
+def halved(amax, format):
+    """A power of two that leaves room for a factor of two."""
+    return 2.0 ** (np.floor(np.log2(amax / format.max)) + 2)
+
+
+def scale_of(amax, format, scale):
+    """amax / max rounded to nearest even, at least the smallest positive number; of zeros 1."""
+    if not amax:
+        return round_value(1.0, scale, CLAMPED)
+    return max(round_value(Fraction(amax) / Fraction(format.max), scale, CLAMPED), scale.smallest_subnormal)
+
+
+@pytest.mark.parametrize("scale", [sf.FP32, sf.FP16, sf.BF16, UE5M3, sf.E5M2, sf.fixed(8, 4), sf.E2M1], ids=str)
+@pytest.mark.parametrize("format", [sf.E2M1, sf.E4M3, sf.fixed(8, 6)], ids=str)
+def test_scales_of_any_format_are_the_quotient_rounded_once(format, scale, rng):
+    x = rng.standard_normal((3, 11)) * 2.0 ** rng.integers(-12, 12, (3, 11))
+    x[1, :4], x[2] = 0.0, np.float32(x[2])
+    for dtype in (np.float64, np.float32):
+        quantized = sf.block_quantize(x.astype(dtype), format, block=4, scale=scale)
+        numbers = x.astype(dtype).tolist()
+        for i, run in np.ndindex(3, 3):
+            part = numbers[i][4 * run : 4 * run + 4]
+            s = scale_of(max(map(abs, part)), format, scale)
+            assert quantized.scales[i, run] == s
+            want = [operate("divide", format, CLAMPED, v, s) for v in part]
+            assert_bits(quantized.elements[i, 4 * run : 4 * run + 4].astype(float), want)
+        assert quantized.tensor_scale == 1
+
+
+@pytest.mark.parametrize("scale", [sf.E8M0, sf.E4M3, sf.FP32, UE5M3], ids=str)
+def test_a_rule_of_ones_own_is_asked_for_each_magnitude(scale, rng):
+    asked = []
+
+    def rule(amax, format):
+        asked.append((amax, format))
+        return 2.0 ** np.clip(np.ceil(np.log2(amax)), -3, 3)
+
+    x = rng.integers(-9, 10, (4, 12)) / 4.0
+    x[0, :3] = 0.0
+    elements, scales = sf.block_quantize(x, sf.E2M1, block=3, scale=scale, rule=rule)
+    amax = np.abs(x).reshape(4, 4, 3).max(2)
+    assert set(asked) == {(float(v), sf.E2M1) for v in np.unique(amax[amax > 0])}
+    want = np.where(amax > 0, 2.0 ** np.clip(np.ceil(np.log2(np.maximum(amax, 0.1))), -3, 3), 1.0)
+    assert_bits(scales.astype(float), want)
+    assert_bits(elements, sf.round(x / np.repeat(want, 3, 1), sf.E2M1, CLAMPED))
+    along = sf.block_quantize(x.T, sf.E2M1, block=3, scale=scale, rule=rule, axis=0)
+    assert_bits(along.elements.T, elements)
+
+
+def test_blocks_that_are_not_finite_have_no_scale():
+    x = [1.0, np.inf, 2.0, 3.0]
+    quantized = sf.block_quantize(x, sf.E4M3, block=2, scale=sf.FP16)
+    assert_bits(quantized.scales, np.array([np.nan, sf.round(3 / 448, sf.FP16)]))
+    assert np.isnan(quantized.elements[:2]).all()
+    with pytest.raises(ValueError, match="fixed.* has no NaN, the scale of a block with an infinity or a NaN"):
+        sf.block_quantize(x, sf.E4M3, block=2, scale=sf.fixed(8, 4))
+
+
+@pytest.mark.parametrize(
+    "value, message",
+    [
+        (np.nan, "for amax = 3.0 and elements of E2M1 it returned nan"),
+        (0.0, "it returned 0.0"),
+        (-2.0, "it returned -2.0"),
+        (np.inf, "it returned inf"),
+        (0.3, r"a positive number of E5M2.*it returned 0.3. simfloat.round\(s, E5M2\) makes a number of it"),
+        (None, "it returned None"),
+        ("2", "it returned '2'"),
+    ],
+)
+def test_a_rule_that_returns_no_scale_is_refused(value, message):
+    with pytest.raises(ValueError, match=message):
+        sf.block_quantize([3.0], sf.E2M1, block=1, scale=sf.E5M2, rule=lambda amax, format: value)
+
+
+def test_what_is_no_rule_or_no_scale_format_is_refused():
+    with pytest.raises(ValueError, match="rule must be one of floor, ceil, rceil, even; got .* A function of amax"):
+        sf.block_quantize([3.0], sf.E2M1, rule="round")
+    with pytest.raises(ValueError, match="rule='even' chooses among powers of two: it needs E8M0 scales, got FP16"):
+        sf.block(16, sf.FP16, rule="even")
+    for make in (lambda: sf.block(16, sf.FP64), lambda: sf.block_quantize([3.0], sf.E2M1, scale=sf.FP64)):
+        with pytest.raises(ValueError, match="numbers of a format that float32 holds; FP64 has others"):
+            make()
+
+
+@pytest.mark.parametrize("scale, rule", [(UE5M3, None), (sf.FP16, None), (sf.BF16, halved), (sf.FP32, halved)], ids=str)
+@pytest.mark.parametrize("accumulate", [sf.sequential(sf.FP32), sf.fused(4, 12, sf.BF16)], ids=str)
+def test_sums_of_blocks_are_multiplied_with_such_scales(accumulate, scale, rule, rng):
+    a, b = rng.standard_normal((2, 11)), rng.standard_normal((11, 3))
+    inputs = sf.scaled(sf.E2M1, sf.block(4, scale, rule=rule))
+    left, right = (
+        sf.block_quantize(x, sf.E2M1, block=4, scale=scale, rule=rule, axis=axis) for x, axis in ((a, 1), (b, 0))
+    )
+    got, ends = sf.matmul(a, b, inputs=inputs, accumulate=accumulate), (sf.E2M1.emin, sf.E2M1.emin)
+    mode = getattr(accumulate, "rounding", None) or sf.nearest_even
+    for i, j in np.ndindex(got.shape):
+        total = 0.0
+        for run in range(3):
+            place = slice(4 * run, 4 * run + 4)
+            part = dot(accumulate, left.elements[i, place].tolist(), right.elements[place, j].tolist(), ends)
+            both = float(left.scales[i, run]) * float(right.scales[run, j])
+            part = operate("multiply", accumulate.result, mode, part, both)
+            total = operate("add", accumulate.result, mode, total, part)
+        assert_bits(float(got[i, j]), total)
+
+
+def test_results_with_scales_of_any_format_are_operands(rng):
+    a, b = rng.standard_normal((2, 8)), rng.standard_normal((8, 3))
+    left, right = (sf.block_quantize(x, sf.E2M1, block=4, scale=UE5M3, axis=axis) for x, axis in ((a, 1), (b, 0)))
+    want = sf.matmul(left.values(), right.values(), accumulate=sf.exact, output=sf.FP32)
+    assert_bits(sf.matmul(left, right, accumulate=sf.exact, output=sf.FP32), want)
+
+
+def test_policies_train_with_rules_of_ones_own_and_print_their_names():
+    own = sf.Policy(compute=sf.scaled(sf.E2M1, sf.block(4, sf.BF16, rule=halved)), activations=sf.BF16)
+    assert "block(4, BF16, rule=halved)" in str(own.compute)
+    assert eval(repr(own.compute), {**vars(sf), "halved": halved}) == own.compute
+    with pytest.raises(ValueError, match="its scales follow a function of your own. Make the policy in Python"):
+        own.to_toml()
+    named = sf.Policy(compute=sf.scaled(sf.E2M1, sf.block(4, UE5M3)), activations=sf.BF16)
+    assert sf.Policy.from_toml(named.to_toml()) == named
+    for policy in (own, named):
+        model = sf.nn.MLP([5, 4, 2], rng=0)
+        optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+        with sf.simulate(policy, seed=1):
+            for _ in range(2):
+                optimizer.zero_grad()
+                sf.nn.cross_entropy(model(np.ones((6, 5))), np.arange(6) % 2).backward()
+                optimizer.step()
+        assert np.isfinite(model.head.weight.data).all()
