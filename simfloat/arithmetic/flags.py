@@ -57,7 +57,7 @@ def _kind_of(source: Elements | Computed, format: Format) -> type[Flagged]:
 class Flagged:
     """A source whose results are flagged as they are rounded."""
 
-    makes_blocks = True
+    makes_blocks = makes_exact = True
 
     def __init__(self, source: Elements | Computed, plan: Plan, target: Target, flags: Flags) -> None:
         self.source, self.plan, self.flags = source, plan, flags

@@ -77,7 +77,8 @@ class ImageLoops(Protocol):
 class CountingLoops(Protocol):
     """Events of roundings, and what an array's numbers have in common."""
 
-    count_events: Loop  # (exact, out, numbers, events) -> undecided
+    count_results: Loop  # (out, numbers, events) -> shown
+    count_ends: Loop  # (exact, out, numbers, events, shown) -> undecided
     count_unchanged: Loop  # (a, b, out, sign, either) -> count
     bit_facts: Loop  # (x) -> (precision, low, least, high, finite)
 

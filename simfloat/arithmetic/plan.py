@@ -58,6 +58,10 @@ class Source(Protocol):
         """Whether results are computed into a block of their own first."""
 
     @property
+    def makes_exact(self) -> bool:
+        """Whether rounding makes the exact results anyway."""
+
+    @property
     def cost(self) -> float:
         """Nanoseconds an element, roughly: decides how many threads share the work."""
 
@@ -161,16 +165,24 @@ def _round_piece(
 def _round_and_count(
     source: Source, plan: Plan, start: int, words: NDArray, out: NDArray, events: NDArray[np.int64]
 ) -> None:
-    """Round a block and add to its events; the exact results are computed once."""
-    exact = source.exact(start, start + out.size)
-    source.round_exact(plan, exact, start, words, out)
+    """Round a block and add to its events; exact results are computed where a rounding or a count needs them."""
+    stop, loops, more = start + out.size, plan.machine.loops, events.size > SIZE
+    exact = None
+    if source.makes_exact:
+        exact = source.exact(start, stop)
+        source.round_exact(plan, exact, start, words, out)
+    else:
+        source.round_block(plan, start, stop, words, out)
     chosen = None
-    if plan.machine.loops.counting.count_events(exact, out, plan.numbers, events):
-        # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
-        chosen = scratch("chosen", out.size, np.float64, plan.machine)
-        source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
-        beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
-        events[OVERFLOW] += int(np.count_nonzero(beyond))
+    shown = loops.counting.count_results(out, plan.numbers, events)
+    if shown or more:
+        exact = source.exact(start, stop) if exact is None else exact
+        if loops.counting.count_ends(exact, out, plan.numbers, events, shown):
+            # Some results stopped at the largest number; which of them overflowed shows in rounding without that bound.
+            chosen = scratch("chosen", out.size, np.float64, plan.machine)
+            source.round_exact(plan._replace(numbers=plan.unbounded), exact, start, words, chosen)
+            beyond = (np.abs(chosen) > plan.largest) & np.isfinite(exact) & ~np.isinf(out)
+            events[OVERFLOW] += int(np.count_nonzero(beyond))
     unchanged = source.unchanged(start, start + out.size, out)
     if unchanged:
         events[UNCHANGED] += unchanged
@@ -179,8 +191,9 @@ def _round_and_count(
     if plan.is_precise:
         events[PRECISE] += out.size
     if events[NAN]:
+        exact = source.exact(start, stop) if exact is None else exact
         events[FIRST_CAUSE:WIDE] += source.causes(start, exact, out)
-    if events.size > SIZE:
+    if more and exact is not None:
         count_more(exact, out, chosen, plan.largest, events)
 
 

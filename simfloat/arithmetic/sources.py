@@ -29,6 +29,7 @@ class Elements(NamedTuple):
 
     x: NDArray
     makes_blocks: bool = False
+    makes_exact: bool = False
     cost: float = 0.3
 
     @property
@@ -60,6 +61,7 @@ class Computed:
 
     carrier: FloatType = np.float64
     makes_blocks = True
+    makes_exact: Any = True
 
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop | None:
@@ -108,6 +110,8 @@ class Computed:
 class _Apart(Computed):
     """Results that are not rounded from the exact ones in one float64."""
 
+    makes_exact = False
+
     def round_exact(self, plan: Plan, exact: NDArray, start: int, words: NDArray, out: NDArray) -> None:
         self.round_block(plan, start, start + out.size, words, out)
 
@@ -123,7 +127,7 @@ class Paired(_Apart):
 class _OfFloat32(Computed):
     """Results that are rounded where they are made, in float32's lanes."""
 
-    makes_blocks = False
+    makes_blocks = makes_exact = False
 
     def vectors_of(self, start: int, stop: int) -> list[NDArray]:
         """Three operands: the first again for each that the operation lacks, where a number would become a vector."""
@@ -148,9 +152,14 @@ class Tabled(Computed):
     """Results of functions of one float32 operand, looked up where there are many and the operands have 16 bits."""
 
     @property
+    def makes_exact(self) -> bool:
+        """Until there is a table."""
+        return all(table.results is None for table in self.route.tables)
+
+    @property
     def cost(self) -> float:
         """A series, until there is a table."""
-        return 0.7 if any(table.results is not None for table in self.route.tables) else super().cost
+        return super().cost if self.makes_exact else 0.7
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         if stop - start >= FEW and out.dtype == np.float32:

@@ -7,7 +7,7 @@ import numpy as np
 from simfloat.kernels.events import EXPONENTS, INFINITE, NAN, OVERFLOW, SUBNORMAL, TOTAL, UNDERFLOW, ZERO
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
-from simfloat.kernels.machine import exponent_field
+from simfloat.kernels.machine import exponent_field, signed_field
 from simfloat.kernels.unrounded import split
 
 #: From so many results on they take LANES counters of each exponent in turn: neighbours of one exponent then need not
@@ -17,12 +17,11 @@ LANES = 8
 
 
 @kernel
-def count_events(exact, out, numbers, events):
-    """Add to the vector `events` what the rounding of the exact results to `out` did.
+def count_results(out, numbers, events):
+    """Add to the vector `events` what rounded results show by themselves, of fewer than 2^32.
 
-    Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
-    or were rounded back to it, only their rounding without a largest number can tell. The exact results are read only
-    where exponents of `out` show zeros, or numbers as large as the largest: most arrays hold neither.
+    Returns what `count_ends` has to see beside the exact results, 0 if nothing, as in most arrays: twice how many are
+    zero or subnormal numbers of their array's type, and one more if some are as large as the format's largest number.
     """
     grid = unpack(numbers)
     one = out.dtype.type(1)
@@ -35,11 +34,21 @@ def count_events(exact, out, numbers, events):
     events[TOTAL] += out.size
     events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
     events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
-    if counts[0] > 0 and counts[0] > _count_zeros(exact, out, events):
+    large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
+    return 2 * counts[0] + np.int64(large)
+
+
+@kernel
+def count_ends(exact, out, numbers, events, shown):
+    """Add what the rounding of the exact results to `out` did at both ends of the format's range.
+
+    Returns how many finite exact results beyond the largest number did not become infinite: whether they overflowed
+    or were rounded back to it, only their rounding without a largest number can tell.
+    """
+    grid, small = unpack(numbers), shown // 2
+    if small > 0 and small > _count_zeros(exact, out, events):
         _count_small(out, grid.min_normal, events)
-    if counts[last] == 0 and counts[exponent_field(out.dtype.type(grid.max))] == 0:
-        return np.int64(0)
-    return _count_beyond(exact, out, grid, events)
+    return _count_beyond(exact, out, grid, events) if shown % 2 == 1 else np.int64(0)
 
 
 @scalar
@@ -74,12 +83,16 @@ def _count_beyond(exact, out, grid, events):
 @scalar
 def _count_fields(out, lanes, counts):
     """Count results by the exponent field of their images."""
-    counters = np.zeros((counts.size, lanes), np.int64)
-    for i in range(out.size):
-        counters[np.uint64(exponent_field(out[i])), np.uint64(i & (lanes - 1))] += 1
+    counters = np.zeros((2 * counts.size, lanes), np.uint32)
+    whole = out.size - out.size % lanes
+    for i in range(0, whole, lanes):
+        for lane in range(lanes):
+            counters[np.uint64(signed_field(out[i + lane])), np.uint64(lane)] += np.uint32(1)
+    for i in range(whole, out.size):
+        counters[np.uint64(signed_field(out[i])), np.uint64(0)] += np.uint32(1)
     for field in range(counts.size):
         for lane in range(lanes):
-            counts[field] += counters[field, lane]
+            counts[field] += np.int64(counters[field, lane]) + np.int64(counters[field + counts.size, lane])
 
 
 @scalar

@@ -34,6 +34,13 @@ def exponent_field(x):
     return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52) & np.uint64(0x7FF))
 
 
+def signed_field(x):
+    """The same with the sign as the bit above it."""
+    if isinstance(x, np.float32):
+        return np.int64(x.view(np.uint32) >> np.uint32(23))
+    return np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
+
+
 def fma(a, b, c):
     """a * b + c rounded once to nearest even."""
     near = a * b + c
@@ -213,6 +220,13 @@ def _exponent_field(x):
     if x == types.float32:
         return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)) & np.uint32(0xFF))
     return lambda x: np.int64((np.float64(x).view(np.uint64) >> np.uint64(52)) & np.uint64(0x7FF))
+
+
+@overload(signed_field, jit_options={"forceinline": True})
+def _signed_field(x):
+    if x == types.float32:
+        return lambda x: np.int64(np.uint32(np.float32(x).view(np.uint32) >> np.uint32(23)))
+    return lambda x: np.int64(np.float64(x).view(np.uint64) >> np.uint64(52))
 
 
 @overload(fma, jit_options={"forceinline": True})

@@ -12,6 +12,7 @@ from simfloat.arithmetic.target import Target
 from simfloat.formats.definition import round_magnitude
 from simfloat.kernels.events import COUNTS, EVENTS, LOWEST_EXPONENT, NAN, SUBNORMAL, TOTAL, ZERO
 from tests.bits import DETERMINISTIC, FORMATS, adversarial
+from tests.kernels.test_single import hostile
 from tests.reference import draws
 
 
@@ -161,3 +162,20 @@ def test_exact_results_are_computed_once_for_an_observer(monkeypatch):
     sf.power([2.0, 3.0], 2.0, sf.BF16, observer=Heard())
     sf.power([1e30, 3.0], 2.0, sf.E4M3, observer=Heard())
     assert len(calls) == 2, "not even where results beyond the largest number are rounded again"
+
+
+@pytest.mark.parametrize("count", [40, 5000], ids="of {} results".format)
+@pytest.mark.parametrize("format", [sf.BF16, sf.TF32, sf.FP16, sf.E4M3, sf.FP32], ids=str)
+@pytest.mark.parametrize("name", ["add", "multiply", "divide", "fma", "sqrt"])
+def test_results_that_are_rounded_in_float32s_lanes_have_the_events_of_float64s(name, format, count, rng):
+    """Exact results are computed there for zeros, for the largest numbers, and for NaN only."""
+    operands = [hostile(rng, count) for _ in range({"fma": 3, "sqrt": 1}.get(name, 2))]
+    tame = [sf.round(np.abs(rng.standard_normal(count)).astype(np.float32), format) for _ in operands]
+    for given in (operands, tame):
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            wide = [x.astype(np.float64) for x in given]
+        for rounding in (sf.nearest_even, sf.toward_zero, sf.to_odd, sf.nearest_even.saturating()):
+            kept = Kept()
+            getattr(sf, name)(*given, format, rounding, observer=kept)
+            getattr(sf, name)(*wide, format, rounding, observer=kept)
+            assert (kept.events[0] == kept.events[1]).all()

@@ -125,13 +125,13 @@ def test_events_are_compared_and_observed_once(own):
     rounded(X, sf.E2M1, observer=watching)
     assert own.repeated == {"round": 1} and watching.counts()["total"] == X.size
     thread_counting = plain.modules()["simfloat.cuda.thread_counting"]
-    count = thread_counting.count_events
-    thread_counting.count_events = lambda exact, out, numbers, events: events.fill(1)
+    count = thread_counting.count_ends
+    thread_counting.count_ends = lambda exact, out, numbers, events, shown: events.fill(1)
     try:
         with pytest.raises(AssertionError, match="round on the GPU"):
             rounded(X, sf.E3M2, observer=watching)
     finally:
-        thread_counting.count_events = count
+        thread_counting.count_ends = count
 
 
 def test_random_bits_are_the_same_and_go_on_once(own):
