@@ -37,6 +37,8 @@ UNARY = {
     "log": gmpy2.log,
     "log2": gmpy2.log2,
     "tanh": gmpy2.tanh,
+    **{name: getattr(gmpy2, name) for name in "log10 expm1 log1p sinh cosh asinh acosh atanh".split()},
+    **{name: getattr(gmpy2, name) for name in "tan asin acos atan erfc".split()},
     "sigmoid": _sigmoid,
     "sin": gmpy2.sin,
     "cos": gmpy2.cos,
@@ -56,7 +58,7 @@ def power(x, y):
 ORACLES = {
     **UNARY,
     **{"add": gmpy2.add, "subtract": gmpy2.sub, "multiply": gmpy2.mul, "divide": gmpy2.div, "fma": gmpy2.fma},
-    **{"sqrt": gmpy2.sqrt, "power": power},
+    **{"sqrt": gmpy2.sqrt, "power": power, "atan2": gmpy2.atan2},
 }
 
 

@@ -20,8 +20,19 @@ from simfloat.arithmetic.machines import as_array
 UFUNCS = {
     name: name
     for name in "add subtract multiply divide power matmul negative maximum minimum sqrt square reciprocal".split()
-    + "exp log log2 sin cos tanh".split()
-} | {"absolute": "abs", "fabs": "abs", "conjugate": "conj"}
+    + "exp log log2 log10 expm1 log1p sin cos tan sinh cosh tanh".split()
+} | {
+    "arctan2": "atan2",
+    "arcsinh": "asinh",
+    "arccosh": "acosh",
+    "arctanh": "atanh",
+    "arcsin": "asin",
+    "arccos": "acos",
+    "arctan": "atan",
+    "absolute": "abs",
+    "fabs": "abs",
+    "conjugate": "conj",
+}
 
 #: Tests, which give truth values.
 TESTS = frozenset("less less_equal greater greater_equal equal not_equal isnan isinf isfinite signbit".split())
@@ -40,7 +51,7 @@ READERS: frozenset[Callable[..., Any]] = frozenset(
 INSTEAD = {
     "einsum": "matmul, transpose and sum", "inner": "a @ b.T", "vdot": "a @ b", "outer": "a.unsqueeze(1) * b",
     "tensordot": "reshape and @", "vecdot": "(a * b).sum(-1)", "norm": "(x * x).sum().sqrt()", "average": "x.mean()",
-    "std": "x.var().sqrt()", "log10": "x.log2() / math.log2(10)", "exp2": "2.0 ** x", "float_power": "x ** y",
+    "std": "x.var().sqrt()", "exp2": "2.0 ** x", "float_power": "x ** y",
     "erf": "x.erf()", "expit": "x.sigmoid()", "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
     "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",

@@ -14,7 +14,7 @@ from simfloat.arithmetic.extremes import between, held, larger, smaller
 from simfloat.autodiff.differentiable import Binary, Bounded, Differentiable, Ternary, Unary
 from simfloat.autodiff.record import Operations
 from simfloat.formulas import activation_formulas, slopes
-from simfloat.formulas.slopes import LN2, ONE, ZERO, where_above
+from simfloat.formulas.slopes import LN2, LN10, ONE, ZERO, where_above
 
 T = TypeVar("T")
 
@@ -27,6 +27,7 @@ class Pointwise(Operations[T]):
     multiply = Binary(lambda u, g, y, a, b: u.multiply(g, b), lambda u, g, y, a, b: u.multiply(g, a), reads="other")
     divide = Binary(lambda u, g, y, a, b: u.divide(g, b), slopes.divided_to_divisor)
     power = Binary(slopes.power_to_base, slopes.power_to_exponent, reads="both")
+    atan2 = Binary(slopes.atan2_to_ordinate, slopes.atan2_to_abscissa, reads="both")
     fma = Ternary(
         lambda u, g, y, a, b, c: u.multiply(g, b),
         lambda u, g, y, a, b, c: u.multiply(g, a),
@@ -79,11 +80,24 @@ class Pointwise(Operations[T]):
     exp = Unary(lambda u, g, y, a: u.multiply(g, y), reads="result")
     log = Unary(lambda u, g, y, a: u.divide(g, a))
     log2 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN2)))
+    log10 = Unary(lambda u, g, y, a: u.divide(g, u.multiply(a, LN10)))
+    expm1 = Unary(lambda u, g, y, a: u.multiply(g, u.add(y, ONE)), reads="result")
+    log1p = Unary(lambda u, g, y, a: u.divide(g, u.add(a, ONE)))
     sin = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cos", a)))
     cos = Unary(lambda u, g, y, a: u.multiply(-g, u.apply("sin", a)))
+    tan = Unary(slopes.tan, reads="result")
+    asin = Unary(slopes.asin)
+    acos = Unary(slopes.acos)
+    atan = Unary(slopes.atan)
+    sinh = Unary(lambda u, g, y, a: u.multiply(g, u.apply("cosh", a)))
+    cosh = Unary(lambda u, g, y, a: u.multiply(g, u.apply("sinh", a)))
+    asinh = Unary(slopes.asinh)
+    acosh = Unary(slopes.acosh)
+    atanh = Unary(slopes.atanh)
     tanh = Unary(slopes.tanh, reads="result")
     sigmoid = Unary(slopes.sigmoid, reads="result")
     erf = Unary(slopes.bell)
+    erfc = Unary(slopes.falling_bell)
     gelu = Unary(activation_formulas.gelu_slope)
 
 

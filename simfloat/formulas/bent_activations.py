@@ -33,11 +33,11 @@ def _zeros(x: NDArray) -> NDArray:
 
 
 def softplus(u: Rounded, x: NDArray, beta: float = 1.0, threshold: float = 20.0) -> NDArray:
-    """log(exp(z) + 1) / beta with z = beta * x, and x where z is above the threshold."""
+    """log1p(exp(z)) / beta with z = beta * x, and x where z is above the threshold."""
     z = times(u, x, beta)
     is_high = z > threshold
     powers = u.apply("exp", where(u, ~is_high, z, _zeros(z)))
-    return where(u, is_high, taken(u, x), times(u, u.apply("log", u.add(powers, ONE)), 1 / beta))
+    return where(u, is_high, taken(u, x), times(u, u.apply("log1p", powers), 1 / beta))
 
 
 def softplus_slope(u: Rounded, g: NDArray, x: NDArray, beta: float = 1.0, threshold: float = 20.0) -> NDArray:
@@ -47,8 +47,8 @@ def softplus_slope(u: Rounded, g: NDArray, x: NDArray, beta: float = 1.0, thresh
 
 
 def elu(u: Rounded, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0) -> NDArray:
-    """x * scale where x is positive, else (exp(x * input_scale) - 1) * (alpha * scale)."""
-    low = u.subtract(_power_below(u, x, input_scale), ONE)
+    """x * scale where x is positive, else expm1(x * input_scale) * (alpha * scale)."""
+    low = u.apply("expm1", _below(u, x, input_scale))
     return where(u, x > 0, taken(u, x, scale), times(u, low, alpha * scale))
 
 
@@ -56,7 +56,7 @@ def elu_slope(
     u: Rounded, g: NDArray, x: NDArray, alpha: float = 1.0, scale: float = 1.0, input_scale: float = 1.0
 ) -> NDArray:
     """g * scale where x is positive, else g * (alpha * scale * input_scale) * exp(x * input_scale)."""
-    low = u.multiply(times(u, g, alpha * scale * input_scale), _power_below(u, x, input_scale))
+    low = u.multiply(times(u, g, alpha * scale * input_scale), u.apply("exp", _below(u, x, input_scale)))
     return where(u, x > 0, taken(u, g, scale), low)
 
 
@@ -66,9 +66,9 @@ def elu_slope_of_result(u: Rounded, g: NDArray, y: NDArray, alpha: float, scale:
     return where(u, y > 0, taken(u, g, scale), low)
 
 
-def _power_below(u: Rounded, x: NDArray, input_scale: float) -> NDArray:
-    """exp(x * input_scale), and 1 where x is positive."""
-    return u.apply("exp", times(u, where(u, ~(x > 0), x, _zeros(x)), input_scale))
+def _below(u: Rounded, x: NDArray, input_scale: float) -> NDArray:
+    """x * input_scale, and 0 where x is positive."""
+    return times(u, where(u, ~(x > 0), x, _zeros(x)), input_scale)
 
 
 def hardsigmoid(u: Rounded, x: NDArray) -> NDArray:

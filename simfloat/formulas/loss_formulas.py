@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import as_array
 from simfloat.formulas.rounded import Rounded, absolute, negative, number, sign, where
-from simfloat.formulas.slopes import HALF, ONE, TWO, ZERO, where_above
+from simfloat.formulas.slopes import HALF, ONE, TWO, ZERO
 
 
 def gathered(u: Rounded, losses: NDArray, reduction: str) -> NDArray:
@@ -76,9 +76,9 @@ def huber_loss_slope(u: Rounded, g: NDArray, x: NDArray, y: NDArray, reduction: 
 
 
 def binary_cross_entropy(u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, reduction: str) -> NDArray:
-    """(y - 1) * log(1 - x) - y * log(x), logarithms being no less than -100; times the weight."""
-    against = u.multiply(u.subtract(y, ONE), _logarithm(u, u.subtract(ONE, x)))
-    losses = u.subtract(against, u.multiply(y, _logarithm(u, x)))
+    """(y - 1) * log1p(-x) - y * log(x), logarithms being no less than -100; times the weight."""
+    against = u.multiply(u.subtract(y, ONE), _at_least(u, u.apply("log1p", negative(u, x))))
+    losses = u.subtract(against, u.multiply(y, _at_least(u, u.apply("log", x))))
     return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
 
 
@@ -92,10 +92,9 @@ def binary_cross_entropy_slope(
     return slope if weight is None else u.multiply(slope, weight)
 
 
-def _logarithm(u: Rounded, x: NDArray) -> NDArray:
-    """log(x), no less than -100."""
-    found = u.apply("log", x)
-    return u.round(as_array(np.maximum(found, -100.0)), "clip", found)
+def _at_least(u: Rounded, logarithm: NDArray) -> NDArray:
+    """A logarithm, no less than -100."""
+    return u.round(as_array(np.maximum(logarithm, -100.0)), "clip", logarithm)
 
 
 def xlogy(u: Rounded, x: NDArray, y: NDArray) -> NDArray:
@@ -118,19 +117,14 @@ def xlogy_to_y(u: Rounded, g: NDArray, x: NDArray, y: NDArray) -> NDArray:
 def logistic_loss(
     u: Rounded, x: NDArray, y: NDArray, weight: NDArray | None, pos_weight: NDArray | None, reduction: str
 ) -> NDArray:
-    """(1 - y) * x + s with s = log(exp(-m) + exp(-x - m)) + m and m = max(-x, 0): binary cross-entropy with logits.
+    """(1 - y) * x - l with l = log_sigmoid(x): binary cross-entropy with logits.
 
-    With `pos_weight` p, s is multiplied by (p - 1) * y + 1; losses by `weight`.
+    With `pos_weight` p, l is multiplied by (p - 1) * y + 1; losses by `weight`.
     """
-    # As PyTorch had it until 1.13: no exponential overflows, and at 0 the derivative is right.
-    opposite = negative(u, x)
-    m = u.round(where_above(opposite, opposite), "relu", opposite)
-    low = u.apply("exp", negative(u, m))
-    powers = u.add(low, u.apply("exp", u.subtract(opposite, m)))
-    s = u.add(u.apply("log", powers), m)
+    s = log_sigmoid(u, x)
     if pos_weight is not None:
         s = u.multiply(s, u.add(u.multiply(u.subtract(pos_weight, ONE), y), ONE))
-    losses = u.add(u.multiply(u.subtract(ONE, y), x), s)
+    losses = u.subtract(u.multiply(u.subtract(ONE, y), x), s)
     return gathered(u, losses if weight is None else u.multiply(losses, weight), reduction)
 
 
@@ -160,10 +154,10 @@ def logistic_loss_slope_of_target(
 
 
 def log_sigmoid(u: Rounded, x: NDArray) -> NDArray:
-    """min(x, 0) - log(exp(-|x|) + 1)."""
+    """min(x, 0) - log1p(exp(-|x|))."""
     least = u.round(np.minimum(x, 0), "clip", x)
     powers = u.apply("exp", negative(u, absolute(u, x)))
-    return u.subtract(least, u.apply("log", u.add(powers, ONE)))
+    return u.subtract(least, u.apply("log1p", powers))
 
 
 def _weighted(u: Rounded, slope: NDArray, weight: NDArray | None, reduction: str) -> NDArray:

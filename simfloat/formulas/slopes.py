@@ -15,10 +15,10 @@ from simfloat.arithmetic.arrays import image_of
 from simfloat.arithmetic.functions import log
 from simfloat.arithmetic.machines import as_array
 from simfloat.formats import FP64
-from simfloat.formulas.rounded import Rounded
+from simfloat.formulas.rounded import Rounded, negative
 
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
-LN2 = np.array(math.log(2))
+LN2, LN10 = np.array(math.log(2)), np.array(math.log(10))
 ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
 HALF, MINUS_HALF, TWO, THREE = np.array(0.5), np.array(-0.5), np.array(2.0), np.array(3.0)
 
@@ -52,6 +52,63 @@ def signed(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
 def bell(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
     """g * (2 / sqrt(pi) * exp(-(a * a)))."""
     return u.multiply(g, u.multiply(ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
+
+
+def falling_bell(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (-2 / sqrt(pi) * exp(-(a * a)))."""
+    return u.multiply(g, u.multiply(-ERF_SLOPE, u.apply("exp", -u.multiply(a, a))))
+
+
+def asin(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * rsqrt(-a * a + 1), with -a rounded first."""
+    return u.multiply(g, u.apply("rsqrt", u.add(u.multiply(negative(u, a), a), ONE)))
+
+
+def acos(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * -rsqrt(-a * a + 1), with -a rounded first."""
+    return u.multiply(-g, u.apply("rsqrt", u.add(u.multiply(negative(u, a), a), ONE)))
+
+
+def atan(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g / (a * a + 1)."""
+    return u.divide(g, u.add(u.multiply(a, a), ONE))
+
+
+def asinh(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * rsqrt(a * a + 1)."""
+    return u.multiply(g, u.apply("rsqrt", u.add(u.multiply(a, a), ONE)))
+
+
+def acosh(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * rsqrt(a * a - 1)."""
+    return u.multiply(g, u.apply("rsqrt", u.subtract(u.multiply(a, a), ONE)))
+
+
+def atanh(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g / (1 - a * a)."""
+    return u.divide(g, u.subtract(ONE, u.multiply(a, a)))
+
+
+def atan2_to_ordinate(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g * b * (1 / (a * a + b * b))."""
+    return _by_square_of_distance(u, u.multiply(g, b), a, b)
+
+
+def atan2_to_abscissa(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g * -a * (1 / (a * a + b * b)), with -a rounded first."""
+    return _by_square_of_distance(u, u.multiply(g, negative(u, a)), a, b)
+
+
+def _by_square_of_distance(u: Rounded, x: NDArray, a: NDArray, b: NDArray) -> NDArray:
+    """x * (1 / (a * a + b * b)), and x * 0 where that sum is 0, as in PyTorch."""
+    square = u.add(u.multiply(a, a), u.multiply(b, b))
+    inverse = u.apply("reciprocal", np.where(square == 0, ONE[()], square))
+    return u.multiply(x, np.where(square == 0, ZERO[()], inverse))
+
+
+def tan(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
+    """g * (1 + y * y)."""
+    return u.multiply(g, u.add(ONE, u.multiply(y, y)))
 
 
 def tanh(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:

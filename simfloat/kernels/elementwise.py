@@ -13,12 +13,16 @@ import numpy as np
 
 from simfloat.kernels import unrounded
 from simfloat.kernels.functions import (
+    arcs,
     error_function,
     exponential,
     gelu,
+    hyperbolic,
+    inverse_hyperbolic,
     logarithm,
     power,
     reciprocal_root,
+    shifted_logarithm,
     trigonometric,
 )
 from simfloat.kernels.general import round_pair
@@ -170,13 +174,27 @@ _OPERATIONS = {
     "exp": (_of_one, exponential.exp_quick, exponential.exp_wide),
     "log": (_of_one, logarithm.log_quick, logarithm.log_wide),
     "log2": (_of_one, logarithm.log2_quick, logarithm.log2_wide),
+    "log10": (_of_one, logarithm.log10_quick, logarithm.log10_wide),
     "power": (_of_two, power.power_quick, power.power_wide),
     "tanh": (_of_one, exponential.tanh_quick, exponential.tanh_wide),
+    "expm1": (_of_one, hyperbolic.expm1_quick, hyperbolic.expm1_wide),
+    "log1p": (_of_one, shifted_logarithm.log1p_quick, shifted_logarithm.log1p_wide),
+    "sinh": (_of_one, hyperbolic.sinh_quick, hyperbolic.sinh_wide),
+    "cosh": (_of_one, hyperbolic.cosh_quick, hyperbolic.cosh_wide),
+    "asinh": (_of_one, inverse_hyperbolic.asinh_quick, inverse_hyperbolic.asinh_wide),
+    "acosh": (_of_one, inverse_hyperbolic.acosh_quick, inverse_hyperbolic.acosh_wide),
+    "atanh": (_of_one, inverse_hyperbolic.atanh_quick, inverse_hyperbolic.atanh_wide),
     "sigmoid": (_of_one, exponential.sigmoid_quick, exponential.sigmoid_wide),
     "sin": (_of_one, trigonometric.sin_quick, trigonometric.sin_wide),
     "cos": (_of_one, trigonometric.cos_quick, trigonometric.cos_wide),
+    "tan": (_of_one, trigonometric.tan_quick, trigonometric.tan_wide),
+    "asin": (_of_one, arcs.asin_quick, arcs.asin_wide),
+    "acos": (_of_one, arcs.acos_quick, arcs.acos_wide),
+    "atan": (_of_one, arcs.atan_quick, arcs.atan_wide),
+    "atan2": (_of_two, arcs.atan2_quick, arcs.atan2_wide),
     "gelu": (_of_one, gelu.gelu_quick, gelu.gelu_wide),
     "erf": (_of_one, error_function.erf_quick, error_function.erf_wide),
+    "erfc": (_of_one, error_function.erfc_quick, error_function.erfc_wide),
 }
 
 #: name -> (quick, wide) as functions of three operands and a sign.

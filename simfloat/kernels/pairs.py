@@ -6,6 +6,8 @@ Relative errors are a few 2^-104. Algorithms: Dekker, Numerische Mathematik 18 (
 
 from __future__ import annotations
 
+import math
+
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.unrounded import two_product, two_sum
@@ -47,6 +49,13 @@ def divide_pairs(a, a_low, b, b_low):
     q = a / b
     rest = (fma(-q, b, a) - q * b_low) + a_low
     return quick_two_sum(q, rest / b)
+
+
+@scalar
+def root_of_pair(a, a_low):
+    """The square root of (a, a_low) for a >= 0."""
+    high = math.sqrt(a)
+    return quick_two_sum(high, (fma(-high, high, a) + a_low) / (2.0 * high if high > 0.0 else 1.0))
 
 
 @scalar

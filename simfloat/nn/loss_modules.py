@@ -165,7 +165,7 @@ class BCEWithLogitsLoss(_Loss):
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.BCEWithLogitsLoss()([2.0, -1.0], [1.0, 0.0])
         >>> loss.item()
-        0.22009482979774475
+        0.22009488940238953
     """
 
     def __init__(

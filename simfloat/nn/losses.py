@@ -119,7 +119,7 @@ def check_delta(delta: float) -> float:
 def binary_cross_entropy(
     input: Operand, target: ArrayLike, weight: ArrayLike | None = None, *, reduction: str = "mean"
 ) -> Tensor:
-    """The mean of (y - 1) * log(1 - x) - y * log(x), of probabilities x and targets y, which are constants.
+    """The mean of (y - 1) * log1p(-x) - y * log(x), of probabilities x and targets y, which are constants.
 
     Logarithms are no less than -100. The losses times `weight`, which is broadcast, are what is gathered: their sum, or
     each of them, if `reduction` is "sum" or "none". In a narrow format 1 - x loses what is small: compute of logarithms
@@ -160,12 +160,11 @@ def binary_cross_entropy_with_logits(
     reduction: str = "mean",
     pos_weight: ArrayLike | None = None,
 ) -> Tensor:
-    """The mean of (1 - y) * x + log(exp(-m) + exp(-x - m)) + m with m = max(-x, 0), a constant.
+    """The mean of (1 - y) * x - l with l = min(x, 0) - log1p(exp(-|x|)), the logarithm of the probability.
 
     x is the input, the logarithm of the odds of a probability, and y the target, from 0 to 1. The losses times `weight`
     are what is gathered: their sum, or each of them, if `reduction` is "sum" or "none". With `pos_weight`, the factor
-    of the losses at positive targets, the sum of the logarithm and m is multiplied by (pos_weight - 1) * y + 1. Both
-    weights are broadcast.
+    of the losses at positive targets, l is multiplied by (pos_weight - 1) * y + 1. Both weights are broadcast.
 
     Raises ValueError if the shapes of input and target differ, or a weight has another.
 
@@ -173,7 +172,7 @@ def binary_cross_entropy_with_logits(
         >>> with sf.simulate("fp32"):
         ...     loss = sf.nn.binary_cross_entropy_with_logits([2.0, -1.0], [1.0, 0.0])
         >>> loss.item()
-        0.22009482979774475
+        0.22009488940238953
     """
     x, y = _alike("binary_cross_entropy_with_logits", input, target, reduction)
     factor = _broadcast_weight("weight", weight, x.shape)

@@ -62,7 +62,7 @@ class Mish(Module):
 
 
 class Softplus(Module):
-    """log(exp(beta * x) + 1) / beta, and x where beta * x is above the threshold.
+    """log1p(exp(beta * x)) / beta, and x where beta * x is above the threshold.
 
     Raises ValueError unless both are numbers, and beta is above 0.
 
@@ -91,7 +91,7 @@ class Softplus(Module):
 
 
 class LogSigmoid(Module):
-    """The logarithm of sigmoid(x), as min(x, 0) - log(exp(-|x|) + 1): no exponential overflows.
+    """The logarithm of sigmoid(x), as min(x, 0) - log1p(exp(-|x|)): no exponential overflows.
 
     Examples:
         >>> layer = sf.nn.LogSigmoid()
@@ -107,7 +107,7 @@ class LogSigmoid(Module):
 
 
 class ELU(Module):
-    """x where it is positive, else (exp(x) - 1) * alpha: Clevert et al., arXiv 1511.07289.
+    """x where it is positive, else expm1(x) * alpha: Clevert et al., arXiv 1511.07289.
 
     Raises ValueError unless alpha is a number, and for `inplace`.
 
@@ -134,7 +134,7 @@ class ELU(Module):
 
 
 class CELU(ELU):
-    """x where it is positive, else (exp(x / alpha) - 1) * alpha: Barron, arXiv 1704.07483.
+    """x where it is positive, else expm1(x / alpha) * alpha: Barron, arXiv 1704.07483.
 
     x is multiplied by 1 / alpha in float64. Raises ValueError unless alpha is a number other than 0, and for `inplace`.
 
@@ -158,7 +158,7 @@ class CELU(ELU):
 
 
 class SELU(Module):
-    """scale * x where x is positive, else scale * alpha * (exp(x) - 1), with Klambauer's constants: arXiv 1706.02515.
+    """scale * x where x is positive, else scale * alpha * expm1(x), with Klambauer's constants: arXiv 1706.02515.
 
     scale is 1.0507..., alpha 1.6732..., and their product one float64 factor. Raises ValueError for `inplace`.
 

@@ -19,7 +19,7 @@ INSIDE = (REDUCTION, POINTWISE, MOVEMENT, COMPOSITE)
 #: Operations that only PyTorch models have, and that the lists of mixed precision name.
 OF_PYTORCH = {
     "logit": COMPOSITE, "entropy": COMPOSITE, "logaddexp": COMPOSITE,
-    "tan": COMPOSITE, "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
+    "soft_margin_loss": COMPOSITE, "multi_margin_loss": COMPOSITE,
     "prod": POINTWISE, "exp2": POINTWISE,
 }  # fmt: skip
 

@@ -30,6 +30,7 @@ CHECKS: dict[str, Check] = {
     "square roots": function_checks.square_roots,
     "elementary functions": function_checks.elementary_functions,
     "powers": function_checks.powers,
+    "angles": function_checks.angles,
     "functions at specials": function_checks.special_operands,
     "sequential sums": sum_checks.sequential,
     "sums in other orders": sum_checks.other_orders,

@@ -59,6 +59,17 @@ def _erf(x: Decimal) -> Decimal:
     return terms * 2 / Decimal("1.7724538509055160272981674833411451827975494561223871282138077898529")
 
 
+def _atan(x: Decimal) -> Decimal:
+    # Half the angle, and half again, until the series is short.
+    for _ in range(8):
+        x = x / (1 + (1 + x * x).sqrt())
+    total, power, n = Decimal(0), x, 1
+    while abs(power) > Decimal(10) ** -DIGITS * abs(x):
+        total += power / n
+        power, n = -power * x * x, n + 2
+    return 256 * total
+
+
 class Oracle(NamedTuple):
     """What a function of one operand is, and which operands it is tried with."""
 
@@ -66,24 +77,38 @@ class Oracle(NamedTuple):
     specials: tuple[float, float, float, float, float]  # its values at 0, -0, inf, -inf and NaN
     positive: bool = False  # tried with positive operands only
     below: float = math.inf  # tried with smaller operands only
+    above: float = -math.inf  # tried with larger operands only
 
 
 #: The operands of the specials.
 SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
 
-_INF, _NAN = math.inf, math.nan
+_INF, _NAN, _HALF_PI = math.inf, math.nan, math.pi / 2
 
 #: Every function of one operand. Specials: IEEE 754-2019, section 9.2.1, and limits.
 FUNCTIONS = {
     "exp": Oracle(Decimal.exp, (1.0, 1.0, _INF, 0.0, _NAN)),
     "log": Oracle(Decimal.ln, (-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
+    "log10": Oracle(Decimal.log10, (-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
+    "expm1": Oracle(lambda x: x.exp() - 1, (0.0, -0.0, _INF, -1.0, _NAN)),
+    "log1p": Oracle(lambda x: (1 + x).ln(), (0.0, -0.0, _INF, _NAN, _NAN), below=1),
     "tanh": Oracle(_tanh, (0.0, -0.0, 1.0, -1.0, _NAN)),
+    "sinh": Oracle(lambda x: (x.exp() - (-x).exp()) / 2, (0.0, -0.0, _INF, -_INF, _NAN)),
+    "cosh": Oracle(lambda x: (x.exp() + (-x).exp()) / 2, (1.0, 1.0, _INF, _INF, _NAN)),
+    "asinh": Oracle(lambda x: (abs(x) + (x * x + 1).sqrt()).ln().copy_sign(x), (0.0, -0.0, _INF, -_INF, _NAN)),
+    "acosh": Oracle(lambda x: (x + (x * x - 1).sqrt()).ln(), (_NAN, _NAN, _INF, _NAN, _NAN), above=1),
+    "atanh": Oracle(lambda x: ((1 + x) / (1 - x)).ln() / 2, (0.0, -0.0, _NAN, _NAN, _NAN), below=1),
     "sigmoid": Oracle(lambda x: 1 / (1 + (-x).exp()), (0.5, 0.5, 1.0, 0.0, _NAN)),
     "log2": Oracle(_log2, (-_INF, -_INF, _INF, _NAN, _NAN), positive=True),
     "sin": Oracle(_sin, (0.0, -0.0, _NAN, _NAN, _NAN)),
     "cos": Oracle(_cos, (1.0, 1.0, _NAN, _NAN, _NAN)),
+    "tan": Oracle(lambda x: _sin(x) / _cos(x), (0.0, -0.0, _NAN, _NAN, _NAN)),
+    "asin": Oracle(lambda x: _atan(x / (1 - x * x).sqrt()), (0.0, -0.0, _NAN, _NAN, _NAN), below=1),
+    "acos": Oracle(lambda x: 2 * _atan(((1 - x) / (1 + x)).sqrt()), (_HALF_PI, _HALF_PI, _NAN, _NAN, _NAN), below=1),
+    "atan": Oracle(_atan, (0.0, -0.0, _HALF_PI, -_HALF_PI, _NAN)),
     # Beyond 10 the digits do not show by how much erf misses one.
     "erf": Oracle(_erf, (0.0, -0.0, 1.0, -1.0, _NAN), below=10),
+    "erfc": Oracle(lambda x: 1 - _erf(x), (1.0, 1.0, 0.0, 2.0, _NAN), below=10),
     "gelu": Oracle(lambda x: x / 2 * (1 + _erf(x / Decimal(2).sqrt())), (0.0, -0.0, _INF, -0.0, _NAN), below=10),
     "reciprocal": Oracle(lambda x: 1 / x, (_INF, -_INF, 0.0, -0.0, _NAN)),
     "rsqrt": Oracle(lambda x: 1 / x.sqrt(), (_INF, -_INF, 0.0, _NAN, _NAN), positive=True),
@@ -111,7 +136,7 @@ def elementary_functions(quick: bool) -> Iterator[Batch]:
         for format in (sf.FP16, sf.BF16):
             x = rng.standard_normal(30 if quick else 150) * 2.0 ** rng.integers(-30, 6, 30 if quick else 150)
             x = sf.round(np.abs(x) if oracle.positive else x, format)
-            yield from _by_decimals(name, x[(x != 0) & (np.abs(x) < oracle.below)], format)
+            yield from _by_decimals(name, x[(x != 0) & (np.abs(x) < oracle.below) & (x > oracle.above)], format)
 
 
 def powers(quick: bool) -> Iterator[Batch]:
@@ -129,11 +154,27 @@ def powers(quick: bool) -> Iterator[Batch]:
         yield from _rounded("power", (a, b), exact, format)
 
 
+def angles(quick: bool) -> Iterator[Batch]:
+    """Angles of points with 16-bit coordinates, from that of their quotient."""
+    rng = np.random.default_rng(8)
+    count = 30 if quick else 150
+    for format in (sf.FP16, sf.BF16):
+        a, b = (sf.round(x, format).astype(np.float64) for x in rng.standard_normal((2, count)))
+        with localcontext(_MANY_DIGITS):
+            half_turn = 16 * _atan(Decimal(1) / 5) - 4 * _atan(Decimal(1) / 239)
+            arcs = [_atan(Decimal(y) / Decimal(x)) for y, x in zip(a.tolist(), b.tolist(), strict=True)]
+            turned = [
+                half_turn.copy_sign(Decimal(y)) if x < 0 else 0 for y, x in zip(a.tolist(), b.tolist(), strict=True)
+            ]
+            exact = [Fraction(arc + turn) for arc, turn in zip(arcs, turned, strict=True)]
+        yield from _rounded("atan2", (a, b), exact, format)
+
+
 def special_operands(quick: bool) -> Iterator[Batch]:
     """Functions at zeros, infinities and NaN."""
     for name, oracle in FUNCTIONS.items():
         for format in (sf.FP16, sf.FP32) if quick else (sf.FP16, sf.BF16, sf.FP32, sf.FP64):
-            yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, oracle.specials)
+            yield call(name, (np.array(SPECIALS),), format, sf.nearest_even, sf.round(oracle.specials, format))
 
 
 def _by_decimals(name: str, x: Array, format: sf.Format) -> Iterator[Batch]:

@@ -20,7 +20,7 @@ SMALLER = "smaller numbers"
 MEANT = {GIVEN: "data without NaN", DOMAIN: "operands in the domain", SUM_BEYOND: SMALLER}
 
 #: Operations that are infinite at zero.
-POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "power")
+POLES = ("divide", "reciprocal", "rsqrt", "log", "log2", "log10", "log1p", "atanh", "power")
 
 
 class FirstNaN(NamedTuple):

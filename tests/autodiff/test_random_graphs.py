@@ -111,7 +111,10 @@ def image(x):
 
 #: Where operations are smooth and well conditioned, if not everywhere.
 DOMAINS = {
-    **dict.fromkeys(("log", "log2", "sqrt", "rsqrt", "reciprocal"), (positive,)),
+    **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"), (positive,)),
+    **dict.fromkeys(("asin", "acos", "atanh"), (lambda t, x: small(t, x) * 0.5,)),
+    "acosh": (lambda t, x: positive(t, x) + 1.0,),
+    "atan2": (small, positive),
     "divide": (small, positive),
     "power": (positive, small),
     **dict.fromkeys(("maximum", "minimum"), (distinct, small)),

@@ -32,7 +32,12 @@ def ctc(x, *arguments, **options):
 
 
 FUNCTIONS = {
-    **{name: getattr(torch, name) for name in ("log1p", "log10", "expm1", "sinh", "cosh", "tan", "sinc", "erfc")},
+    **{name: getattr(torch, name) for name in "log1p log10 expm1 sinh cosh tan sinc erfc atan asinh".split()},
+    "asin": lambda x: torch.asin(x / 2),
+    "acos": lambda x: torch.acos(x / 2),
+    "atanh": lambda x: torch.atanh(x / 2),
+    "acosh": lambda x: torch.acosh(x + 1),
+    "atan2": lambda x: torch.atan2(x - 0.5, x.flip(0) - 0.6),
     "xlog1py": lambda x: torch.special.xlog1py(x, x.flip(0)) + torch.special.xlog1py(0.0, x),
     # Python numbers are the float64 numbers that they are, and no float32 ones.
     "xlog1py of numbers": lambda x: torch.special.xlog1py(x, 0.1) + torch.special.xlog1py(0.1, x),
@@ -90,16 +95,37 @@ def computed(function, *arrays, policy="bf16-standard"):
 SMALL = np.array([2.0**-9, 0.01, 0.3, 1.5, -0.25], np.float32)
 
 
+@pytest.mark.parametrize("name", ["log1p", "expm1", "sinh", "cosh", "tan", "asin", "atan", "erfc", "asinh"])
+def test_functions_of_the_catalog_are_rounded_once(name):
+    x = sf.round(SMALL, sf.BF16)
+    x = x[np.abs(x) < 1] if name == "asin" else x
+    assert_bits(computed(getattr(torch, name), x), getattr(sf, name)(x, sf.BF16))
+
+
 @pytest.mark.parametrize("name, steps", {
-    "log1p": lambda x, f: sf.log(sf.add(x, 1.0, f), f),
-    "expm1": lambda x, f: sf.subtract(sf.exp(x, f), 1.0, f),
-    "sinh": lambda x, f: sf.divide(sf.subtract(sf.exp(x, f), sf.exp(-x, f), f), 2.0, f),
-    "tan": lambda x, f: sf.divide(sf.sin(x, f), sf.cos(x, f), f),
-    "erfc": lambda x, f: sf.subtract(1.0, sf.erf(x, f), f),
+    "xlog1py": lambda x, f: sf.multiply(x, sf.log1p(x, f), f),
+    "entr": lambda x, f: sf.multiply(-x, sf.log(x, f), f),
 }.items())  # fmt: skip
 def test_every_operation_of_a_formula_is_rounded(name, steps):
-    x = sf.round(SMALL, sf.BF16)
-    assert_bits(computed(getattr(torch, name), x), steps(x, sf.BF16))
+    x = sf.round(np.abs(SMALL), sf.BF16)
+    function = {"xlog1py": lambda x: torch.special.xlog1py(x, x), "entr": torch.special.entr}[name]
+    assert_bits(computed(function, x), steps(x, sf.BF16))
+
+
+LOGITS = "binary_cross_entropy_with_logits"
+
+
+@pytest.mark.parametrize("name, steps", {
+    "softplus": lambda t, f: t,
+    "logsigmoid": lambda t, f: sf.subtract(-18.0, t, f),
+    "mish": lambda t, f: sf.multiply(-18.0, sf.tanh(t, f), f),
+    LOGITS: lambda t, f: t,
+}.items())  # fmt: skip
+def test_what_is_next_to_nothing_is_not_nothing(name, steps):
+    x, least = np.float32([-18.0]), sf.log1p(sf.exp(-18.0, sf.FP32), sf.FP32)
+    function = {LOGITS: lambda x: F.binary_cross_entropy_with_logits(-x, torch.ones(1))}.get(name) or getattr(F, name)
+    found = computed(function, x, policy="fp32").reshape(())
+    assert_bits(found, np.float32(steps(least, sf.FP32)))
 
 
 def test_distances_are_norms_of_rounded_differences():

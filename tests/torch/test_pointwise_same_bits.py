@@ -13,6 +13,7 @@ from tests.torch.compared import of_ours, of_torch
 RNG = np.random.default_rng(3)
 EDGES = np.array([0.0, 1.0, 2.0, 3.0, 0.5, 1e-3, 3e-5, 7.0, 100.0, 2.0**-126], np.float32)
 LEFT, RIGHT = (each.ravel() for each in np.meshgrid(EDGES, np.concatenate([EDGES, -EDGES[1:]])))
+UNIT = np.concatenate([RNG.uniform(-1, 1, 64).astype(np.float32), EDGES[EDGES < 1]])
 POSITIVE = np.concatenate([RNG.uniform(0.05, 6, 64).astype(np.float32), LEFT])
 A, B = (np.concatenate([2 * RNG.standard_normal(64).astype(np.float32), x]) for x in (RIGHT, LEFT))
 
@@ -24,20 +25,27 @@ POLICIES = {
     "toward zero": sf.Policy(compute=sf.BF16, rounding=sf.toward_zero),
 }
 
+#: Where functions are defined.
+OPERANDS = {
+    **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "log1p"), POSITIVE),
+    **dict.fromkeys(("asin", "acos", "atanh"), UNIT),
+    "acosh": POSITIVE + 1,
+}
+
 #: By our name: the operation in PyTorch, in this package, and operands.
 OPERATIONS = {
     **{
         name: (
             getattr(torch, name),
             getattr(sf.Tensor, name),
-            POSITIVE if name in ("sqrt", "rsqrt", "log", "log2") else A,
+            OPERANDS.get(name, A),
         )
-        for name in ("relu", "square", "sqrt", "rsqrt", "reciprocal", "exp", "log", "log2", "sin", "cos", "tanh")
-        + ("sigmoid", "erf", "negative")
+        for name in "relu square sqrt rsqrt reciprocal exp log log2 log10 expm1 log1p sin cos tan tanh".split()
+        + "sinh cosh asin acos atan asinh acosh atanh sigmoid erf erfc negative".split()
     },
     **{
         name: (getattr(torch, name), getattr(sf.Tensor, name), A, B)
-        for name in ("add", "subtract", "multiply", "divide")
+        for name in ("add", "subtract", "multiply", "divide", "atan2")
     },
     **{  # of zeros of unlike signs PyTorch's largest and smallest is any
         name: (getattr(torch, name), getattr(sf.Tensor, name), A[:64], B[:64]) for name in ("maximum", "minimum")

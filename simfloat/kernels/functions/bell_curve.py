@@ -13,7 +13,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import INTEGER_IMAGE, exponential, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
-from simfloat.kernels.pairs import add_pairs, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import add_pairs, divide_pairs, horner, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import INTEGER, two_product
 
 THIRD = pair(Fraction(1, 3))
@@ -21,6 +21,9 @@ THIRD = pair(Fraction(1, 3))
 #: b(n + 1) = -rate (c F[n] b(n) + G[n] b(n - 1)) for the Taylor coefficients b of the integral.
 F2, F3, F4, F5, F6, F7, F8, F9, F10 = (1 / (n + 2) for n in range(2, 11))
 G2, G3, G4, G5, G6, G7, G8, G9, G10 = (n / ((n + 1) * (n + 2)) for n in range(2, 11))
+
+#: Of the continued fraction at z this many levels matter beyond float64, and LEVELS / z more to 80 bits.
+PAIRS, LEVELS = 6, 180.0
 
 
 def bell_table(start: Fraction, slope: Fraction, rate: int, parts: int, end: float) -> np.ndarray:
@@ -43,6 +46,23 @@ def bell_table(start: Fraction, slope: Fraction, rate: int, parts: int, end: flo
             before, last = last, -(rate * (i * last + before) // parts**2) // n
         derivative, fall = derivative * fall >> 160, fall * fall_of_fall >> 160
     return rows
+
+
+@scalar
+def bell_quotient(z, step):
+    """1 / (z + step / (z + 2 step / (z + 3 step / ...))) as (high, low), for z >= 5: Laplace's continued fraction.
+
+    It is what lies beyond z below the curve exp(-t^2 / (2 step)), divided by the curve's value at z and by step.
+    """
+    # What stands below a level, as a quotient: from z + n / (a / b) = (z a + n b) / a without a division.
+    a, a_low, b, b_low = z, 0.0, 1.0, 0.0
+    for n in range(PAIRS + np.int64(LEVELS / z), PAIRS, -1):
+        a, b = fma(z, a, n * step * b), a
+    for n in range(PAIRS, 0, -1):
+        c, c_low = multiply_pairs(a, a_low, z, 0.0)
+        c, c_low = horner(b, b_low, n * step, 0.0, c, c_low)
+        a, a_low, b, b_low = c, c_low, a, a_low
+    return divide_pairs(b, b_low, a, a_low)
 
 
 @scalar

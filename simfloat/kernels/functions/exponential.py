@@ -26,7 +26,7 @@ E8, E9, E10, E11, E12, E13, E14, E15, E16, E17, E18 = (1 / math.factorial(n) for
 
 
 @scalar
-def _exp_less_one(x):
+def exp_less_one(x):
     """(q, q_low, k) with exp(x) = 2^k (1 + q) and |x - k ln 2| <= ln 2 / 2, for |x| <= 2000."""
     k = nearest_integer(x * LOG2_E[0])
     r, r_low = two_sum(fma(-k, LN2_A, x), -k * LN2_B)
@@ -47,9 +47,9 @@ def _exp_less_one(x):
 
 
 @scalar
-def _exp(x):
+def exp_pair(x):
     """(high, low, k) with exp(x) = (high + low) 2^k, for |x| <= 2000."""
-    q, q_low, k = _exp_less_one(x)
+    q, q_low, k = exp_less_one(x)
     high, low = quick_two_sum(1.0, q)
     high, low = quick_two_sum(high, low + q_low)
     return high, low, k
@@ -58,7 +58,7 @@ def _exp(x):
 @scalar
 def exp_quick(x):
     """exp(x) for |x| <= 600."""
-    high, low, k = _exp(x if abs(x) <= 600.0 else 0.0)
+    high, low, k = exp_pair(x if abs(x) <= 600.0 else 0.0)
     return odd(high, low) * power_of_two(k) if abs(x) <= 600.0 else np.nan
 
 
@@ -68,14 +68,14 @@ def exp_wide(x):
     if not abs(x) < np.inf:
         return x if x > 0.0 else 0.0 if x < 0.0 else np.nan, 0.0, 0
     # At 2000 the result is out of every format's range, as it is beyond.
-    return _exp(min(max(x, -2000.0), 2000.0))
+    return exp_pair(min(max(x, -2000.0), 2000.0))
 
 
 @scalar
 def _tanh(x):
     """tanh(x) as (high, low), for 2^-30 <= |x| <= 80."""
     # With u = exp(-2|x|) - 1 = 2^k q + (2^k - 1): tanh|x| = -u / (2 + u)
-    q, q_low, k = _exp_less_one(-2.0 * abs(x))
+    q, q_low, k = exp_less_one(-2.0 * abs(x))
     scale = power_of_two(k)
     rest, rest_low = two_sum(scale, -1.0)
     u, u_low = add_pairs(scale * q, scale * q_low, rest, rest_low)
@@ -113,7 +113,7 @@ def tanh_wide(x):
 def _sigmoid(x):
     """(high, low, k) with 1 / (1 + exp(-x)) = (high + low) 2^k, for |x| <= 2000."""
     # With t = exp(-|x|) = 2^k (1 + q): 1 / (1 + t) above zero, t / (1 + t) below
-    t, t_low, k = _exp(-abs(x))
+    t, t_low, k = exp_pair(-abs(x))
     # A tiny t counts by its sign alone.
     scale = power_of_two(max(k, -200))
     d, d_low = quick_two_sum(1.0, scale * t)

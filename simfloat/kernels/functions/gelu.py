@@ -10,12 +10,12 @@ from fractions import Fraction
 
 import numpy as np
 
-from simfloat.kernels.functions.bell_curve import bell_integral, bell_table
+from simfloat.kernels.functions.bell_curve import bell_integral, bell_quotient, bell_table
 from simfloat.kernels.functions.constants import SPECK, circle, pair, root
 from simfloat.kernels.functions.exponential import exp_wide
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import divide_pairs, horner, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import split, two_product
 
 #: From here on Q is less than 2^-83.
@@ -23,9 +23,6 @@ END = 10.5
 
 #: Up to here the table and its series have the bits of Q itself, not only those of x - x Q.
 TAIL = 7.5
-
-#: Of the continued fraction at z this many levels matter beyond float64, and LEVELS / z more to 80 bits.
-PAIRS, LEVELS = 6, 180.0
 
 #: Here gelu(-z) is out of every format's range, as it is beyond.
 FAR = 60.0
@@ -51,18 +48,10 @@ def _gelu(x):
 def _tail(z):
     """gelu(-z) as (high, low, exponent), for TAIL <= z.
 
-    Q(z) = exp(-z^2 / 2) / sqrt(2 pi) / (z + 1 / (z + 2 / (z + 3 / ...))): Laplace's continued fraction.
+    Q(z) = exp(-z^2 / 2) / sqrt(2 pi) * bell_quotient(z).
     """
     z = min(z, FAR)
-    # What stands below a level, as a quotient: from z + n / (a / b) = (z a + n b) / a without a division.
-    a, a_low, b, b_low = z, 0.0, 1.0, 0.0
-    for n in range(PAIRS + np.int64(LEVELS / z), PAIRS, -1):
-        a, b = fma(z, a, n * b), a
-    for n in range(PAIRS, 0, -1):
-        c, c_low = multiply_pairs(a, a_low, z, 0.0)
-        c, c_low = horner(b, b_low, float(n), 0.0, c, c_low)
-        a, a_low, b, b_low = c, c_low, a, a_low
-    t, t_low = divide_pairs(b, b_low, a, a_low)
+    t, t_low = bell_quotient(z, 1.0)
     t, t_low = multiply_pairs(t, t_low, z, 0.0)
     t, t_low = multiply_pairs(t, t_low, SLOPE_PAIR[0], SLOPE_PAIR[1])
     square, square_low = two_product(z, 0.5 * z)

@@ -1,4 +1,4 @@
-"""log and log2, by a table of logarithms and a short series.
+"""log, log2 and log10, by a table of logarithms and a short series.
 
 P. T. P. Tang, "Table-driven implementation of the logarithm function in IEEE floating-point arithmetic", ACM TOMS
 16(4), 1990, in double-word arithmetic.
@@ -14,12 +14,17 @@ from simfloat.kernels.functions.constants import LN2_A, LN2_B, LN2_C, LOG2_E, lo
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
 from simfloat.kernels.pairs import add_number, add_pairs, horner, horner_start, multiply_pairs, quick_two_sum
-from simfloat.kernels.unrounded import two_product
+from simfloat.kernels.unrounded import nearest_integer, two_product
 
 #: Significands are taken by the nearest 1 + i / 256; from this one on, near the root of two, as halves.
 MIDDLE = 106
 
 FRACTION, ONE_IMAGE = np.uint64(0x000FFFFFFFFFFFFF), np.uint64(0x3FF0000000000000)
+
+LOG10_E = pair(1 / logarithm(Fraction(10)))
+
+#: The powers of ten that are float64 numbers.
+TENS = np.array([10.0**n for n in range(23)])
 
 THIRD = pair(Fraction(1, 3))
 L5, L6, L7, L8, L9, L10 = ((-1) ** (n + 1) / n for n in range(5, 11))
@@ -61,7 +66,7 @@ def _parts(x, e):
 
 
 @scalar
-def _log(x, e):
+def log_pair(x, e):
     """log(x 2^e) as (high, low), for positive normal x."""
     e, t, t_low = _parts(x, e)
     high, low = add_pairs(e * LN2_A, e * LN2_B, t, t_low)
@@ -97,7 +102,7 @@ def _made_normal(x):
 @scalar
 def log_quick(x):
     """log(x) for positive normal numbers."""
-    high, low = _log(x if is_normal(x) else 1.0, 0.0)
+    high, low = log_pair(x if is_normal(x) else 1.0, 0.0)
     return odd(high, low) if is_normal(x) else np.nan
 
 
@@ -107,7 +112,7 @@ def log_wide(x):
     if not x > 0.0 or x == np.inf:
         return _at_the_ends(x), 0.0, 0
     normal, shift = _made_normal(x)
-    high, low = _log(normal, shift)
+    high, low = log_pair(normal, shift)
     return high, low, 0
 
 
@@ -125,4 +130,31 @@ def log2_wide(x):
         return _at_the_ends(x), 0.0, 0
     normal, shift = _made_normal(x)
     high, low = log2_pair(normal, shift)
+    return high, low, 0
+
+
+@scalar
+def _log10(x, e):
+    """log10(x 2^e) as (high, low), for positive normal x."""
+    high, low = log_pair(x, e)
+    high, low = multiply_pairs(high, low, LOG10_E[0], LOG10_E[1])
+    n = nearest_integer(min(max(high, 0.0), 22.0))
+    is_exact = (e == 0.0) & (x == TENS[np.int64(n)])
+    return n if is_exact else high, 0.0 if is_exact else low
+
+
+@scalar
+def log10_quick(x):
+    """log10(x) for positive normal numbers."""
+    high, low = _log10(x if is_normal(x) else 1.0, 0.0)
+    return odd(high, low) if is_normal(x) else np.nan
+
+
+@scalar
+def log10_wide(x):
+    """log10(x)."""
+    if not x > 0.0 or x == np.inf:
+        return _at_the_ends(x), 0.0, 0
+    normal, shift = _made_normal(x)
+    high, low = _log10(normal, shift)
     return high, low, 0

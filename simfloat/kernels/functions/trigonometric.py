@@ -1,4 +1,4 @@
-"""sin and cos, by reduction to an eighth of a turn and Taylor series."""
+"""sin, cos and tan, by reduction to an eighth of a turn and Taylor series."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import SPECK, circle, cut, pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma, odd
-from simfloat.kernels.pairs import add_number, horner, horner_start, multiply_pairs, quick_two_sum
+from simfloat.kernels.pairs import add_number, divide_pairs, horner, horner_start, multiply_pairs, quick_two_sum
 from simfloat.kernels.unrounded import INTEGER, split, two_sum
 
 _PI = circle(1300)
@@ -162,3 +162,37 @@ def cos_wide(x):
     if abs(x) < 2.0**-30:
         return 1.0, -max(0.5 * x * x, SPECK) if x != 0.0 else 0.0, 0
     return _wide(x, 1)
+
+
+@scalar
+def _tangent_of(r, r_low, n):
+    """tan(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
+    sine, sine_low = _sine_of(r, r_low, n)
+    cosine, cosine_low = _sine_of(r, r_low, n + np.uint64(1))
+    return divide_pairs(sine, sine_low, cosine, cosine_low)
+
+
+@scalar
+def tan_quick(x):
+    """tan(x) for |x| <= 2^20."""
+    inside = abs(x) <= MODERATE
+    r, r_low, n = _reduced(x if inside else 0.0)
+    high, low = _tangent_of(r, r_low, n)
+    y = odd(high, low) if inside & _is_reduced(x, r) else np.nan
+    return x if x == 0.0 else y
+
+
+@scalar
+def tan_wide(x):
+    """tan(x)."""
+    if not abs(x) < np.inf or x == 0.0:
+        return x if x == 0.0 else np.nan, 0.0, 0
+    if abs(x) < 2.0**-30:
+        # x + x^3 / 3, on the significand so that nothing underflows
+        significand, exponent = split(x)
+        return significand, significand * max(x * x / 3.0, SPECK), exponent
+    r, r_low, n = _reduced(x if abs(x) <= MODERATE else 0.0)
+    if not _is_reduced(x, r):
+        r, r_low, n = _reduced_far(x)
+    high, low = _tangent_of(r, r_low, n)
+    return high, low, 0

@@ -23,7 +23,7 @@ def log_sigmoid_backward(u: Rounded, g: NDArray, x: NDArray, nothing: NDArray) -
 
 
 def celu(u: Rounded, x: NDArray, alpha: float = 1.0) -> NDArray:
-    """x where it is positive, else (exp(x / alpha) - 1) * alpha."""
+    """x where it is positive, else expm1(x / alpha) * alpha."""
     return bent_activations.elu(u, x, alpha, 1.0, 1 / alpha)
 
 

@@ -48,8 +48,8 @@ def binary_cross_entropy_backward(
 
 
 def soft_margin_loss(x: Tensor, y: Tensor, reduction: int = MEAN) -> Tensor:
-    """log(exp(-y * x) + 1)."""
-    return gathered(((-y * x).exp() + 1).log(), reduction)
+    """log1p(exp(-y * x))."""
+    return gathered((-y * x).exp().log1p(), reduction)
 
 
 def soft_margin_loss_backward(g: Tensor, x: Tensor, y: Tensor, reduction: int) -> Tensor:

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.catalog import FUNCTIONS
 from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.rounded import number
 from simfloat.torch.floating_operands import Arguments, Options
@@ -73,15 +74,23 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "fmod": ("clip", lambda u, a, b: u.round(remainders(a, b))),
     "remainder": ("clip", modulo),
     "pow": ("power", power),
+    "atan2": ("atan2", lambda u, a, b: u.apply("atan2", a, b)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("multiply", lambda u, a: u.multiply(a, a)),
     **{
         name: (name, lambda u, a, name=name: u.apply(name, a))
-        for name in ("exp", "log", "log2", "tanh", "sin", "cos", "erf", "sigmoid", "reciprocal", "rsqrt", "sqrt")
+        for name, row in FUNCTIONS.items()
+        if len(row.operands) == 1 and name != "gelu"
     },
     "relu": ("relu", lambda u, a: u.round(slopes.where_above(a, a))),
     "leaky_relu": ("leaky_relu", leaky),
 }
+
+
+#: Rows that are one operation of the catalog, whatever their options.
+PRIMITIVES = frozenset(
+    {"mul", "pow", "atan2", "square", "relu", *(name for name, row in FUNCTIONS.items() if len(row.operands) == 1)}
+)
 
 
 class Gelu(Formula):
@@ -142,9 +151,9 @@ def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
 class PointwiseRule(Ruled):
     """A row of the table on tensors, arrays and numbers, broadcast."""
 
-    def __init__(self, operation: str, function: Callable[..., NDArray]) -> None:
+    def __init__(self, operation: str, function: Callable[..., NDArray], is_primitive: bool = False) -> None:
         super().__init__(operation, self.computed)
-        self.function = function
+        self.function, self.is_primitive = function, is_primitive
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
@@ -155,6 +164,8 @@ class PointwiseRule(Ruled):
 
 class Chosen(Ruled):
     """What PyTorch finds among the operands' numbers, rounded."""
+
+    is_primitive = True
 
     def __init__(self, operation: str, function: Any) -> None:
         super().__init__(operation, self.computed)
