@@ -17,6 +17,7 @@ from simfloat.formats.format_names import FormatLike, as_format
 from simfloat.kernels.events import MORE, NAN, OVERFLOW, SIZE
 from simfloat.table import Table
 from simfloat.telemetry.advice import Advices, Limits, advices
+from simfloat.telemetry.count_difference import count_difference
 from simfloat.telemetry.entries import COUNTED, Key, cause_of_nan, counted, counted_more, exponents, resized, zeros
 from simfloat.telemetry.exports import comma_separated, json_lines, table, write_whole
 from simfloat.telemetry.first_nan import FirstNaN
@@ -238,6 +239,16 @@ class Recorder(Observer):
     def table(self) -> Table:
         """The counts, a line for each path, operation and phase in the order they were first seen."""
         return table(self.entries())
+
+    def diff(self, other: Recorder) -> Table:
+        """What another recorder counted otherwise: a row for each place and kind whose share of results differs.
+
+        Each has the counts of both, and their shares of all results there; the largest difference comes first. Raises
+        ValueError for what is no recorder.
+        """
+        if not isinstance(other, Recorder):
+            raise ValueError(f"diff takes another Recorder, got a {type(other).__name__}.")
+        return count_difference(self.entries(), other.entries())
 
     def advise(self, format: FormatLike | None = None, *, lost: float = 0.01, overflow: float = 0.0) -> Advices:
         """Which results need a wider format, more precision or a scale, with the numbers that say so, and the override

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.table import Table
+from simfloat.train.history_difference import history_difference
+
 #: What is known of every step; metrics come beside it.
 COLUMNS = ("loss", "lr", "scale", "skipped", "scaled_norm", "norm")
 
@@ -52,6 +55,18 @@ class History(Mapping[str, list[Any]]):
     def not_finite(self) -> list[int]:
         """The numbers, from 0 on, of the steps whose loss was infinite or NaN."""
         return [step for step, loss in enumerate(self["loss"]) if not math.isfinite(loss)]
+
+    def diff(self, other: History) -> Table:
+        """Where another training differs: a row for each column of `evaluations` and steps that is not the same.
+
+        It has the first step with another value, the step with the largest relative difference, and the last step that
+        both have, each with both values. Columns that are the same to the last bit have none. Raises ValueError for
+        what is no history.
+        """
+        if not isinstance(other, History):
+            raise ValueError(f"diff takes another History, got a {type(other).__name__}.")
+        pairs = [("", self._columns, other._columns), ("evaluate: ", self.evaluations, other.evaluations)]
+        return history_difference(pairs)
 
     def add(self, row: Mapping[str, Any]) -> None:
         """Note a step."""
