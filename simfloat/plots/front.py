@@ -40,9 +40,10 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     if not points or not hasattr(search, "confirmation"):
         raise ValueError(f"draw_front takes what simfloat.search gives, got a {type(search).__name__}.")
     best = search.front
-    low = min(0.0, min(100 * (point.ratio - 1) for point in best))
-    top = 100 * search.within * REACH
-    axes.axhspan(min(0.0, low) - top, 100 * search.within, color="#009e73", alpha=0.12, linewidth=0)
+    found, top = search.confirmation, 100 * search.within * REACH
+    ends = [found.low, *(point.low for point in best if point.seeds > 1), *(point.ratio for point in best)]
+    low = max(-top, min(0.0, *(100 * (end - 1) for end in ends)))
+    axes.axhspan(-2 * top, 100 * search.within, color="#009e73", alpha=0.12, linewidth=0)
     axes.axhline(0, color="black", linewidth=0.6)
     for point in points:
         if point not in best:
@@ -54,13 +55,12 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     )  # fmt: skip
     for point in best:
         _draw_point(axes, point, top, FRONT, hollow=False)
-    found = search.confirmation
     place, lower, upper = (100 * (ratio - 1) for ratio in (found.ratio, found.low, found.high))
     axes.errorbar(
         [search.cost], [place], [[place - lower], [upper - place]], fmt="D", color=ANSWER, markersize=5, linewidth=1.2,
         zorder=5,
     )  # fmt: skip
-    axes.set_ylim(low - 0.15 * top, 1.08 * top)
+    axes.set_ylim(low - 0.1 * top, 1.08 * top)
     axes.margins(x=0.08)
     axes.annotate(
         f"within {100 * search.within:g} %", (1, 100 * search.within), (-2, -2), xycoords=("axes fraction", "data"),

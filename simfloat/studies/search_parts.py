@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -33,7 +33,8 @@ class SearchPart(NamedTuple):
     roles: tuple[str, ...]
 
     def __str__(self) -> str:
-        return f"{self.path}: {'+'.join(self.roles)}" if self.path else "+".join(self.roles)
+        roles = "+".join(self.roles)
+        return roles if not self.path else self.path if roles == BY_LAYER else f"{self.path}: {roles}"
 
     def set_in(self, policy: Policy, value: Any) -> Policy:
         """The policy with this value in all of its roles."""
@@ -146,19 +147,20 @@ class SearchOption(NamedTuple):
 
 
 def options_of(
-    parts: Sequence[SearchPart], start: Policy, formats: Sequence[Any], cost: Callable[[Policy], float]
+    parts: Sequence[SearchPart], start: Policy, formats: Iterable[Any], cost: Callable[[Policy], float]
 ) -> list[list[SearchOption]]:
     """For each part the formats that are cheaper than its own and that it can have, the cheapest first."""
+    named = formats.items() if isinstance(formats, Mapping) else [(str(label_of(value)), value) for value in formats]
     whole = cost(start)
     found = []
     for part in parts:
         options = []
-        for value in formats:
+        for label, value in named:
             try:
                 saved = whole - cost(part.set_in(start, value))
             except ValueError:  # the role takes no such format
                 continue
             if saved > 0:
-                options.append(SearchOption(value, str(label_of(value)), saved))
+                options.append(SearchOption(value, label, saved))
         found.append(sorted(options, key=lambda option: -option.saved))
     return found

@@ -11,7 +11,8 @@ from simfloat.policy import Policy
 from simfloat.table import Table, table
 
 #: What became of a policy in a search.
-REFERENCE, INSIDE, OUTSIDE, FAR, DIVERGED, REFUSED = "reference", "within", "not within", "far", "diverged", "refused"
+REFERENCE, INSIDE, OUTSIDE, OPEN = "reference", "within", "not within", "inconclusive"
+FAR, DIVERGED, REFUSED = "far", "diverged", "refused"
 
 
 class SearchPoint(NamedTuple):

@@ -9,12 +9,11 @@ loss stays within the share.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from simfloat.formats import Format
 from simfloat.formats.named import BF16, E4M3, E5M2, FP16
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
@@ -40,7 +39,7 @@ def search(
     reference: Policy | str = "fp32",
     within: float = 0.01,
     start: Policy | str | None = None,
-    formats: Sequence[Format | str] = (E4M3, E5M2, BF16, FP16),
+    formats: Sequence[Any] | Mapping[str, Any] = (E4M3, E5M2, BF16, FP16),
     parts: Iterable[Any] | None = None,
     cost: Callable[[Policy], float] | None = None,
     seeds: Iterable[int] = range(5),
@@ -54,7 +53,8 @@ def search(
     returns its loss, a positive number; NaN or infinity is a training that diverged. Losses are compared seed by seed:
     one seed is enough for what is far, two where their interval tells, and all `seeds` for what is close.
 
-    The search changes `parts` of `start` (the reference, unless another policy is given) to one of the `formats`:
+    The search changes `parts` of `start` (the reference, unless another policy is given) to one of the `formats`, a
+    list of them or a dictionary by labels; casts and accumulators are taken too, for the roles that take them. Parts:
 
     * a role, ``"weights"``, for the whole model, or a layer by its path or pattern, ``"hidden.*"``, which means the
       operands of its products; or both, ``("hidden.0", "activations")``, with several roles that change together
@@ -64,9 +64,10 @@ def search(
 
     `cost` is a function of a policy; by default the bits of one number in each part, added. The answer's interval, over
     seeds that the search did not use, ends below 1 + `within`: these are the numbers after the largest of `seeds`, as
-    many as those, or two or four times as many until the interval tells (jointly 95 %). What is not confirmed is not
-    the answer: then the next cheapest is, in the end the reference itself. That no other of all combinations is
-    cheaper is certain only where the errors of parts add up: few of them are trained.
+    many as those, or two or four times as many until the interval tells (95 %, jointly for all policies that are looked
+    at so). What is not confirmed is not the answer: then the next cheapest is, in the end the reference itself. Where
+    losses differ by chance as much as the share allows, only more seeds or a smoother loss help. That no other of all
+    combinations is cheaper is certain only where the errors of parts add up: few of them are trained.
 
     With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer; it also
     writes search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.

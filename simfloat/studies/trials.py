@@ -14,6 +14,7 @@ from simfloat.studies.search_result import (
     DIVERGED,
     FAR,
     INSIDE,
+    OPEN,
     OUTSIDE,
     REFUSED,
     Confirmation,
@@ -27,6 +28,10 @@ FAR_TIMES = 5
 
 #: The winner is looked at on so many times as many fresh seeds as the search had, until its interval tells.
 LOOKS = (1, 2, 4)
+
+#: How far above a mean, in halves of its interval with all seeds, that of a confirmation would reach at most: four
+#: times as many seeds halve it, and then there is nothing to choose from chance.
+REACH = 0.5
 
 #: Where a mean is exactly at the limit, its last bits do not decide.
 SLACK = 1e-12
@@ -65,6 +70,7 @@ class Jury:
         self.trainings, self.reference, self.seeds = trainings, reference, seeds
         self.within, self.limit = within, math.log1p(within) + SLACK
         self._used = 0  # fresh seeds that confirmations have used
+        self._attempts = 0
 
     def check_reference(self) -> None:
         """Raise ValueError if the reference does not train with the first seed."""
@@ -93,7 +99,9 @@ class Jury:
             return INSIDE
         if interval.low > self.limit:
             return OUTSIDE
-        return None if count < len(self.seeds) else INSIDE if trial.mean <= self.limit else OUTSIDE
+        if count < len(self.seeds):
+            return None
+        return INSIDE if trial.mean + REACH * (interval.high - trial.mean) <= self.limit else OPEN
 
     def ratios(self, asked: Sequence[tuple[Policy, int]]) -> list[float]:
         """The logarithm of each loss relative to the reference's from the same seed."""
@@ -109,8 +117,13 @@ class Jury:
         ]
 
     def confirm(self, policy: Policy) -> Confirmation | None:
-        """The policy's ratio on fresh seeds if its interval ends within the share; None if it does not."""
-        fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) / len(LOOKS)
+        """The policy's ratio on fresh seeds if its interval ends within the share; None if it does not.
+
+        All looks at all policies err jointly with a probability of 5 %, of which attempt n has 1 / n (n + 1).
+        """
+        self._attempts += 1
+        share = 1 / (self._attempts * (self._attempts + 1) * len(LOOKS))
+        fresh, level = self._fresh(LOOKS[-1] * len(self.seeds)), 1 - (1 - CONFIDENCE) * share
         for times in LOOKS:
             looked = fresh[: times * len(self.seeds)]
             samples = self.ratios([(policy, seed) for seed in looked])

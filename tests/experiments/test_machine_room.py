@@ -16,6 +16,8 @@ from simfloat.studies import JobError, code_digest, machine_room, one_by_one
 from simfloat.studies.machine_room import SchedulerError, answer, answer_of, on_scheduler
 from tests.experiments.test_command_line import ROOT, invoke
 from tests.experiments.toy import double, run
+from tests.studies.functions import error
+from tests.studies.known_answers import additive
 
 
 @contextmanager
@@ -94,6 +96,24 @@ def test_a_sweep_leaves_the_same_bytes_from_a_machine_room_and_from_here(room, t
         assert done.exit_code == 0, done.output
     for name in ("sweep.csv", "sweep.parquet", "sweep.json"):
         assert (tmp_path / "there" / name).read_bytes() == (tmp_path / "here" / name).read_bytes()
+
+
+def test_a_function_of_ones_own_is_swept_and_searched_by_a_machine_room(room):
+    scale = 0.5
+    axes = {"format": [sf.BF16, sf.E4M3], "seed": range(2)}
+    here, there = (
+        sf.studies.sweep(lambda format, seed: scale * error(format, seed), axes, scheduler=address)
+        for address in (None, room)
+    )
+    assert (
+        here
+        == there
+        == sf.studies.StudyTable(
+            [row | {"value": row["value"] / 2} for row in sf.studies.sweep(error, axes, scheduler=room)]
+        )
+    )
+    found = (sf.search(additive, parts=["compute"], seeds=range(2), scheduler=address) for address in (None, room))
+    assert next(found) == next(found)
 
 
 def test_a_job_that_a_scheduler_takes_to_its_grave_is_named():

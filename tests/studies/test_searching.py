@@ -121,7 +121,7 @@ def test_the_front_has_the_points_that_no_other_one_beats():
 def test_a_training_is_searched_by_its_layers_where_no_parts_are_given():
     found = sf.search(trained_line, seeds=range(2), formats=[sf.BF16], within=0.2)
     labels = " ".join(point.label for point in found.points)
-    assert "0: compute=BF16" in labels and "1: compute=BF16" in labels and "optimizer_state=BF16" in labels
+    assert "0=BF16" in labels and "1=BF16" in labels and "optimizer_state=BF16" in labels
     assert found.combinations == 2**5 and found.cost < found.reference_cost
 
 
