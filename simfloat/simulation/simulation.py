@@ -184,6 +184,18 @@ class Simulation:
             raise
         close_block(copy, None)
 
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """A block that goes on from here, and after which all is where it was; the observer receives nothing."""
+        held = self._in_force, self._places, self.observer
+        self.observer = None
+        self._put_in_force(self.policy)
+        try:
+            with self.again_from(self.moment()):
+                yield
+        finally:
+            self._in_force, self._places, self.observer = held
+
     def _check_matched(self) -> None:
         """Raise ValueError if an override met nothing of all that was seen."""
         parameters = (path for place in list(self._places.values()) for path in place.recipes)

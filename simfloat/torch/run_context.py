@@ -75,11 +75,11 @@ class RunContext:
         self.notes.skip()
         self.parameters.renew()
 
-    def check_between_steps(self) -> None:
-        """Raise ValueError where the policy cannot change: while a module, a backward pass or an optimizer runs."""
+    def check_between_steps(self, what: str = "A policy is switched") -> None:
+        """Raise ValueError for what cannot be while a module, a backward pass or an optimizer runs."""
         if self.paths.running or current_node() is not None or self.optimizing.optimizer is not None:
             where = f"the module {self.path!r}" if self.paths.running else "a backward pass or an optimizer"
-            raise ValueError(f"A policy is switched between steps, not while {where} runs.")
+            raise ValueError(f"{what} between steps, not while {where} runs.")
 
     @property
     def path(self) -> str:

@@ -172,6 +172,29 @@ class Run:
         finally:
             self._context.resume()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """A ``with`` block, inside the run's own, for an evaluation that changes no bit of the training around it.
+
+        What runs inside is simulated. Random streams, PyTorch's own random numbers on the CPU and amax histories are
+        afterwards where they were, and the observer receives nothing. Call `model.eval()` as for any evaluation: in
+        training batch norm writes to its buffers. Raises ValueError while a module, a backward pass or an optimizer
+        runs.
+
+        Examples:
+            >>> import torch
+            >>> layer, x = torch.nn.Dropout(), torch.ones(8)
+            >>> with sf.torch.simulate(layer, "fp32") as run:
+            ...     with run.aside():
+            ...         first = layer(x)
+            ...     second = layer(x)
+            >>> bool((first == second).all())
+            True
+        """
+        self._context.check_between_steps("An evaluation runs aside")
+        with torch.random.fork_rng(devices=[]), self.simulation.standing_still():
+            yield
+
     @property
     def state(self) -> dict[str, Any]:
         """What `load_state` needs to go on with the same bits, in this or another process; JSON-able.
