@@ -17,22 +17,6 @@ from simfloat.accumulate.convolution import conv2d
 from simfloat.accumulate.product import dot, matmul, sum
 
 __all__ = [
-    "Accumulator",
-    "all_reduce",
-    "blocked",
-    "conv2d",
-    "dot",
-    "exact",
-    "fused",
-    "kahan",
-    "lanes",
-    "matmul",
-    "matrix_core",
-    "numpy_sum",
-    "pairwise",
-    "partial_sums",
-    "sequential",
-    "sum",
-    "tensor_core",
-    "tree",
-]
+    "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "matmul",
+    "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "tensor_core", "tree",
+]  # fmt: skip

@@ -144,7 +144,7 @@ class TensorRun:
         model, (x, y) = copy.deepcopy(self.model), self.batch
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
-            made = _made(loss, {id(parameter) for parameter in model.parameters()})
+            made = made_for(loss, {id(parameter) for parameter in model.parameters()})
             loss.backward()
         gradients = [
             np.zeros(p.size) if p.grad is None else np.asarray(p.grad, np.float64).ravel() for p in model.parameters()
@@ -152,8 +152,11 @@ class TensorRun:
         return made, loss.item(), np.concatenate(gradients)
 
 
-def _made(loss: Any, parameters: set[int]) -> list[Made]:
-    """The tensors that operations made on the way to the loss, each after those that it was made of."""
+def made_for(loss: Any, parameters: set[int]) -> list[Made]:
+    """The tensors that operations made on the way to the loss, each after those that it was made of.
+
+    Raises ValueError for a loss that is no number with a gradient, or depends on other parameters than these.
+    """
     if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
         raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
     found: dict[int, Made] = {}

@@ -56,11 +56,33 @@ class TorchRun:
             torch.manual_seed(self.seed)
             model.zero_grad()
             loss = self.loss_fn(called(model, x), y)
-            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
-            loss.backward()
+            checked_loss(loss, model).backward()
         gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
         return run, loss.item(), torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
+
+
+def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
+    """The loss of a copy of a model, that must be a number with a gradient.
+
+    Raises ValueError for anything else, and for one that depends on a parameter which is none of the copy's.
+    """
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
+    own = {id(parameter) for parameter in model.parameters()}
+    seen, stack = set(), [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)  # of a node that accumulates a gradient
+        if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+            raise ValueError(
+                f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
+                "has parameters into the model."
+            )
+        stack += [function for function, _ in node.next_functions]
+    return loss
 
 
 def in_double(x: Any) -> Any:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from inspect import Parameter, signature
 from typing import Any
 
 import torch
 
-from simfloat.attribution.of_torch import in_double
+from simfloat.attribution.of_torch import checked_loss, in_double
 from simfloat.diagnosis.trial import Arrays, Batch, Course, TrialMoment
 from simfloat.diagnosis.watch import Watch
 from simfloat.policy import Policy
@@ -43,6 +44,10 @@ class TorchTrial:
             raise ValueError(
                 "The optimizer updates parameters that are not the model's: make it with model.parameters()."
             )
+        closure = None if optimizer is None else signature(type(optimizer).step).parameters.get("closure")
+        if closure is not None and closure.default is Parameter.empty:
+            name = type(optimizer).__name__
+            raise ValueError(f"{name} calls a closure, which diagnose does not have; give another optimizer.")
         if opened() is not None:
             raise ValueError("diagnose opens a block of its own: call it outside of simfloat.torch.simulate's.")
         for x, y in batches:
@@ -113,10 +118,7 @@ class TorchTrial:
             yield run
 
     def _loss(self, model: torch.nn.Module, x: Any, y: Any) -> torch.Tensor:
-        loss = self.loss_fn(called(model, x), y)
-        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-            raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
-        return loss
+        return checked_loss(self.loss_fn(called(model, x), y), model)
 
 
 def _copies(parts: Any) -> Any:

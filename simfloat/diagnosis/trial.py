@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.attribution.measure import made_for
 from simfloat.autodiff import Tensor
 from simfloat.diagnosis.watch import Watch
 from simfloat.nn import Module
@@ -152,9 +153,8 @@ class TensorTrial:
             yield simulation
 
     def _loss(self, model: Module, x: Any, y: Any) -> Tensor:
-        loss = self.loss_fn(model(x), y)
-        if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
-            raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
+        loss: Any = self.loss_fn(model(x), y)
+        made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's
         return loss
 
 

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
-from simfloat.autodiff import Tensor
+from simfloat.attribution.measure import made_for
 from simfloat.checks import check_count
 from simfloat.nn import Module
 from simfloat.policy import Policy, policies
@@ -106,8 +106,7 @@ class TensorPass:
         simulation.meter = meter
         with simulation:
             loss = loss_fn(model(batch[0]), batch[1])
-            if not isinstance(loss, Tensor) or loss.size != 1 or loss.node is None:
-                raise ValueError(f"loss_fn(model(x), y) must be a Tensor of one number with a gradient, got {loss!r}.")
+            made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's
             loss.backward()
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from simfloat.attribution.of_torch import in_double
+from simfloat.attribution.of_torch import checked_loss, in_double
 from simfloat.policy import Policy
 from simfloat.simulation.metering import WorkMeter
 from simfloat.torch.simulated_model import Run
@@ -28,6 +28,4 @@ class TorchPass:
         run.simulation.meter = meter
         with torch.random.fork_rng(devices=[]), run:
             loss = loss_fn(called(model, x), y)
-            if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
-                raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
-            loss.backward()
+            checked_loss(loss, model).backward()

@@ -315,3 +315,12 @@ def test_a_moment_that_is_rounded_stochastically_decays():
         found = sf.diagnose(model, MSE, [(X, Y)], policy, optimizer=adamw(model), steps=2)
         kinds.append([fault.kind for fault in found.faults])
     assert kinds == [["stalled moments"], []]
+
+
+def test_a_loss_that_holds_the_model_itself_is_refused_and_leaves_its_gradients():
+    model = mlp()
+    for call in (sf.diagnose, sf.cost):
+        batch = (X, Y) if call is sf.cost else [(X, Y)]
+        with pytest.raises(ValueError, match="loss_fn uses head.weight, which is none of the model's copy"):
+            call(model, lambda output, y: MSE(output, y) + (model.head.weight * 1e-3).sum(), batch, "fp32")
+    assert all(parameter.grad is None for parameter in model.parameters())

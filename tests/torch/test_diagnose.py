@@ -168,3 +168,18 @@ def test_inside_of_another_block_it_is_refused():
         model(X)
         with pytest.raises(ValueError, match="call it outside of simfloat.torch.simulate's"):
             sf.diagnose(model, F.mse_loss, [(X, Y)], "fp16-master")
+
+
+def test_a_loss_that_holds_the_model_itself_is_refused_and_leaves_its_gradients():
+    model = mlp()
+    for call in (sf.diagnose, sf.cost):
+        batch = (X, Y) if call is sf.cost else [(X, Y)]
+        with pytest.raises(ValueError, match="loss_fn uses a parameter of shape .1, 8., which is none of the model's"):
+            call(model, lambda output, y: F.mse_loss(output, y) + model[2].weight.sum(), batch, "fp32")
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_an_optimizer_that_needs_a_closure_is_refused():
+    model = mlp()
+    with pytest.raises(ValueError, match="LBFGS calls a closure"):
+        sf.diagnose(model, F.mse_loss, [(X, Y)], "fp32", optimizer=torch.optim.LBFGS(model.parameters()))
