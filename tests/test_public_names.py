@@ -110,3 +110,15 @@ def test_a_type_checker_knows_every_name_and_refuses_others(tmp_path):
     assert not any('"Any"' in text for _, text in lines)
     assert 'has no attribute "FP61"' in lines[8][1] and 'has no attribute "Adagard"' in lines[9][1]
     assert "Literal['volta', " in lines[10][1] and "Literal['cdna1', " in lines[11][1]
+
+
+@pytest.mark.parametrize("room, name, hint", [
+    ("nn", "functional", "losses are functions of simfloat.nn, and other operations methods of tensors"),
+    ("nn", "utils", "clip_grad_norm_ and clip_grad_value_ are functions of simfloat.optim"),
+    ("optim", "lr_scheduler", "schedules are names of simfloat.optim itself"),
+    ("nn", "SiLu", "no attribute 'SiLu'$"),
+])  # fmt: skip
+def test_what_pytorch_calls_otherwise_is_told(room, name, hint):
+    with pytest.raises(AttributeError, match=hint) as caught:
+        getattr(getattr(sf, room), name)
+    assert caught.value.name == name and caught.value.obj is getattr(sf, room), "Python adds the nearest name"

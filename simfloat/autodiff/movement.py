@@ -162,5 +162,6 @@ def _order(axes: Sequence[Any], ndim: int) -> tuple[int, ...]:
     integers = all(isinstance(axis, int | np.integer) for axis in axes)
     order = tuple(int(axis) + ndim if axis < 0 else int(axis) for axis in axes) if integers else ()
     if sorted(order) != list(range(ndim)):
-        raise ValueError(f"transpose needs each of the {ndim} axes once, got {', '.join(map(str, axes))}.")
+        swapped = f" To exchange two axes, call swapaxes({axes[0]}, {axes[1]})." if len(axes) == 2 else ""
+        raise ValueError(f"transpose needs each of the {ndim} axes once, got {', '.join(map(str, axes))}.{swapped}")
     return order

@@ -2,20 +2,41 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 #: What PyTorch calls by another name.
 NAMES = {
+    **dict.fromkeys(("bfloat16", "double", "float", "half"), "the policy, which chooses formats"),
     "absolute": "abs", "amax": "max", "amin": "min", "argmin": "data.argmin", "bmm": "matmul",
-    "chunk": "split", "clamp": "clip", "clone": "detach", "cpu": "data", "cuda": "Module.to", "dim": "ndim",
-    "div": "/", "expand": "broadcast_to", "mm": "matmul", "mul": "*", "movedim": "transpose", "neg": "-",
-    "numel": "size", "numpy": "data", "permute": "transpose", "pow": "**",
-    "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "view": "reshape",
+    "chunk": "split", "clamp": "clip", "clone": "detach", "contiguous": "not needed", "cpu": "data",
+    "cuda": "Module.to", "dim": "ndim", "div": "/", "expand": "broadcast_to", "mm": "matmul", "mul": "*",
+    "movedim": "transpose", "neg": "-", "numel": "size", "numpy": "data", "permute": "transpose", "pow": "**",
+    "repeat": "broadcast_to and reshape", "repeat_interleave": "unsqueeze, broadcast_to and reshape",
+    "std": "var and sqrt", "sub": "-", "t": "T", "tolist": "data.tolist", "unflatten": "reshape", "view": "reshape",
 }  # fmt: skip
 
 #: PyTorch's functions behind operators: where they are not implemented, Python calls our tensor's operator.
 OPERATORS = frozenset("add sub mul div true_divide pow matmul eq ne lt le gt ge".split())
+
+
+#: What PyTorch's rooms are called here, by our room.
+ROOMS = {
+    "nn": {
+        "functional": "losses are functions of simfloat.nn, and other operations methods of tensors, such as x.relu()",
+        "utils": "clip_grad_norm_ and clip_grad_value_ are functions of simfloat.optim",
+    },
+    "optim": {"lr_scheduler": "schedules are names of simfloat.optim itself, such as simfloat.optim.StepLR"},
+}
+
+
+def missing(room: str, name: str) -> AttributeError:
+    """The error for a name that a room of this package has not."""
+    module, hint = f"simfloat.{room}", ROOMS[room].get(name, "")
+    text = f"module {module!r} has no attribute {name!r}{hint and f': {hint}.'}"
+    # With both, Python adds the nearest name to the message.
+    return AttributeError(text, name=name, obj=sys.modules[module])
 
 
 class TorchHints:

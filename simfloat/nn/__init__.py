@@ -1,6 +1,9 @@
 """Layers and losses, written with the operations of tensors: a policy reaches all of them."""
 
+import typing as _typing
+
 from simfloat.autodiff import Parameter
+from simfloat.autodiff.torch_hints import missing as _missing
 from simfloat.nn import init
 from simfloat.nn.activations import GELU, LeakyReLU, LogSoftmax, ReLU, Sigmoid, Softmax, Tanh
 from simfloat.nn.attention import scaled_dot_product_attention
@@ -132,3 +135,8 @@ __all__ = [
     "seed",
     "smooth_l1_loss",
 ]
+
+if not _typing.TYPE_CHECKING:  # type checkers know the names
+
+    def __getattr__(name: str) -> object:
+        raise _missing("nn", name)

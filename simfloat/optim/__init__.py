@@ -16,6 +16,9 @@ model instead is a term of the loss, as in ``loss + 0.5 * decay * (weight * weig
 weight, is then rounded to `weight_gradients`, where it may underflow.
 """
 
+import typing as _typing
+
+from simfloat.autodiff.torch_hints import missing as _missing
 from simfloat.optim.adadelta import Adadelta
 from simfloat.optim.adafactor import Adafactor
 from simfloat.optim.adagrad import Adagrad
@@ -80,3 +83,8 @@ __all__ = [
     "clip_grad_norm_",
     "clip_grad_value_",
 ]
+
+if not _typing.TYPE_CHECKING:  # type checkers know the names
+
+    def __getattr__(name: str) -> object:
+        raise _missing("optim", name)

@@ -10,7 +10,7 @@ from typing import Any
 from simfloat.arithmetic import Observer
 from simfloat.checks import check_count, warn
 from simfloat.nn import Module
-from simfloat.optim import LRScheduler
+from simfloat.optim import LRScheduler, ReduceLROnPlateau
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
@@ -62,6 +62,11 @@ class TrainingPlan:
         """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
         if isinstance(self.schedule, LRScheduler) and self.schedule.optimizer is not step.optimizer:
             raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
+        if isinstance(self.schedule, ReduceLROnPlateau):
+            raise ValueError(
+                "fit tells its schedule no measure, and ReduceLROnPlateau takes one at each step: write the loop "
+                "yourself, or choose another schedule, such as CosineAnnealingLR."
+            )
         if isinstance(self.stop, EarlyStop) and self.evaluate is None:
             self.stop.check_monitor((*COLUMNS, *step.metrics))
 

@@ -153,6 +153,9 @@ def test_transposing_back_undoes_any_order_of_axes(axes):
 
 @pytest.mark.parametrize("axes", [(0, 0, 1), (0, 1), (0, 1, 3), (0, 1, -4), (0.0, 1, 2), ("a",)], ids=str)
 def test_orders_that_do_not_name_every_axis_once_are_refused(axes):
+    swapping = "transpose needs each of the 3 axes once, got 0, 1. To exchange two axes, call swapaxes"
+    with pytest.raises(ValueError, match=swapping), sf.simulate("fp64"):
+        sf.Tensor(np.ones((2, 3, 4))).transpose(0, 1)
     with pytest.raises(ValueError, match="transpose needs each of the 3 axes once, got"), sf.simulate("fp64"):
         sf.Tensor(CUBE).transpose(*axes)
 

@@ -242,5 +242,7 @@ def test_a_name_of_pytorchs_that_tensors_lack_tells_the_name_here():
     assert all(hasattr(sf.Tensor, here) for here in NAMES.values() if here.isidentifier())
     with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'view'; here it is reshape"):
         x.view(-1)
+    with pytest.raises(AttributeError, match="'Tensor' object has no attribute 'half'; here it is the policy"):
+        x.half()
     with pytest.raises(AttributeError, match="'Parameter' object has no attribute 'weight'$"):
         sf.Parameter([1.0]).weight  # noqa: B018

@@ -239,6 +239,9 @@ def test_parts_that_do_not_belong_together_are_refused():
         foreign = sf.optim.StepLR(toy.parts()[1], 1)
         with pytest.raises(ValueError, match="schedule is one of another optimizer"):
             sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer, schedule=foreign)
+        plateau = sf.optim.ReduceLROnPlateau(optimizer)
+        with pytest.raises(ValueError, match="fit tells its schedule no measure, and ReduceLROnPlateau takes one"):
+            sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer, schedule=plateau)
     with pytest.raises(ValueError, match="needs a policy in force"):
         sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), optimizer)
 
