@@ -1,5 +1,7 @@
 """PyTorch's optimizers under a policy."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -15,6 +17,11 @@ KINDS = {
     "adagrad": (optim.Adagrad, {}),
     "rmsprop": (optim.RMSprop, {"momentum": 0.5, "centered": True}),
     "nadam": (optim.NAdam, {}),
+    "radam": (optim.RAdam, {"betas": (0.9, 0.9), "weight_decay": 0.1, "decoupled_weight_decay": True}),
+    "adamax": (optim.Adamax, {}),
+    "adadelta": (optim.Adadelta, {"weight_decay": 0.1}),
+    "asgd": (optim.ASGD, {"weight_decay": 0.1, "t0": 1.0}),
+    "rprop": (optim.Rprop, {}),
     "adafactor": (optim.Adafactor, {}),
 }
 
@@ -43,6 +50,10 @@ def trained(kind, policy, dtype, steps=3, **options):
     return model, optimizer
 
 
+#: Optimizers that compute in another order on lists of tensors.
+LISTS_APART = ("nadam", "radam", "asgd")
+
+
 @pytest.mark.parametrize("foreach", [False, True])
 @pytest.mark.parametrize("name", KINDS)
 def test_weights_under_fp64_are_those_of_plain_torch(name, foreach):
@@ -54,7 +65,7 @@ def test_weights_under_fp64_are_those_of_plain_torch(name, foreach):
         np.testing.assert_allclose(a.detach(), b.detach(), rtol=1e-12, atol=1e-13)
 
 
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "nadam"])  # whose lists have another formula
+@pytest.mark.parametrize("name", [name for name in KINDS if name not in LISTS_APART])
 def test_lists_of_tensors_have_the_bits_of_single_ones(name):
     kind, options = KINDS[name]
     single, lists = (
@@ -73,8 +84,33 @@ def test_weights_and_moments_have_their_formats_and_counters_are_exact(name):
         for key, kept in optimizer.state[parameter].items():
             if key == "step":
                 assert float(kept) == 9
-            elif key != "mu_product" and kept is not None:
+            elif key not in ("mu_product", "mu", "eta") and kept is not None:
                 assert np.array_equal(sf.round(kept.numpy(), policy.optimizer_state), kept.numpy()), key
+
+
+@pytest.mark.parametrize("search", [None, "strong_wolfe"])
+def test_lbfgs_which_calls_the_model_itself_is_plain_torchs_under_fp64(search):
+    def trained(policy, dtype):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 1).to(dtype)
+        x, y = torch.randn(8, 3, dtype=dtype), torch.randn(8, 1, dtype=dtype)
+        optimizer = optim.LBFGS(model.parameters(), lr=0.5, max_iter=4, line_search_fn=search)
+
+        def closure():
+            optimizer.zero_grad()
+            loss = (model(x) - y).square().mean()
+            loss.backward()
+            return loss
+
+        with nullcontext() if policy is None else sf.torch.simulate(model, policy):
+            for _ in range(3):
+                optimizer.step(closure)
+        return model.weight.detach()
+
+    plain = trained(None, torch.float64)
+    np.testing.assert_allclose(plain, trained("fp64", torch.float64), rtol=1e-9)
+    narrow = trained("bf16-standard", torch.float32)
+    assert torch.equal(narrow, narrow.bfloat16().float())
 
 
 def test_muon_updates_matrices():
