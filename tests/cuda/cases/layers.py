@@ -37,34 +37,64 @@ class Last(sf.nn.Module):
 
 #: (layer, the shape of its input or the input itself)
 LAYERS = {
+    "AdaptiveAvgPool1d": (lambda: sf.nn.AdaptiveAvgPool1d(3), LINES),
     "AdaptiveAvgPool2d": (lambda: sf.nn.AdaptiveAvgPool2d((2, 3)), IMAGES),
+    "AvgPool1d": (lambda: sf.nn.AvgPool1d(2, padding=1), LINES),
     "AvgPool2d": (lambda: sf.nn.AvgPool2d(2, padding=1), IMAGES),
     "BatchNorm1d": (lambda: sf.nn.BatchNorm1d(4), ROWS),
     "BatchNorm2d": (lambda: sf.nn.BatchNorm2d(3), IMAGES),
+    "CELU": (lambda: sf.nn.CELU(0.5), ROWS),
+    "Conv1d": (lambda: sf.nn.Conv1d(3, 6, 2, stride=2, padding=1, groups=3, rng=1), LINES),
     "Conv2d": (lambda: sf.nn.Conv2d(3, 6, 2, stride=(2, 1), padding=1, groups=3, rng=1), IMAGES),
+    "ConvTranspose1d": (lambda: sf.nn.ConvTranspose1d(3, 2, 3, stride=2, output_padding=1, rng=1), LINES),
     "ConvTranspose2d": (lambda: sf.nn.ConvTranspose2d(3, 2, 3, stride=2, output_padding=1, rng=1), IMAGES),
     "Dropout": (lambda: sf.nn.Dropout(0.4), ROWS),
+    "Dropout1d": (lambda: sf.nn.Dropout1d(0.4), LINES),
+    "Dropout2d": (lambda: sf.nn.Dropout2d(0.4), IMAGES),
+    "ELU": (lambda: sf.nn.ELU(0.7), ROWS),
     "Embedding": (lambda: sf.nn.Embedding(5, 3, padding_idx=2, rng=1), WORDS),
     "EmbeddingBag": (lambda: sf.nn.EmbeddingBag(5, 3, mode="mean", rng=1), WORDS),
     "Flatten": (lambda: sf.nn.Flatten(), IMAGES),
     "GELU": (lambda: sf.nn.GELU("tanh"), ROWS),
+    "GLU": (lambda: sf.nn.GLU(), ROWS),
     "GRU": (lambda: Last(sf.nn.GRU(4, 3, bidirectional=True, batch_first=True, rng=1)), LINES),
+    "GroupNorm": (lambda: sf.nn.GroupNorm(3, 3), IMAGES),
+    "Hardshrink": (lambda: sf.nn.Hardshrink(), ROWS),
+    "Hardsigmoid": (lambda: sf.nn.Hardsigmoid(), ROWS),
+    "Hardswish": (lambda: sf.nn.Hardswish(), ROWS),
+    "Hardtanh": (lambda: sf.nn.Hardtanh(), ROWS),
+    "Identity": (lambda: sf.nn.Identity(), ROWS),
+    "InstanceNorm1d": (lambda: sf.nn.InstanceNorm1d(3), LINES),
+    "InstanceNorm2d": (lambda: sf.nn.InstanceNorm2d(3, affine=True), IMAGES),
     "LSTM": (lambda: Last(sf.nn.LSTM(4, 3, num_layers=2, rng=1)), LINES),
     "LayerNorm": (lambda: sf.nn.LayerNorm(4), ROWS),
     "LeakyReLU": (lambda: sf.nn.LeakyReLU(0.3), ROWS),
     "Linear": (lambda: sf.nn.Linear(4, 5, rng=1), LINES),
+    "LogSigmoid": (lambda: sf.nn.LogSigmoid(), ROWS),
+    "LogSoftmax": (lambda: sf.nn.LogSoftmax(), ROWS),
     "MLP": (lambda: sf.nn.MLP([4, 6, 2], rng=1), ROWS),
+    "MaxPool1d": (lambda: sf.nn.MaxPool1d(3, stride=1, padding=1), LINES),
     "MaxPool2d": (lambda: sf.nn.MaxPool2d(3, stride=2, padding=1), IMAGES),
+    "Mish": (lambda: sf.nn.Mish(), ROWS),
     "ModuleList": (lambda: sf.nn.Sequential(*sf.nn.ModuleList([sf.nn.Linear(4, 2, rng=1), sf.nn.ReLU()])), ROWS),
     "MultiHeadAttention": (lambda: Attending(sf.nn.MultiHeadAttention), LINES),
     "MultiheadAttention": (lambda: Attending(sf.nn.MultiheadAttention, batch_first=True), LINES),
+    "PReLU": (lambda: sf.nn.PReLU(4), ROWS),
+    "RMSNorm": (lambda: sf.nn.RMSNorm(4), LINES),
     "RNN": (lambda: Last(sf.nn.RNN(4, 3, nonlinearity="relu", rng=1)), LINES),
     "ReLU": (lambda: sf.nn.ReLU(), ROWS),
+    "ReLU6": (lambda: sf.nn.ReLU6(), ROWS),
     "ReLULinear": (lambda: sf.nn.ReLULinear(4, 2, rng=1), ROWS),
+    "SELU": (lambda: sf.nn.SELU(), ROWS),
     "Sequential": (lambda: sf.nn.Sequential(sf.nn.Linear(4, 4, rng=1), sf.nn.Tanh(), sf.nn.Linear(4, 1, rng=2)), ROWS),
+    "SiLU": (lambda: sf.nn.SiLU(), ROWS),
+    "Sigmoid": (lambda: sf.nn.Sigmoid(), ROWS),
     "Softmax": (lambda: sf.nn.Softmax(dim=-1), ROWS),
+    "Softplus": (lambda: sf.nn.Softplus(2.0, 1.0), ROWS),
+    "Softshrink": (lambda: sf.nn.Softshrink(), ROWS),
     "Tanh": (lambda: sf.nn.Tanh(), ROWS),
     "TransformerEncoderLayer": (lambda: sf.nn.TransformerEncoderLayer(4, 2, 6, batch_first=True, rng=1), LINES),
+    "Unflatten": (lambda: sf.nn.Unflatten(1, (2, 2)), ROWS),
 }
 
 #: (loss of a tensor, the shape of that)
@@ -73,6 +103,12 @@ LOSSES = {
         lambda x, move: sf.nn.binary_cross_entropy_with_logits(x, move(np.array([[1, 0, 1.0, 0.5]] * 3))),
         ROWS,
     ),
+    "binary_cross_entropy": (
+        lambda x, move: sf.nn.binary_cross_entropy(x.sigmoid(), move(np.array([[1, 0, 1.0, 0.5]] * 3))),
+        ROWS,
+    ),
+    "huber_loss": (lambda x, move: sf.nn.huber_loss(x, move(np.zeros(ROWS)), delta=0.5), ROWS),
+    "l1_loss": (lambda x, move: sf.nn.l1_loss(x, move(np.zeros(ROWS))), ROWS),
     "cross_entropy": (lambda x, move: sf.nn.cross_entropy(x, move(np.array([3, 0, 2])), label_smoothing=0.1), ROWS),
     "ctc_loss": (lambda x, move: sf.nn.ctc_loss(x.log_softmax(-1), [[1, 2], [3, 3]], [5, 4], [2, 1]), (5, 2, 4)),
     "nll_loss": (lambda x, move: sf.nn.nll_loss(x.log_softmax(-1), move(np.array([3, 0, 2]))), ROWS),
@@ -121,6 +157,11 @@ def losses(move):
             value = loss(x, move)
             value.backward()
         yield from (value.data, x.grad)
+    x = sf.Tensor(move(input_of(ROWS)), requires_grad=True)
+    with sf.simulate("bf16-standard"):
+        divergence = sf.nn.kl_div(x.log_softmax(-1), move(np.array([[0.5, 0.25, 0.25, 0.0]] * 3)))
+        divergence.backward()
+    yield from (divergence.data, x.grad)
     x = move(input_of(ROWS))
     weighted = sf.nn.CrossEntropyLoss(weight=[1.0, 0.5, 2.0, 0.0]).to(device_of(x))
     with sf.simulate("fp32"):
