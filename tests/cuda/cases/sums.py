@@ -6,6 +6,17 @@ import simfloat as sf
 from tests.bits import DETERMINISTIC
 from tests.cuda.cases.elementwise import DRAWING
 
+FLUSHED = sf.Format(5, 3, subnormals=False)
+
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
+
+#: Of units of one's own: output and mode, one pair for each way to round a total.
+TOTALS = (
+    *((sf.FP32, None), (sf.BF16, None), (sf.BF16, sf.toward_positive), (sf.BF16, sf.to_odd), (sf.FP64, None)),
+    *((sf.BF16, sf.stochastic()), (sf.E4M3, sf.stochastic(8, "A").saturating()), (FLUSHED, sf.to_odd)),
+    (FLUSHED, sf.stochastic(6)),
+)
+
 ACCUMULATORS = [
     *(sf.FP16, sf.FP32, sf.FP64, sf.sequential(sf.BF16), sf.sequential(sf.FP16, products=sf.FP16)),
     *(sf.sequential(sf.FP16, rounding=mode) for mode in (sf.toward_zero, sf.to_odd, *DRAWING)),
@@ -20,9 +31,7 @@ ACCUMULATORS = [
     *(sf.numpy_sum(sf.FP16), sf.numpy_sum(sf.BF16, DRAWING[0]), sf.lanes(4, sf.FP16, sf.pairwise(sf.FP32))),
     sf.tree("4 + 10 + (0 + 7 + (2 + (1 + 8))) + (3 + 9 + (5 + 6))", sf.FP16, sf.stochastic(8)),
     *(sf.exact, sf.fused(4, 10), sf.fused(3, 12, sf.FP16, zero_exponent=-3)),
-    *(sf.fused(3, 6, sf.BF16, rounding=mode, align=sf.to_odd) for mode in (sf.toward_positive, sf.to_odd, *DRAWING)),
-    *(sf.fused(3, 6, sf.E4M3, rounding=mode, align=sf.nearest_even) for mode in (None, sf.stochastic().saturating())),
-    *(sf.fused(3, 6, sf.FP64), sf.fused(3, 6, sf.Format(5, 3, subnormals=False), rounding=sf.stochastic(6))),
+    *(sf.fused(3, 6, *parts, rounding=mode, align=align) for align in ALIGNMENTS for *parts, mode in TOTALS),
     *(sf.tensor_core(name, sf.FP16) for name in ("volta", "ampere", "hopper")),
     *(sf.tensor_core("volta", sf.FP16, sf.FP16), sf.tensor_core("hopper", sf.E5M2, instruction="mma")),
     *(sf.matrix_core(name, sf.FP16) for name in ("cdna1", "cdna2", "cdna3")),
