@@ -64,15 +64,19 @@ def last_addition(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addit
     return _addition(box, span, leaves[first][0], leaves[second][0], None)
 
 
-def fraction_bits(box: BlackBox, span: ProductRange, tree: Tree) -> int | None:
-    """How far below the largest of several products that are added at once others are kept; None if there are none."""
+def alignment(box: BlackBox, span: ProductRange, tree: Tree | None) -> Addition | None:
+    """How products that are added at once are aligned to the largest; None if there are none.
+
+    Without a tree the first three are looked at: those that leave a sticky bit are never lost, which shows no order.
+    """
+    if tree is None:
+        return _addition(box, span, 0, 1, 2) if box.terms > 2 else None
     leaves = tree.leaves()
     for node in range(tree.terms, tree.root + 1):
         children = tree.children(node)
         if len(children) > 2:
             large, small, other = (leaves[child][0] for child in children[:3])
-            step = _addition(box, span, large, small, other)
-            return None if step is None else step.precision - 1
+            return _addition(box, span, large, small, other)
     return None
 
 
@@ -149,7 +153,7 @@ class Evidence(NamedTuple):
     span: ProductRange
     steps: list[tuple[int, Addition]]  # of how many products a sum is, and how it is made
     last: Addition | None
-    fraction_bits: int | None = None
+    alignment: Addition | None = None  # of products that are added at once
     saturates: bool = False
 
     @property
@@ -180,13 +184,13 @@ class Evidence(NamedTuple):
 def evidence_of(box: BlackBox, span: ProductRange, tree: Tree | None) -> Evidence:
     """The evidence that probes of a function give; without a tree only that of its results."""
     if tree is None:
-        return Evidence(box.inputs, span, [], last_addition(box, span, None))
+        return Evidence(box.inputs, span, [], last_addition(box, span, None), alignment(box, span, None))
     overflow = box.products(dict.fromkeys(range(box.terms), 2.0**span.high))
     return Evidence(
         box.inputs,
         span,
         additions_of(box, span, tree) or [UNSEEN],
         last_addition(box, span, tree),
-        fraction_bits(box, span, tree),
+        alignment(box, span, tree),
         overflow < 2.0 ** (span.high + 1),
     )

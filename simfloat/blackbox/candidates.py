@@ -43,10 +43,16 @@ from simfloat.blackbox.readings import (
     readings_of,
 )
 from simfloat.blackbox.tree import Tree
-from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even
+from simfloat.formats import BF16, CATALOG, FP16, FP32, TF32, Format, Rounding, nearest_even, to_odd, toward_zero
 from simfloat.formats.format_fields import TININESS
 
 E8M13 = Format(8, 13)
+
+#: How products that are added at once may be aligned, and how far below the largest, at most.
+ALIGNMENTS, MOST_FRACTION_BITS = (toward_zero, nearest_even, to_odd), 40
+
+#: Products that are added at once, at most, where probes do not show how many these are.
+MOST_AT_ONCE = 64
 
 #: How many formats of as many bits are tried: the range of sums is known where operands and results reach its ends.
 MOST_FORMATS = 6
@@ -101,6 +107,9 @@ def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumul
     if terms <= 2:  # of more products the order of exact sums is none
         yield exact
     yield from _units(evidence.inputs)
+    if tree is None and evidence.alignment is not None and evidence.alignment.rounding == to_odd:
+        for together in range(2, MOST_AT_ONCE + 1):
+            yield from _fused(evidence, together)
     for reading in runs:
         yield from _accumulators(evidence, reading, terms)
 
@@ -190,9 +199,31 @@ def _fused(evidence: Evidence, terms: int) -> Iterator[Accumulator]:
     for unit in _units(evidence.inputs):
         if unit.chunk == terms:
             yield unit
-    if evidence.fraction_bits is not None and evidence.fraction_bits <= 40:
-        for output in (FP32, FP16, E8M13):
-            yield fused(terms, evidence.fraction_bits, output)
+    if evidence.alignment is None or not 1 < evidence.alignment.precision <= MOST_FRACTION_BITS + 1:
+        return
+    bits, seen = evidence.alignment.precision - 1, evidence.alignment.rounding
+    alignments = ALIGNMENTS if seen is None else (seen,) if seen in ALIGNMENTS else ()
+    for align, output in product(alignments, (FP32, FP16, E8M13)):
+        yield fused(terms, bits, output, align=align)
+    for (output, rounding), align in product(_totals(evidence, bits), alignments):
+        is_default = rounding == nearest_even and output not in (FP32, E8M13)
+        yield fused(terms, bits, output, rounding=None if is_default else rounding, align=align)
+
+
+def _totals(evidence: Evidence, bits: int) -> Iterator[tuple[Format, Rounding]]:
+    """The formats of totals of aligned products, and how they are rounded: as the result was seen to be, if it has
+    fewer bits than products are aligned to."""
+    last, formats = evidence.last, [FP32, FP16, E8M13, *CATALOG.values()]
+    if last is None:
+        return
+    narrow, seen = _formats(last.precision, evidence.span), MODES if last.rounding is None else (last.rounding,)
+    modes = list(MODES)
+    if last.precision < bits:
+        formats, modes = [], list(seen)
+    modes += [mode.saturating() for mode in modes] if evidence.saturates else []
+    for format in dict.fromkeys([*narrow, *formats]):
+        if format.precision >= last.precision and format.signed and format.has_zero:
+            yield from product([format], modes)
 
 
 def _sums(evidence: Evidence) -> list[tuple[Format, Rounding]]:
