@@ -181,13 +181,12 @@ class Fused(Accumulator):
         mode, output = self.mode, self.output
         if self.rounding is None and mode == toward_zero:
             return "truncated"
-        if output == FP64 and not mode.saturates:
-            return "unrounded"  # a total has at most 53 bits
-        is_plain = kernels.grid.plain(output, mode)
-        if mode.is_stochastic:
-            return "random" if is_plain else "general_random"
-        if not is_plain:
+        if self._is_exact:
+            return "nearest"
+        if not kernels.grid.plain(output, mode):
             return "general"
+        if mode.is_stochastic:
+            return "random"
         return {"nearest_even": "nearest", "to_odd": "to_odd"}.get(mode.mode, "directed")
 
     @cached_property
@@ -199,7 +198,12 @@ class Fused(Accumulator):
     @cached_property
     def grid(self) -> NDArray[np.float64]:
         """The numbers of the output format, and how they are picked."""
-        return kernels.grid.numbers(self.output, self.mode)
+        return kernels.grid.numbers(self.output, nearest_even if self._is_exact else self.mode)
+
+    @property
+    def _is_exact(self) -> bool:
+        """Whether totals, which have at most 53 bits, are numbers of the output: in every mode they are themselves."""
+        return self.output == FP64 and not self.mode.saturates
 
 
 def _are_taken(products: Bounds) -> bool:

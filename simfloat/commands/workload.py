@@ -76,6 +76,16 @@ def units() -> None:
         sf.matmul(left, right, accumulate=unit)
 
 
+def own_units() -> None:
+    """Fused sums in every alignment and kind of rounding, in 32 bits and, of operands too far apart, in float64."""
+    near, far = np.ones((2, 4)), np.array([[2.0**100, 2.0**-100]])
+    flushed, modes = sf.Format(5, 3, subnormals=False), (sf.nearest_even, sf.toward_positive, sf.to_odd)
+    totals = [(sf.FP32, None), (flushed, None), *((sf.BF16, mode) for mode in (*modes, sf.stochastic()))]
+    for align, (output, rounding), x in product(("toward_zero", "nearest_even", "to_odd"), totals, (near, far)):
+        unit = sf.fused(4, 24, output, rounding=rounding, align=align)
+        sf.matmul(x, x.T, inputs=sf.BF16, accumulate=unit, stream=sf.BitStream(0))
+
+
 def lookups_and_codes() -> None:
     """Functions of so many 16-bit numbers that they are looked up; codes of every size."""
     for operands in (BFLOAT16, FLOAT16):
@@ -107,6 +117,7 @@ TASKS: dict[str, Callable[[], object]] = {
     **{name: partial(lambda check: deque(check(True), maxlen=0), CHECKS[name]) for name in reversed(CHECKS)},
     "flags": flags,
     "units": units,
+    "own units": own_units,
     "lookups and codes": lookups_and_codes,
     "observed training": observed_training,
 }

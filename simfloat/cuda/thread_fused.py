@@ -52,13 +52,14 @@ def _largest(row, column, width, first, last):
 
 def fused(cut, rounding):
     """The loop for units that align terms by `cut` and round their totals so."""
-    finish, draws = rounding
+    finish, drawing = rounding
 
     @threads_over("out")
     def loop(t, a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
         unit, grid, depth, width = unit_of(unit_numbers), unpack(grid_numbers), a.shape[1], out.shape[1]
         i, j, terms = t // width, t % width, np.int64(unit.terms)
         counter, short = counter_of(place), are_bytes(grid)
+        draws = drawing or (drawing is None and grid.random_step != 0.0)
         element, words = element_at(counter, i, j), NO_WORDS
         row, row_powers = run_of(a, i * depth), run_of(a_powers, i * depth)
         column, column_powers = run_of(b, j), run_of(b_powers, j)

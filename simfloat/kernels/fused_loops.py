@@ -128,13 +128,14 @@ def truncated(x, grid):
 
 
 class TotalRounding(NamedTuple):
-    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is read.
+    """How a chunk's total becomes the sum so far: (total, scale, plain, word, grid) -> number; whether `word` is drawn,
+    or (None) the grid says so.
 
     `plain` is the sum by float64's own additions, where infinities and NaN come from.
     """
 
     finish: Any
-    draws: bool = False
+    draws: bool | None = False
 
 
 def of_hardware(convert: Any) -> TotalRounding:
@@ -157,7 +158,7 @@ def rounded(convert: Any) -> TotalRounding:
     return TotalRounding(finish)
 
 
-def by_word(convert: Any, draws: bool = True) -> TotalRounding:
+def by_word(convert: Any, draws: bool | None = True) -> TotalRounding:
     """The same by a random word."""
 
     @scalar
@@ -165,11 +166,6 @@ def by_word(convert: Any, draws: bool = True) -> TotalRounding:
         return convert(unless_special(total / scale, plain), word, grid) + 0.0
 
     return TotalRounding(finish, draws)
-
-
-@scalar
-def _as_it_is(x, grid):
-    return x
 
 
 #: How terms are aligned, by the name of the mode.
@@ -181,10 +177,8 @@ ROUNDINGS = {
     "nearest": rounded(nearest),
     "directed": rounded(directed),
     "to_odd": rounded(to_odd),
-    "unrounded": rounded(_as_it_is),
-    "general": by_word(general, False),
     "random": by_word(stochastic),
-    "general_random": by_word(general),
+    "general": by_word(general, None),
 }
 
 
@@ -195,12 +189,13 @@ def loops_of(make: Callable[[Any, TotalRounding], Any]) -> dict[str, dict[str, A
 
 def fused(cut, rounding):
     """The loop for units that align terms by `cut` and round their totals so."""
-    finish, draws = rounding
+    finish, drawing = rounding
 
     @kernel
     def loop(a, b, a_powers, b_powers, out, unit_numbers, grid_numbers, finite, place, seed):
         unit, grid, counter = unit_of(unit_numbers), unpack(grid_numbers), counter_of(place)
         terms, short = np.int64(unit.terms), are_bytes(grid)
+        draws = drawing or (drawing is None and grid.random_step != 0.0)
         # Chunks whose draws are made at once, and else one after the other: its rows of `b` are in the cache.
         together = terms * steps_of_rows(short) if draws else terms
         top, scale, total, plain = np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS), np.empty(COLUMNS)
