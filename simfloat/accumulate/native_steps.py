@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat import kernels
 from simfloat.accumulate.engine import Engine, Region
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
@@ -36,12 +37,13 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
         return None
     if format == FP32 and rounding in DIRECTED and loops.processor.COMPUTES_DIRECTED:
         return rounding.mode if problem.a.in_float32 and problem.b.in_float32 else None
-    if rounding != nearest_even:
-        return None
-    if format == FP16 and loops.processor.COMPUTES_FP16:
+    if rounding == nearest_even and format == FP16 and loops.processor.COMPUTES_FP16:
         return "halves" if _inside(problem, FP16) else None
-    if format == BF16 and loops.processor.COMPUTES_BF16:
-        return "bfloats" if _inside(problem, BF16) else None
+    if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _inside(problem, BF16):
+        return "bfloats"
+    can_be_cut = loops.processor.COMPUTES_DIRECTED and kernels.grid.has_exponents_of_float32(format)
+    if can_be_cut and not (rounding.saturates or rounding.is_stochastic):
+        return f"cut_{rounding.mode}" if problem.a.in_float32 and problem.b.in_float32 else None
     return None
 
 

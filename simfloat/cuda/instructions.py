@@ -107,8 +107,8 @@ def bfloats_add(a, b, draw, options):
     return fma_bfloats(a, ONE, b)
 
 
-def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, StepKind]:
-    """The fused multiply-add of FP32 in a mode, and the kind of steps that are not fused."""
+def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Callable, Callable]:
+    """The fused multiply-add, the product and the sum of FP32 in a mode."""
     grid, sign = Grid(*numbers(FP32, rounding)), rounding.zero_sum
 
     # A product of float32 numbers is exact in float64, and a sum rounded to odd there has bits to spare.
@@ -124,6 +124,12 @@ def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, StepKind]:
     def add(a, b):
         return np.float32(directed(add_odd(np.float64(a), np.float64(b), sign), grid))
 
+    return fma, multiply, add
+
+
+def _kind(multiply: Callable, add: Callable) -> StepKind:
+    """The kind of steps of a product and a sum."""
+
     @scalar
     def product_in_mode(x, y, draw, options):
         return multiply(x, y)
@@ -132,14 +138,16 @@ def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, StepKind]:
     def sum_in_mode(a, b, draw, options):
         return add(a, b)
 
-    return fma, StepKind(product_in_mode, sum_in_mode)
+    return StepKind(product_in_mode, sum_in_mode)
 
 
-_MODES = {rounding.mode: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
+#: (fused multiply-add, product, sum) by the suffix.
+OPERATIONS = {suffix: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
+_MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.items()}
 
 #: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
-FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, _) in _MODES.items()}
-KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: kind for mode, (_, kind) in _MODES.items()}
+FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in _MODES.items()}
+KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: _kind(*two) for mode, (_, *two) in _MODES.items()}
 
 
 def converting(convert):

@@ -6,7 +6,7 @@ each with the word of the product that it begins with.
 
 from __future__ import annotations
 
-from simfloat.cuda.instructions import KINDS
+from simfloat.cuda.cut_steps import KINDS
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import stack_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from

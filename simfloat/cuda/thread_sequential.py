@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.cuda import instructions
+from simfloat.cuda import cut_steps, instructions
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
@@ -97,10 +97,10 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
     return {f"fused_{kind}": TileLoop(sums_of(fused), ELEMENT), f"unfused_{kind}": TileLoop(sums_of(unfused), ELEMENT)}
 
 
-def _by_instructions(kind: str, fma: Any) -> dict[str, Any]:
-    """The same where a step is an instruction or two, and to read the operands takes longer: in tiles."""
-    product, add, *_ = (KINDS | instructions.KINDS)[kind]
-    fused, unfused = chaining(fma), stepping(product, add)
+def _by_instructions(kind: str, fused: Any) -> dict[str, Any]:
+    """The same where a step is an instruction or a few, and to read the operands takes longer: in tiles."""
+    product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
+    unfused = stepping(product, add)
     return {f"fused_{kind}": TileLoop(sums_of(fused), QUICK), f"unfused_{kind}": TileLoop(sums_of(unfused), QUICK)}
 
 
@@ -109,7 +109,9 @@ for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
     steps |= _fused_and_unfused(_kind)
 steps["fused_converted_odd"] = TileLoop(sums_of(stepping(native_product, converted_odd_add)), ELEMENT)
 for _kind, _fma in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items():
-    steps |= _by_instructions(_kind, _fma)
+    steps |= _by_instructions(_kind, chaining(_fma))
+for _kind, _step in cut_steps.STEPS.items():
+    steps |= _by_instructions(_kind, _step)
 
 random_steps = {f"fused_{kind}": sequential_random(native_product, KINDS[kind].add, False) for kind in DRAWING[:3]}
 random_steps |= {f"unfused_{kind}": sequential_random(*KINDS[kind][:2], True) for kind in DRAWING}

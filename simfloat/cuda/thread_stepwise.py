@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from simfloat.cuda.instructions import KINDS
+from simfloat.cuda.cut_steps import KINDS
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
 from simfloat.kernels.grid import unpack

@@ -22,8 +22,9 @@ from simfloat.kernels.step_kinds import StepOptions
 #: Threads that read side by side.
 WARP = 32
 
-#: Elements of a result from which on there are enough tiles to keep a GPU busy, 2^14 threads in the largest ones.
-LEAST = 1 << 19
+#: Elements of a result from which on tiles are quicker: 2^10 threads of the largest ones, each of whose steps takes a
+#: twentieth of the instructions that a thread with one element needs; those, 2^15, would just keep a GPU busy.
+LEAST = 1 << 15
 
 
 class Tile(NamedTuple):

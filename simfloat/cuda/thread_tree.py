@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.cuda.instructions import KINDS
+from simfloat.cuda.cut_steps import KINDS
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import stack_of
 from simfloat.kernels.grid import unpack

@@ -36,7 +36,8 @@ GROUP, ALL = 8, 1 << 40
 WAITING = 42
 
 #: Of the modes of `LANE_OPERATIONS`, those that have loops here: nearest even takes float32's own nearest numbers.
-MODES = ("plain", "toward_zero", "nearest_away", "toward_positive", "to_odd")
+#: What overflows as float32 does is seldom too large, so only the usual mode has a loop that does not look.
+MODES, UNWATCHED = ("plain", "toward_zero", "nearest_away", "toward_positive", "to_odd"), ("plain",)
 
 
 class OrderRule(NamedTuple):
@@ -85,7 +86,7 @@ def loop_of(add_panel: Any, depth: int, rounds: int, others: int) -> Any:
     @scalar
     def add_in_mode(a, first, count, panel, out, left, rule):
         if first == 0:
-            rule.rests[:] = 0.0
+            rule.rests[:] = np.float32(0.0) * rule.cut.scale  # with its sign
         before = set_mode(mode)
         add_panel(a, first, count, panel, out, left, rule)
         restore_mode(before)
@@ -201,16 +202,16 @@ def pairwise_loop(operations: LaneOperations, watches: bool) -> Any:
 
 
 def _loops() -> dict[str, dict[str, Any]]:
-    """The loops of every order and mode, with and without a look at what is too large."""
+    """The loops of every order and mode, and of some without a look at what is too large."""
     makers: dict[str, Callable[[LaneOperations, bool], Any]] = {"pairwise": pairwise_loop}
     for name, order in ORDERS.items():
         if order.on_rows and order.finish is None:
             makers[name] = partial(stepwise_loop, order)
-    loops = {}
-    for name, make in makers.items():
-        unwatched = {mode: make(LANE_OPERATIONS[mode], False) for mode in MODES}
-        loops[name] = unwatched | {f"{mode}_watched": make(LANE_OPERATIONS[mode], True) for mode in MODES}
-    return loops
+    return {
+        name: {mode: make(LANE_OPERATIONS[mode], False) for mode in UNWATCHED}
+        | {f"{mode}_watched": make(LANE_OPERATIONS[mode], True) for mode in MODES}
+        for name, make in makers.items()
+    }
 
 
 #: Loops by order and mode: (a, b, out, numbers, sign) -> whether a number was too large.

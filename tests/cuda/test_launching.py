@@ -75,7 +75,8 @@ def test_nothing_is_started_for_no_elements(cupy):
         (1024, 512, 1, [128 * 4 * 32]),
         (1025, 513, 1, [129 * 5 * 32]),
         (1024, 512, 2, [128 * 4 * 32] * 2),
-        (1024, 511, 1, [1024 * 511]),  # too few to keep a GPU busy
+        (256, 128, 1, [32 * 32]),
+        (128, 255, 1, [128 * 255]),  # too few to keep a GPU busy
         (1 << 19, 1, 1, [1 << 19]),  # no warp's width
         (7, 1 << 17, 1, [7 << 17]),  # no tile's height
         (3, 5, 4, [4 * 3 * 5]),

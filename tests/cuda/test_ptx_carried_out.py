@@ -60,7 +60,7 @@ def counting(move):
 
 def tiled(move):
     a, b, start = hard_factors(33, 9, 6, 12)
-    for accumulate in (sf.FP16, sf.BF16, sf.sequential(sf.FP32, products=sf.FP32, rounding=sf.toward_negative)):
+    for accumulate in (sf.FP16, sf.BF16, sf.TF32, sf.sequential(sf.FP32, sf.toward_negative, products=sf.FP32)):
         yield sf.matmul(move(a), move(b), accumulate=accumulate, initial=move(start), output=sf.FP32)
 
 

@@ -6,6 +6,11 @@ import simfloat as sf
 
 DIRECTED = (sf.toward_zero, sf.toward_positive, sf.toward_negative)
 
+
+def unfused(format, rounding):
+    return sf.sequential(format, rounding=rounding, products=format)
+
+
 #: Sums whose steps a GPU makes by an instruction, and some of those that it makes by several.
 STEPS = [
     *(sf.sequential(format) for format in (sf.FP32, sf.FP16, sf.BF16)),
@@ -15,6 +20,13 @@ STEPS = [
     *(sf.sequential(sf.FP32, products=sf.FP32, rounding=mode) for mode in DIRECTED),
     *(sf.pairwise(sf.FP32, rounding=sf.toward_negative), sf.kahan(sf.FP32, rounding=sf.toward_positive)),
     *(sf.sequential(sf.BF16, rounding=sf.toward_zero), sf.sequential(sf.BF16, rounding=sf.stochastic())),
+]
+
+#: Sums that are cut off after an instruction that rounds down, up or toward zero, in every order and mode.
+CUT = [
+    order(sf.TF32 if mode == sf.nearest_even else sf.BF16, rounding=mode)
+    for mode in (sf.nearest_even, sf.nearest_away, sf.to_odd, *DIRECTED)
+    for order in (sf.sequential, unfused, sf.kahan, sf.pairwise, sf.numpy_sum)
 ]
 
 
@@ -29,6 +41,7 @@ def tiles(move):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
+        yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:9])):  # stacks, in which one matrix may serve all
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
             b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
@@ -40,7 +53,7 @@ def tiles(move):
 
 def stepped(move, a, b, start, accumulators):
     for accumulate in accumulators:
-        initial = None if accumulate.maker == "pairwise" else move(start)
+        initial = None if accumulate.maker in ("pairwise", "numpy_sum") else move(start)
         options = {"initial": initial, "output": sf.FP32, "stream": sf.BitStream(1)}
         yield sf.matmul(move(a), move(b), accumulate=accumulate, **options)
 
