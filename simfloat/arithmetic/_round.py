@@ -14,7 +14,8 @@ from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
-from simfloat.arithmetic.plan import BLOCK, Plan, plan_for, round_planned
+from simfloat.arithmetic.plan import Plan, is_one_piece, plan_for, round_planned
+from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import as_format, nearest_even
@@ -31,6 +32,7 @@ def round(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: Literal[False] = False,
+    out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]: ...
 @overload
 def round(
@@ -41,6 +43,7 @@ def round(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: Literal[True],
+    out: NDArray[np.floating] | None = None,
 ) -> tuple[NDArray[np.floating], Flags]: ...
 def round(
     x: ArrayLike,
@@ -50,6 +53,7 @@ def round(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: bool = False,
+    out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating] | tuple[NDArray[np.floating], Flags]:
     """The numbers of `format` that the elements of `x` round to, in an array of x's shape.
 
@@ -60,7 +64,8 @@ def round(
     Underflow is gradual.
 
     `rounding` is a mode or its text, as `format` is: ``"toward_zero"``, ``"stochastic(bits=8).saturating()"``.
-    Stochastic modes take their bits from `stream`. `observer` receives the counted events.
+    Stochastic modes take their bits from `stream`. `observer` receives the counted events. The results are written to
+    `out`, if it is given: an array of their shape and type, which is returned and may be `x` itself.
 
     With ``flags=True`` the result is a pair: the numbers, and a uint8 array of IEEE exceptions with RISC-V's bits.
     Inexact, 1: the result is another number. Underflow, 2: it is tiny, as the format's `tininess` has it, and inexact.
@@ -69,8 +74,9 @@ def round(
     format. NaN raises nothing, since signalling NaN are not modelled. Operations add division by zero, 8, and invalid,
     16, as IEEE 754-2019 section 7 has them; fma of 0 and inf is invalid whatever is added, as in RISC-V.
 
-    Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, and input that float64
-    cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report 4.0 section 4.7.4.
+    Raises ValueError for a NaN in a format without NaN, stochastic rounding without a stream, an `out` of another shape
+    or type, and input that float64 cannot hold. Source: IEEE 754-2019 sections 4.3 and 7.4; IEEE P3109 interim report
+    4.0 section 4.7.4.
 
     Examples:
         >>> sf.round([0.1, 465.0, 1e-9], sf.E4M3)
@@ -83,7 +89,7 @@ def round(
     x = as_operand(x)
     if flags and machine_of(x) is not CPU:
         return on_cpu_alone(
-            lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x]
+            lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x], out
         )
     given: tuple[Any, ...] = format, rounding, x.dtype.type
     try:
@@ -92,11 +98,15 @@ def round(
         target, plan = _prepared.__wrapped__(*given, CPU)
     if format is not target.format or stream is not None or observer is not None:
         target = target.of_call(format, stream, observer)
+    if out is not None:
+        check_out(out, [x], target.dtype, plan.machine)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     if flags:
-        out = empty(x.shape, target.dtype, plan.machine)
-        return out, round_flagged(Elements(flat(x)), plan, out, target, draw)
-    return round_vector(flat(x), plan, x.shape, target, draw)
+        vector = flat(x)
+        results = memory_for(out, x.shape, (vector,), plan, target, reads_once=False)
+        raised = round_flagged(Elements(vector), plan, results, target, draw)
+        return handed_over(results, out), raised
+    return round_vector(flat(x), plan, x.shape, target, draw, out)
 
 
 @lru_cache(maxsize=512)
@@ -118,16 +128,25 @@ def round_drawn(x: NDArray, target: Target, draw: Draw | None) -> NDArray[np.flo
 
 
 def round_vector(
-    x: NDArray, plan: Plan | None, shape: tuple[int, ...], target: Target, draw: Draw | None
+    x: NDArray,
+    plan: Plan | None,
+    shape: tuple[int, ...],
+    target: Target,
+    draw: Draw | None,
+    out: NDArray[np.floating] | None = None,
 ) -> NDArray[np.floating]:
-    """The numbers of a vector rounded, by the plan if that is known, in an array of `shape`."""
+    """The numbers of a vector rounded, by the plan if that is known, in an array of `shape`: `out`, if it is given."""
     if plan is None:
         carrier: FloatType = x.dtype.type
         plan = plan_for(target.format, target.rounding, carrier, machine_of(x))
-    out = empty(shape, target.dtype, plan.machine)
-    if draw is None and target.observer is None and x.size <= BLOCK and plan.has_nan:
-        # round_planned would do the same, and take longer over small arrays.
-        plan.loop(x, NO_WORDS, out.reshape(-1), plan.numbers)
+    if out is None:
+        results = empty(shape, target.dtype, plan.machine)
     else:
-        round_planned(Elements(x), plan, out, target, draw)
-    return out
+        results = memory_for(out, shape, (x,), plan, target, reads_once=True)
+    elements = Elements(x)
+    if draw is None and target.observer is None and plan.has_nan and is_one_piece(elements, x.size):
+        # round_planned would do the same, and take longer.
+        plan.loop(x, NO_WORDS, results.reshape(-1), plan.numbers)
+    else:
+        round_planned(elements, plan, results, target, draw)
+    return results if out is None else handed_over(results, out)

@@ -15,6 +15,7 @@ from simfloat.arithmetic.arrays import empty, image_of
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, GPU, on_cpu
 from simfloat.arithmetic.plan import Plan, round_planned
+from simfloat.arithmetic.results import check_out, handed_over
 from simfloat.arithmetic.sources import Computed, Double, Elements, Native
 from simfloat.arithmetic.target import Target, check_inexact
 from simfloat.arithmetic.threads import scratch
@@ -38,10 +39,12 @@ def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target:
     return flags
 
 
-def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray]) -> Any:
+def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDArray | None) -> Any:
     """What a function makes of arrays on the CPU, where they lie on a GPU: flags are found on the CPU alone."""
     results, flags = function([on_cpu(array) for array in arrays])
-    return GPU.take(results), GPU.take(flags)
+    if out is not None:
+        check_out(out, arrays, results.dtype, GPU)
+    return handed_over(GPU.take(results), out), GPU.take(flags)
 
 
 def _kind_of(source: Elements | Computed, format: Format) -> type[Flagged]:

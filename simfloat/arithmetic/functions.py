@@ -28,9 +28,10 @@ Operands are any float32 or float64 values, whatever the format; they broadcast.
 result is float32 if all operands are float32 and the format fits, else float64. Stochastic modes take their bits from
 `stream`; `observer` receives the counted events. With ``flags=True`` the result is a pair, the numbers and a uint8
 array of IEEE exceptions: inexact 1, underflow 2, overflow 4, division by zero 8, invalid 16, as in :func:`round`.
+Results are written to `out`, if it is given: an array of their shape and type, which may be an operand, too.
 
 Raises ValueError for formats of more than 50 bits of precision (FP64 under nearest_even excepted), shapes that do not
-broadcast, and what :func:`simfloat.round` refuses.
+broadcast, an `out` of another shape or type, and what :func:`simfloat.round` refuses.
 
 Examples:
     >>> sf.{name}({operands}, sf.BF16)
@@ -62,6 +63,7 @@ class _OfOne(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[False] = ...,
+        out: Result | None = ...,
     ) -> Result: ...
 
     @overload
@@ -74,6 +76,7 @@ class _OfOne(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[True],
+        out: Result | None = ...,
     ) -> tuple[Result, Flags]: ...
 
 
@@ -91,6 +94,7 @@ class _OfTwo(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[False] = ...,
+        out: Result | None = ...,
     ) -> Result: ...
 
     @overload
@@ -104,6 +108,7 @@ class _OfTwo(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[True],
+        out: Result | None = ...,
     ) -> tuple[Result, Flags]: ...
 
 
@@ -122,6 +127,7 @@ class _OfThree(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[False] = ...,
+        out: Result | None = ...,
     ) -> Result: ...
 
     @overload
@@ -136,6 +142,7 @@ class _OfThree(Protocol):
         stream: Stream | None = ...,
         observer: Observer | None = ...,
         flags: Literal[True],
+        out: Result | None = ...,
     ) -> tuple[Result, Flags]: ...
 
 
@@ -147,8 +154,9 @@ def _unary(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: bool = False,
+    out: Result | None = None,
 ) -> Result | tuple[Result, Flags]:
-    return operate(_row, (x,), format, rounding, stream, observer, flags)
+    return operate(_row, (x,), format, rounding, stream, observer, flags, out)
 
 
 def _binary(
@@ -160,8 +168,9 @@ def _binary(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: bool = False,
+    out: Result | None = None,
 ) -> Result | tuple[Result, Flags]:
-    return operate(_row, (a, b), format, rounding, stream, observer, flags)
+    return operate(_row, (a, b), format, rounding, stream, observer, flags, out)
 
 
 def _ternary(
@@ -174,8 +183,9 @@ def _ternary(
     stream: Stream | None = None,
     observer: Observer | None = None,
     flags: bool = False,
+    out: Result | None = None,
 ) -> Result | tuple[Result, Flags]:
-    return operate(_row, (a, b, c), format, rounding, stream, observer, flags)
+    return operate(_row, (a, b, c), format, rounding, stream, observer, flags, out)
 
 
 def _function(template: Callable[..., Any], name: str, example: str) -> Any:

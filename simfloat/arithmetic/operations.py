@@ -17,6 +17,7 @@ from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import aligned, as_operand, types_of
 from simfloat.arithmetic.plan import is_one_piece, round_planned
+from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
 from simfloat.formats import FP64, as_format, nearest_even
@@ -32,21 +33,28 @@ def operate(
     stream: Stream | None,
     observer: Observer | None,
     flags: bool,
+    out: NDArray[np.floating] | None,
 ) -> Any:
     """A public operation, as users call it: its results, or a pair of them and their flags."""
     arrays = list(map(as_operand, operands, operation.operands))
     if flags and machine_of(*arrays) is not CPU:
-        return on_cpu_alone(lambda there: operate(operation, there, format, rounding, stream, observer, True), arrays)
+
+        def flagged(there: list[NDArray]) -> Any:
+            return operate(operation, there, format, rounding, stream, observer, True, None)
+
+        return on_cpu_alone(flagged, arrays, out)
     try:
         target, route = _prepared(operation.name, format, rounding, *types_of(arrays))
     except TypeError:  # what cannot be kept in a cache is no format or no rounding
         target, route = _prepared.__wrapped__(operation.name, format, rounding, False, CPU)
     if format is not target.format or stream is not None or observer is not None:
         target = target.of_call(format, stream, observer)
+    if out is not None:
+        check_out(out, arrays, target.dtype, route.plan.machine)
     draw = take_draw(stream, target.rounding) if target.rounding.mode == "stochastic" else None
     if flags:
-        return _flagged(route, arrays, target, draw)
-    return _computed(route, arrays, target, draw)
+        return _flagged(route, arrays, target, draw, out)
+    return _computed(route, arrays, target, draw, out)
 
 
 def compute(operation: str, arrays: list[NDArray], target: Target) -> NDArray[np.floating]:
@@ -84,22 +92,27 @@ def _route(operation: str, arrays: list[NDArray], target: Target) -> Route:
     return route_of(operation, target.format, target.rounding, *types_of(arrays))
 
 
-def _computed(route: Route, arrays: list[NDArray], target: Target, draw: Draw | None) -> NDArray[np.floating]:
-    """The results of an operation on float arrays."""
+def _computed(
+    route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None = None
+) -> NDArray[np.floating]:
+    """The results of an operation on float arrays, in `out` if that is given."""
     if route.kernel == "power" and (factors := _factors_of_power(*arrays)) is not None:
         route, arrays = route_of("multiply", target.format, target.rounding, *types_of(factors)), factors
     plan, observer = route.plan, target.observer
     shape, vectors = aligned(arrays)
-    out = empty(shape, target.dtype, plan.machine)
-    source = route.source(route, vectors, out.size)
-    if draw is None and observer is None and plan.has_nan and is_one_piece(source, out.size):
+    if out is None:
+        results = empty(shape, target.dtype, plan.machine)
+    else:
+        results = memory_for(out, shape, vectors, plan, target, route.source.reads_once)
+    source = route.source(route, vectors, results.size)
+    if draw is None and observer is None and plan.has_nan and is_one_piece(source, results.size):
         # round_planned would do the same, and take longer.
-        source.round_block(plan, 0, out.size, NO_WORDS, out.reshape(-1))
-        return out
+        source.round_block(plan, 0, results.size, NO_WORDS, results.reshape(-1))
+        return results if out is None else handed_over(results, out)
     if observer is not None and wants_more(observer):
         check_inexact(target.format, route.operation)
-    round_planned(source, plan, out, target, draw)
-    return out
+    round_planned(source, plan, results, target, draw)
+    return handed_over(results, out)
 
 
 def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
@@ -115,12 +128,13 @@ def _factors_of_power(x: NDArray, exponent: NDArray) -> list[NDArray] | None:
 
 
 def _flagged(
-    route: Route, arrays: list[NDArray], target: Target, draw: Draw | None
+    route: Route, arrays: list[NDArray], target: Target, draw: Draw | None, out: NDArray[np.floating] | None
 ) -> tuple[NDArray[np.floating], Flags]:
-    """The results of an operation on float arrays, and their flags."""
+    """The results of an operation on float arrays, in `out` if that is given, and their flags."""
     shape, vectors = aligned(arrays)
-    out = empty(shape, target.dtype, route.plan.machine)
-    return out, round_flagged(route.source(route, vectors, out.size), route.plan, out, target, draw)
+    results = memory_for(out, shape, vectors, route.plan, target, reads_once=False)
+    flags = round_flagged(route.source(route, vectors, results.size), route.plan, results, target, draw)
+    return handed_over(results, out), flags
 
 
 @lru_cache(maxsize=512)

@@ -63,6 +63,9 @@ class Computed:
     makes_blocks = True
     makes_exact: Any = True
 
+    #: Whether a result is written when its operands have been read for the last time.
+    reads_once = True
+
     @staticmethod
     def loop(kernel: str, machine: Machine) -> Loop | None:
         """The loop that rounds results where it makes them, for sources that have one."""
@@ -150,6 +153,8 @@ class Converted(_OfFloat32):
 
 class Tabled(Computed):
     """Results of functions of one float32 operand, looked up where there are many and the operands have 16 bits."""
+
+    reads_once = False
 
     @property
     def makes_exact(self) -> bool:

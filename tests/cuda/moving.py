@@ -57,6 +57,9 @@ class Move:
             return self.once(as_array(value))
         if isinstance(value, tuple) and annotation == "NDArray":  # *operands
             return tuple(map(self.once, value))
+        is_out = isinstance(value, np.ndarray) and annotation.endswith("| None") and id(value) not in self.moved
+        if is_out and any(np.may_share_memory(value, x) for x, _ in self.arrays):
+            raise NotMovable(value)  # what is written to one would be seen in the other
         return self.once(value)
 
     def once(self, value):

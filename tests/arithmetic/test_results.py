@@ -1,0 +1,141 @@
+"""`out=`: results are written to memory at hand, whatever it shares with operands, or nothing is."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.arithmetic.catalog import FUNCTIONS
+from tests.bits import assert_bits
+from tests.kernels.test_single import hostile
+
+FORMATS = (sf.BF16, sf.FP16, sf.E4M3, sf.FP32, sf.FP64)
+MODES = (sf.nearest_even, sf.toward_zero, sf.stochastic())
+SIZES = (1, 33, 70000)
+
+
+def calls(rng, size):
+    """(function, operands) of round, and of operations of one, two and three operands."""
+    for name in ("round", *("sqrt", "tanh", "add", "divide", "fma")):
+        count = 1 if name == "round" else len(FUNCTIONS[name].operands)
+        yield getattr(sf, name), [hostile(rng, size) for _ in range(count)]
+
+
+def given(format, mode):
+    return format, sf.nearest_even if format == sf.FP64 else mode
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_results_are_those_without(format, size, rng):
+    for mode in MODES if size < SIZES[-1] else MODES[:1]:
+        how = given(format, mode)
+        for function, operands in calls(rng, size):
+            want = function(*operands, *how, stream=sf.BitStream(0))
+            out = np.full(size, 7.0, want.dtype)
+            assert function(*operands, *how, stream=sf.BitStream(0), out=out) is out
+            assert_bits(out, want, *operands)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("format", FORMATS, ids=str)
+def test_out_may_share_memory_with_operands(format, size, rng):
+    """The same elements, elements beside them, every second one, one that stands for all, all in reverse."""
+    for mode in MODES if size < SIZES[-1] else MODES[:1]:
+        how = given(format, mode)
+        for function, (x, *others) in calls(rng, size):
+            dtype = function(x, *others, *how, stream=sf.BitStream(0)).dtype
+            with np.errstate(invalid="ignore"):  # signalling NaN
+                memory = np.resize(x, 2 * size + 1).astype(dtype)
+            for view in (
+                slice(size),
+                slice(1, size + 1),
+                slice(0, 2 * size, 2),
+                slice(size, size + 1),
+                slice(-1, size, -1),
+            ):
+                for place in (slice(size), slice(size, 2 * size)):
+                    own = memory.copy()
+                    first, out = own[view], own[place]
+                    want = function(first.copy(), *others, *how, stream=sf.BitStream(0))
+                    if want.shape == out.shape and want.dtype == out.dtype:
+                        function(first, *others, *how, stream=sf.BitStream(0), out=out)
+                        assert_bits(out, want)
+
+
+def test_every_operand_may_be_out(rng):
+    x, y, z = (sf.round(rng.standard_normal(5000).astype(np.float32), sf.BF16) for _ in range(3))
+    for number in range(3):
+        operands = [x.copy(), y.copy(), z.copy()]
+        sf.fma(*operands, sf.BF16, out=operands[number])
+        assert_bits(operands[number], sf.fma(x, y, z, sf.BF16))
+    square = x.copy()
+    sf.multiply(square, square, sf.BF16, out=square)
+    assert_bits(square, sf.multiply(x, x, sf.BF16))
+
+
+def test_functions_that_are_looked_up_may_write_to_their_operand():
+    """At the last element it turns out that not all operands are numbers of 16 bits."""
+    x = np.resize((np.arange(2**16, dtype=np.uint32) << 16).view(np.float32), 2**17)
+    for _ in range(2):
+        sf.tanh(x, sf.BF16)
+    x[-1] = np.float32(0.1)
+    want = sf.tanh(x, sf.BF16)
+    sf.tanh(x, sf.BF16, out=x)
+    assert_bits(x, want)
+
+
+def test_views_that_are_not_contiguous_receive_results(rng):
+    x = rng.standard_normal((40, 30)).astype(np.float32)
+    for out in (
+        np.empty((30, 40), np.float32).T,
+        np.empty((40, 60), np.float32)[:, ::2],
+        np.empty((40, 30), np.float32),
+    ):
+        assert_bits(sf.round(x, sf.E4M3, out=out), sf.round(x, sf.E4M3))
+        assert_bits(sf.add(x, x[0], sf.FP16, out=out), sf.add(x, x[0], sf.FP16))
+        results, flags = sf.add(x, x[0], sf.FP16, out=out, flags=True)
+        assert results is out and (flags == sf.add(x, x[0], sf.FP16, flags=True)[1]).all()
+
+
+def test_observers_receive_the_events_of_the_operands_as_they_were(rng):
+    x = hostile(rng, 5000)
+    want, got = sf.Recorder(), sf.Recorder()
+    for recorder, out in ((want, None), (got, x.copy())):
+        own = x if out is None else out
+        sf.add(own, np.float32(0.25), sf.E4M3, observer=recorder, out=out)
+    assert want.counts() == got.counts() and want.histogram() == got.histogram()
+
+
+def test_an_error_leaves_out_as_it_was():
+    out = np.full(2, 7.0)
+    with pytest.raises(ValueError, match="has no NaN"):
+        sf.round([1.0, np.nan], sf.E2M1, out=out)
+    with pytest.raises(ValueError, match="needs random bits"):
+        sf.round([1.0, 2.0], sf.E2M1, sf.stochastic(), out=out)
+    assert out.tolist() == [7.0, 7.0]
+
+
+REFUSED = {
+    "another shape": (np.empty(3, np.float32), r"shape and type, \(2,\) and float32; it has \(3,\) and float32"),
+    "another type": (np.empty(2), "and float32; it has .* and float64"),
+    "a shape that operands would have to broadcast to": (np.empty((2, 2), np.float32), r"it has \(2, 2\)"),
+    "no array": ([0.0, 0.0], "out must be an array to write to, got list"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_cannot_take_the_results_is_refused(case):
+    out, message = REFUSED[case]
+    x, stream = np.ones(2, np.float32), sf.BitStream(0)
+    for call in (sf.round, lambda *how, **options: sf.add(x, *how, **options)):
+        with pytest.raises(ValueError, match=message):
+            call(x, sf.BF16, sf.stochastic(), stream=stream, out=out)
+    assert stream.state == sf.BitStream(0).state, "a refused call takes no draw"
+
+
+def test_arrays_that_are_read_only_are_refused():
+    x = np.ones(2, np.float32)
+    out = x[:]
+    out.flags.writeable = False
+    with pytest.raises(ValueError, match="out must be writeable"):
+        sf.round(x, sf.BF16, out=out)
