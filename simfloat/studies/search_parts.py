@@ -13,6 +13,7 @@ from simfloat.formats import Format
 from simfloat.policy import Policy
 from simfloat.policy.role_types import FORWARD_RESULT, OPERAND, RESULT, STORAGE, SUM, WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES, UPDATE
+from simfloat.policy.serialization import parse
 from simfloat.studies.plain_values import label_of
 
 #: The roles of the whole model that a search changes where it is not told which: operands are changed layer by layer.
@@ -150,7 +151,8 @@ def options_of(
     parts: Sequence[SearchPart], start: Policy, formats: Iterable[Any], cost: Callable[[Policy], float]
 ) -> list[list[SearchOption]]:
     """For each part the formats that are cheaper than its own and that it can have, the cheapest first."""
-    named = formats.items() if isinstance(formats, Mapping) else [(str(label_of(value)), value) for value in formats]
+    pairs = formats.items() if isinstance(formats, Mapping) else ((str(label_of(value)), value) for value in formats)
+    named = [(label, parse(value) if isinstance(value, str) else value) for label, value in pairs]
     whole = cost(start)
     found = []
     for part in parts:

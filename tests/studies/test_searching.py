@@ -214,6 +214,20 @@ def test_a_reference_that_does_not_train_is_refused(loss, message):
         sf.search(lambda policy, seed: loss, parts=PARTS)
 
 
+def test_formats_may_be_texts_and_have_labels_and_be_casts_and_accumulators_where_those_are_taken():
+    found = sf.search(lambda policy, seed: 1.0, parts=["weights"], formats=["e4m3"])
+    assert found.label == "weights=e4m3" and found.policy.weights == sf.E4M3
+    formats = {"scaled": sf.scaled(sf.E4M3, sf.per_tensor()), "kahan": sf.kahan(sf.FP16)}
+    found = sf.search(lambda policy, seed: 1.0, parts=["compute", ("*", "accumulate")], formats=formats)
+    assert found.label == "compute=scaled, *: accumulate=kahan" and found.combinations == 4
+
+
+def test_without_the_packages_of_the_extra_the_message_names_it():
+    code = "import sys; sys.modules['scipy'] = None; import simfloat as sf; sf.Format; sf.search"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert "ImportError: simfloat.studies needs scipy: pip install 'simfloat[studies]'." in done.stderr
+
+
 def test_combinations_come_in_the_order_of_what_they_save_within_the_limit():
     found = list(cheapest_choices([[0, 3, 1], [0, 2]], [[0, 5, 1], [0, 1]], 5))
     assert found == [(2, 1), (1, 0), (0, 1), (2, 0), (0, 0)]
