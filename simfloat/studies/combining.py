@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -46,6 +47,23 @@ def _best(states: list[tuple[float, float, Choice]], limit: float) -> list[tuple
         if counts[level] <= MOST_FOLLOWED // LEVELS:
             kept.append(state)
     return kept
+
+
+def added(errors: Sequence[float], power: float) -> float:
+    """What errors come to that add up by a power: the sum of them for 1, nearly the largest for a large one."""
+    most = max(errors, default=0.0)
+    return most if most in (0.0, math.inf) else most * sum((error / most) ** power for error in errors) ** (1 / power)
+
+
+def power_of(errors: Sequence[float], total: float) -> float:
+    """The power, 1 at least, by which errors come to a total that is not less than the largest of them."""
+    low, high = 1.0, 64.0
+    if added(errors, low) <= total:
+        return low
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (middle, high) if added(errors, middle) > total else (low, middle)
+    return low
 
 
 def is_narrower(values: Sequence[Any], others: Sequence[Any]) -> bool:

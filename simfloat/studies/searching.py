@@ -1,9 +1,10 @@
 """The search for the cheapest policy whose loss is close to the reference's.
 
-All parts are first changed at once, then each alone, in the order in which combinations need them. What each alone adds
-to the loss is taken to add up: the cheapest combination whose sum lies within the share is trained. One that fails is
-left, with all that is narrower, and its parts are trusted less. At the end single parts are made cheaper as long as the
-loss stays within the share.
+All parts are first changed at once, then each alone, in the order in which combinations need them. Errors of single
+parts are taken to add up by a power p, (sum of e^p)^(1/p): to hardly more than the largest at first, and then as the
+first combinations show that are worse than that, down to p = 1, their sum. The cheapest combination that lies within
+the share by this is trained. One that fails is left, with all that is narrower; where even the sum promised too much,
+its parts are trusted less. At the end single parts are made cheaper as long as the loss stays within the share.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from simfloat.formats.named import BF16, E4M3, E5M2, FP16
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
-from simfloat.studies.combining import Choice, cheapest_choices, is_narrower
+from simfloat.studies.combining import Choice, added, cheapest_choices, is_narrower, power_of
 from simfloat.studies.search_files import SEARCH_FILES, write_search
 from simfloat.studies.search_parts import (
     SearchOption,
@@ -30,7 +31,19 @@ from simfloat.studies.search_parts import (
 )
 from simfloat.studies.search_result import REFERENCE, Confirmation, Search, SearchPoint, as_ratio
 from simfloat.studies.trainings import Train, Trainings
-from simfloat.studies.trials import SLACK, Jury, Trial
+from simfloat.studies.trials import Jury, Trial
+
+#: The power that errors are first taken to add up by: little more than the largest of them.
+MOST_POWER = 8.0
+
+#: Sums that lie at the limit, but for their last bits, lie within it.
+MARGIN = 1e-9
+
+#: For so many combinations with all seeds there are trainings, however few there are.
+LEAST = 20
+
+#: A combination is worth a training if its errors add up to so many times what they may.
+WORTH = 2.0
 
 
 def search(
@@ -65,9 +78,10 @@ def search(
     `cost` is a function of a policy; by default the bits of one number in each part, added. The answer's interval, over
     seeds that the search did not use, ends below 1 + `within`: these are the numbers after the largest of `seeds`, as
     many as those, or two or four times as many until the interval tells (95 %, jointly for all policies that are looked
-    at so). What is not confirmed is not the answer: then the next cheapest is, in the end the reference itself. Where
-    losses differ by chance as much as the share allows, only more seeds or a smoother loss help. That no other of all
-    combinations is cheaper is certain only where the errors of parts add up: few of them are trained.
+    at so). What is not confirmed is not the answer: then the next cheapest is, and in the end, or after a tenth of all
+    trainings, the reference itself. Where losses differ by chance as much as the share allows, only more seeds or a
+    smoother loss help. That no combination is cheaper is not certain, since few of them are trained; it was so in tests
+    in which errors of parts add up, multiply, or count as the largest of them does.
 
     With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer; it also
     writes search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.
@@ -121,6 +135,9 @@ class Searching:
         self.jury, self.start, self.parts, self.options, self.price = jury, start, parts, options, price
         self.trials: dict[Choice, Trial] = {}
         self.left: set[Choice] = set()  # what is not the answer, nor what is narrower
+        self.power = MOST_POWER  # by which errors add up
+        self.combinations = math.prod(len(each) + 1 for each in options)
+        self.budget = len(jury.seeds) * max(self.combinations // 10, LEAST)
         self.distrust: dict[tuple[int, int], float] = {}  # what options have added where sums did not hold
         self.nothing: Choice = (0,) * len(parts)
         self._has_begun = False
@@ -132,7 +149,7 @@ class Searching:
                 f"The loss under start is {as_ratio(self.trials[self.nothing].mean):.4g} of the reference's, which is "
                 "not within the share; start from a wider policy."
             )
-        while any(choice := self.polished(self.accepted())):
+        while self.jury.trainings.made < self.budget and any(choice := self.polished(self.accepted())):
             found = self.jury.confirm(self.trials[choice].policy)
             if found is not None:
                 return self.result(self.trials[choice], found)
@@ -160,14 +177,20 @@ class Searching:
                 self.leave(choice)
 
     def leave(self, choice: Choice) -> None:
-        """Leave a combination whose parts promised more, and trust each of them less, so that it is none any more."""
+        """Leave a combination whose parts promised more: its errors add up by a smaller power, or its parts are trusted
+        so much less that it is none any more.
+        """
         self.left.add(choice)
+        if not all(single in self.trials for single in self.singles(choice)):
+            return
         chosen = [(part, option) for part, option in enumerate(choice) if option]
-        known = sum(self.excess(part, option) + self.distrust.get((part, option), 0.0) for part, option in chosen)
-        if all(single in self.trials for single in self.singles(choice)) and known <= self.jury.within:
-            share = (self.jury.within - known) / len(chosen) + SLACK
+        errors = [self.error(part, option) for part, option in chosen]
+        met = max(as_ratio(self.trials[choice].mean) - 1, self.jury.within) / self.jury.within
+        if self.power > 1 and max(errors) > 0:
+            self.power = min(self.power, power_of(errors, met))
+        elif (known := sum(errors) + sum(self.distrust.get(each, 0.0) for each in chosen)) <= 1:
             for each in chosen:
-                self.distrust[each] = self.distrust.get(each, 0.0) + share
+                self.distrust[each] = self.distrust.get(each, 0.0) + (1 - known) / len(chosen) + MARGIN
 
     def polished(self, choice: Choice) -> Choice:
         """The combination with single parts made cheaper as long as that stays within the share.
@@ -190,26 +213,30 @@ class Searching:
 
     def is_hopeless(self, choice: Choice) -> bool:
         """Whether a combination is not worth a training: a part of it fails alone, or all add up to too much."""
-        return self.is_left(choice) or sum(map(self.excess, range(len(choice)), choice)) > 2 * self.jury.within
+        errors = list(map(self.error, range(len(choice)), choice))
+        return self.is_left(choice) or added(errors, self.power) > WORTH
 
     def candidates(self) -> Iterator[Choice]:
         """Combinations that may be within the share by what is known of their parts, the cheapest first, then none."""
         saved = [[0.0, *(option.saved for option in options)] for options in self.options]
         excess = [
-            [self.excess(part, option) + self.distrust.get((part, option), 0.0) for option in range(len(options) + 1)]
+            [
+                self.error(part, option) ** self.power + self.distrust.get((part, option), 0.0)
+                for option in range(len(options) + 1)
+            ]
             for part, options in enumerate(self.options)
         ]
-        for choice in cheapest_choices(saved, excess, self.jury.within + SLACK):
+        for choice in cheapest_choices(saved, excess, 1 + MARGIN):
             if any(choice) and not self.is_left(choice):
                 yield choice
         yield self.nothing
 
-    def excess(self, part: int, option: int) -> float:
-        """The share of the loss that a part alone adds: 0 as long as it is not known, infinity if it is too much."""
+    def error(self, part: int, option: int) -> float:
+        """What a part alone adds to the loss, in units of what all may add: 0 as long as that is not known."""
         trial = self.trials.get(self.single(part, option)) if option else None
         if trial is None:
             return 0.0
-        return max(0.0, as_ratio(trial.mean) - 1) if trial.is_inside else math.inf
+        return max(0.0, as_ratio(trial.mean) - 1) / self.jury.within if trial.is_inside else math.inf
 
     def is_left(self, choice: Choice) -> bool:
         """Whether it, or one that is wider in every part, is not the answer."""
@@ -270,7 +297,7 @@ class Searching:
             confirmation=confirmation,
             points=tuple(points),
             trainings=jury.trainings.made,
-            combinations=math.prod(len(options) + 1 for options in self.options),
+            combinations=self.combinations,
         )
 
 
