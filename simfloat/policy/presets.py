@@ -29,6 +29,11 @@ def _narrow(operands: Cast, gradients: Cast | None = None, **roles: Any) -> Poli
 PRESETS: tuple[tuple[str, Callable[[], Policy], str], ...] = (
     ("fp64", lambda: Policy(compute=FP64, accumulate=FP64), "IEEE 754-2019 binary64 throughout"),
     ("fp32", lambda: Policy(compute=FP32), f"{REVISITING}, section 2: 32-bit precision training"),
+    (
+        "as-written",
+        lambda: Policy(compute=FP32, written=True),
+        "PyTorch, torch.dtype: a program's own types, as of model.bfloat16(), autocast, and float8 tensors",
+    ),
     ("bf16-standard", lambda: Policy(compute=BF16), f"{REVISITING}, section 1: the standard algorithm"),
     (
         "bf16-stochastic",

@@ -222,6 +222,12 @@ class Roles:
         FLAG, "whether composites such as softmax compute in the format of `reduce`, and round their result once",
         (COMPOSITE,), False,
     )  # fmt: skip
+    written: OptionalRole[bool] = OptionalRole(
+        FLAG,
+        "True: in PyTorch models, roles that are FP32 here take the format of the program's own type, and an operation "
+        "in a 16-bit type rounds its result alone; without it types only carry numbers",
+        (*ROUNDED, MOVEMENT, UPDATE, PARAMETER),
+    )
 
 
 #: Every role by its name, in the order of the table.

@@ -15,9 +15,10 @@ from simfloat.arithmetic.hadamard import Hadamard
 from simfloat.arithmetic.observer import wants
 from simfloat.arithmetic.scaling import Delayed
 from simfloat.arithmetic.target import Target, carrier_of, check_precision
-from simfloat.formats import Format, Rounding, nearest_even, stochastic
+from simfloat.formats import FP32, Format, Rounding, nearest_even, stochastic
 from simfloat.kernels.events import wants_more
 from simfloat.policy import Policy, Recipe
+from simfloat.policy.own_types import in_type
 from simfloat.policy.role_types import WIDEST
 from simfloat.policy.roles import CONTRACTION, ROLES
 from simfloat.simulation.arithmetic import Arithmetic, Input, Located, Rotation
@@ -73,6 +74,8 @@ class Place:
         self._inputs: dict[tuple[str | None, Format | None], Input] = {}
         self._beside: dict[tuple[str, str, tuple[str, ...]], Place] = {}
         self.recipes: dict[str, Recipe] = {}  # of parameters, by path
+        self.type, self.untyped = FP32, self  # in which of a program's own types, and where none is told
+        self._typed: dict[Format, Place] = {}
         self.has_summed = False  # whether a sum that is no contraction was made here, if the front end notes it
 
     @property
@@ -99,10 +102,24 @@ class Place:
             self._beside[operation, path, composites] = found
         return found
 
+    def in_type(self, format: Format) -> Place:
+        """The same in a type of the program's own, which counts where the policy is `written` for such types."""
+        untyped = self.untyped
+        if format == self.type or not self.recipe.written:
+            return self
+        if format == FP32:
+            return untyped
+        found = untyped._typed.get(format)
+        if found is None:
+            typed = self.in_force._replace(policy=in_type(untyped.in_force.policy, format))
+            found = untyped._typed[format] = Place(typed, self.path, self.operations)
+            found.type, found.untyped = format, untyped
+        return found
+
     @cached_property
     def unobserved(self) -> Place:
         """The same without an observer: for what runs a second time."""
-        return Place(self.in_force._replace(observer=None), self.path, self.operations)
+        return Place(self.untyped.in_force._replace(observer=None), self.path, self.operations).in_type(self.type)
 
     @property
     def draws(self) -> bool:

@@ -214,8 +214,10 @@ class Simulation:
 
     def beside(self, place: Place, operation: str, path: str, composites: tuple[str, ...] = ()) -> Place:
         """Where another operation runs under the policy of this place, which may have been switched since."""
-        is_in_force = place.in_force is self._in_force
-        return self.place_at(operation, path, composites) if is_in_force else place.beside(operation, path, composites)
+        untyped = place.untyped
+        is_in_force = untyped.in_force is self._in_force
+        find = self.place_at if is_in_force else untyped.beside
+        return find(operation, path, composites).in_type(place.type)
 
     def places(self) -> list[Place]:
         """Every place that was asked for under the policy in force, in that order."""

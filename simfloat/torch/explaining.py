@@ -46,7 +46,7 @@ def explain(model: torch.nn.Module, sample: Any, policy: Policy | str) -> Table:
         torch.autograd.backward([x.sum() for x in found])
     rows: list[tuple[str, ...]] = [("layer", "operation", "carried out by", *SHOWN, "to a policy")]
     for name, place in shown:
-        stored = run.policy.recipe(place.path, UPDATE).weights
+        stored = place.in_force.policy.recipe(place.path, UPDATE).weights
         cells = [str(stored if role == "weights" else getattr(place.recipe, role)) for role in SHOWN]
         rows.append((place.path or OUTSIDE, name, "rule", *cells, " ".join(place.operations)))
     for func, how, path in run.met:

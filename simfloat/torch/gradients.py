@@ -16,7 +16,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.observing import observed_at
 from simfloat.torch.phases import Backward, Complete
-from simfloat.torch.tags import Tag, put_own_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 current_node = torch._C._current_autograd_node
@@ -44,7 +44,7 @@ class Gradients:
         layer = (path or "").rpartition(".")[0]
         simulation, under = self._simulation, self.under
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
-        return LoggedOperation(place, (Operand(0, path, stored_format(leaf)),))
+        return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
     def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:
         """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.

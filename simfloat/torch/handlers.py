@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating_in, of_integers, operands_of, refusal
-from simfloat.torch.phases import Backward, Forward
+from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import NOTHING, Tag, in_type, put_tag, tag_of, weight_path
-from simfloat.torch.tensor_arrays import numbers_of, result_type, tensor_of
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of, weight_path
+from simfloat.torch.tensor_arguments import replaced
+from simfloat.torch.tensor_arrays import NARROW, in_single, numbers_of, result_type, tensor_of
 
 
 class Handler:
@@ -69,6 +70,9 @@ class Ruled(Handler):
 
     how = "rule"
 
+    #: Whether the result is that of one operation of the catalog, rounded once.
+    is_primitive = False
+
     def __init__(self, operation: str, rule: Callable[..., Any]) -> None:
         self.operation, self.rule = operation, rule
 
@@ -82,11 +86,15 @@ class Ruled(Handler):
         phase = run.phase(self.operation_for(args), self.ordered(operands), into)
         if phase is None:
             return run.left_alone(func(*args, **options), operands)
+        dtype = options.pop("dtype", None) or result_type(operands)
+        phase.in_type(dtype)
+        if phase.place.recipe.written and dtype != torch.float64 and not isinstance(phase, OfParameter):
+            args, options = in_single(args), in_single(options)
         if isinstance(phase, Backward):
             args = tuple(phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
-        dtype = options.pop("dtype", None) or result_type(operands)
         options.pop("memory_format", None)
-        return self.rule(RuleCall(phase, operands, dtype, func, run.shown), *args, **options)
+        call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
+        return self.rule(call, *args, **options)
 
     def operation_for(self, args: Arguments) -> str:
         """The operation's name."""
@@ -113,14 +121,22 @@ class Composed(Handler):
             made, operands = of_integers(func, args, options)
             if not operands:
                 return run.left_alone(made, operands)
+        own = result_type(operands)
+        # In a narrow type of the program's own, steps are taken in FP32.
+        is_narrow = own in NARROW and run.keeps_own_types(self.operation)
+        if is_narrow:
+            args, options = replaced(args, _widened), replaced(options, _widened)
         with run.inside(self.operation, operands):
             result = self.function(*args, **options)
         phase = run.phase(self.operation, operands)
-        if phase is None or not phase.is_fused:
+        if phase is None or not (phase.is_fused or is_narrow):
             return result
-        return self._closed(
-            lambda phase, x: _rounded(RuleCall(phase, operands, x.dtype, func, run.shown), x), phase, result
-        )
+
+        def rounded(phase: Forward, x: torch.Tensor) -> torch.Tensor:
+            dtype = own if is_narrow and x.dtype == torch.float32 else x.dtype
+            return _rounded(RuleCall(phase, operands, dtype, func, run.shown, is_primitive=True), x)
+
+        return self._closed(rounded, phase, result)
 
     def _closed(self, rounded: Callable[[Forward, torch.Tensor], torch.Tensor], phase: Forward, result: Any) -> Any:
         """What a fused composite gives: results rounded once, and gradients to the roles of what they belong to."""
@@ -133,6 +149,15 @@ class Composed(Handler):
         if isinstance(phase, Backward):
             return tuple(closed(phase.to_operand(i), x) for i, x in enumerate(result))
         return (*(closed(phase, x) for x in result[: self.results]), *result[self.results :])
+
+
+def _widened(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of a narrow type in float32."""
+    if x.dtype not in NARROW:
+        return x
+    wide = x.float()
+    put_tag(wide, tag_of(x))
+    return wide
 
 
 def _rounded(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
@@ -267,7 +292,7 @@ class Unscale(Handler):
             if not bool(torch.isfinite(gradient).all()):
                 found.fill_(1.0)
             tag = tag_of(gradient)
-            arithmetic = run.simulation.place("update", tag.owner or "").to_unscaled
+            arithmetic = run.simulation.place("update", tag.owner or "").in_type(FORMAT_OF[gradient.dtype]).to_unscaled
             product = arithmetic.multiply(numbers_of(gradient), numbers_of(inverse))
             gradient.copy_(tensor_of(product, gradient.dtype))
             put_tag(gradient, tag._replace(format=arithmetic.format, is_gradient=True))

@@ -16,7 +16,7 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.simulation.streams import Streams
 from simfloat.torch.open_run import running
-from simfloat.torch.tags import Tag, put_own_tag, put_tag, tag_of, weight_path
+from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, put_tag, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 #: Under this name a Kahan update keeps, in the optimizer's state, what the sum of a parameter has lost, negated.
@@ -45,6 +45,7 @@ class Optimizing:
         self._simulation = simulation
         self._thread = 0
         self._hooks: list[Any] = []
+        self._fused: list[dict[str, Any]] = []  # groups that ask for one operation, and take a step by their formula
         self.optimizer: torch.optim.Optimizer | None = None  # that steps
         self._parameters: Mapping[str, torch.nn.Parameter] = {}
 
@@ -61,15 +62,16 @@ class Optimizing:
         for hook in self._hooks:
             hook.remove()
         self._hooks, self.optimizer = [], None
+        self._fuse_again()
+
+    def _fuse_again(self) -> None:
+        while self._fused:
+            self._fused.pop()["fused"] = True
 
     def _before_step(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if get_ident() != self._thread or running() is None:
             return
-        if getattr(optimizer, "grad_scale", None) is not None:
-            raise ValueError(
-                "A GradScaler hands its scale to an optimizer with fused=True, which would take it out of gradients "
-                "inside of one operation. Call scaler.unscale_(optimizer) before scaler.step, or leave fused out."
-            )
+        self._fuse_again()  # where the step before ended in an error
         for group in optimizer.param_groups:
             for name in ("capturable", "differentiable"):
                 if group.get(name):
@@ -77,6 +79,9 @@ class Optimizing:
                         f"{type(optimizer).__name__}({name}=True) computes inside of a graph, where nothing can be "
                         f"rounded; leave {name} out."
                     )
+            if group.get("fused"):
+                group["fused"] = False  # the same formula, in operations
+                self._fused.append(group)
             for parameter in group["params"]:
                 self._know(parameter, optimizer)
                 streams, state = _MADE.get(parameter, (None, None))
@@ -101,6 +106,7 @@ class Optimizing:
         if get_ident() != self._thread or running() is None:
             return
         self.optimizer = None
+        self._fuse_again()
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 if self._simulation.place("update", str(weight_path(parameter))).draws:
@@ -111,7 +117,7 @@ class Optimizing:
 
     def _store(self, path: str, name: str, kept: torch.Tensor) -> None:
         """Round a moment to `optimizer_state`, unless its last rounding was to it."""
-        arithmetic = self._simulation.place("update", path).to_moment(name)
+        arithmetic = self._simulation.place("update", path).in_type(FORMAT_OF[kept.dtype]).to_moment(name)
         if tag_of(kept).format != arithmetic.format:
             kept.copy_(tensor_of(arithmetic.round(numbers_of(kept)), kept.dtype))
         put_tag(kept, Tag(arithmetic.format, owner=path, moment=name))

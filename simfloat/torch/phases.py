@@ -17,7 +17,7 @@ from simfloat.simulation.widest import widest
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.observing import Renamed, held_events, observed_at
 from simfloat.torch.optimizing import Optimizing
-from simfloat.torch.tags import Tag, put_tag, stored_format, tag_of, weight_path
+from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, stored_format, tag_of, weight_path
 from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 Tensors = Sequence[torch.Tensor]
@@ -58,6 +58,10 @@ class Forward:
     def __init__(self, place: Place, simulation: Simulation, note: LoggedOperation | None = None) -> None:
         self.place, self.simulation, self.note = place, simulation, note
 
+    def in_type(self, dtype: torch.dtype) -> None:
+        """Stand in a type of the program's own from now on."""
+        self.place = self.place.in_type(FORMAT_OF[dtype])
+
     @property
     def is_fused(self) -> bool:
         """Whether it is a composite that computes in the format of `reduce`, and rounds its result once."""
@@ -90,7 +94,11 @@ class Forward:
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """How both operands of a contraction are rounded."""
-        return self.place.input(weight_path(a)), self.place.input(weight_path(b))
+        return self._of_type(a).input(weight_path(a)), self._of_type(b).input(weight_path(b))
+
+    def _of_type(self, x: torch.Tensor) -> Place:
+        """The place in the type of an operand, which counts where the policy is written for a program's types."""
+        return self.place.in_type(FORMAT_OF[x.dtype])
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """What is known of the result."""
@@ -203,7 +211,7 @@ class Backward(Forward):
         """One operand is a gradient, the other one is not."""
         known = [tag_of(x).is_gradient for x in (a, b)]
         first, second = (
-            self.place.gradient if is_gradient else self.place.input(weight_path(x))
+            self._of_type(x).gradient if is_gradient else self._of_type(x).input(weight_path(x))
             for x, is_gradient in zip((a, b), known, strict=True)
         )
         return first, second
@@ -281,7 +289,7 @@ class Update(OfParameter):
 
     def inputs(self, a: torch.Tensor, b: torch.Tensor) -> tuple[Input, Input]:
         """Operands of an optimizer's products are no parameters."""
-        return self.place.input(), self.place.input()
+        return self._of_type(a).input(), self._of_type(b).input()
 
     def is_last_addition(self) -> bool:
         """Whether the operation adds to a parameter or to a moment of an optimizer."""

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.target import carrier_of
+from simfloat.formats import FP32
 from simfloat.formulas.rounded import Rounded
 from simfloat.simulation.arithmetic import Arithmetic, Elementwise, Input
 from simfloat.simulation.inside import Inside
@@ -15,7 +17,7 @@ from simfloat.simulation.place import Place
 from simfloat.simulation.rows import added_rows
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.run_context import Shown
-from simfloat.torch.tags import FORMAT_OF, Tag, put_tag, tag_of
+from simfloat.torch.tags import FORMAT_OF, Tag, in_type, put_tag, tag_of
 from simfloat.torch.tensor_arrays import NARROW, Numbers, laid_out_as, numbers_of, tensor_of
 
 
@@ -27,14 +29,23 @@ class RuleCall(Elementwise):
     """
 
     def __init__(
-        self, phase: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object, shown: Shown | None
-    ) -> None:
+        self, phase: Forward, operands: Sequence[torch.Tensor], dtype: torch.dtype, name: object, shown: Shown | None,
+        *, is_primitive: bool = False,
+    ) -> None:  # fmt: skip
         self.phase, self.operands, self.dtype, self.name, self._shown = phase, operands, dtype, name, shown
         self.arithmetic: Arithmetic
+        phase.in_type(dtype)
+        # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
+        self._has_steps = not is_primitive and dtype.itemsize < 4 and bool(phase.place.recipe.written)
+        self._last: Arithmetic | None = None  # which rounds that result
 
     def begin(self, shape: Sequence[int] = ()) -> Arithmetic:
         """The arithmetic for a result of this shape."""
         self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands, tuple(shape)))
+        if self._has_steps:
+            self._last = self.arithmetic
+            steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
+            self.arithmetic = self._last.to(steps)
         self.format = self.arithmetic.format
         return self.arithmetic
 
@@ -44,7 +55,7 @@ class RuleCall(Elementwise):
         Going forward, and on the way back through one that is fused, every step has a place of its own.
         """
         phase = self.phase
-        if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused:
+        if isinstance(phase, OfParameter) or isinstance(phase, Backward) and not phase.is_fused or self._has_steps:
             return self.begin()
         if not isinstance(phase, Backward):
             known = zip(arrays, (tag_of(x).format for x in self.operands), strict=True)
@@ -125,6 +136,8 @@ class RuleCall(Elementwise):
 
     def tensor(self, array: NDArray) -> torch.Tensor:
         """The result as a tensor of the operation's type, of which its format is known."""
+        if self._last is not None and self.format == FP32:
+            array, self.format = self._last.round(array), self._last.format
         result = tensor_of(array, self.dtype)
         put_tag(result, self.phase.tag(self.format, self.operands))
         return result
@@ -141,7 +154,7 @@ class RuleCall(Elementwise):
     def kept(self, u: Rounded, array: NDArray) -> torch.Tensor:
         """What a formula leaves for the backward pass."""
         tensor = tensor_of(array, self.dtype)
-        put_tag(tensor, Tag(u.format_of(array) if isinstance(u, Inside) else self.format))
+        put_tag(tensor, in_type(Tag(u.format_of(array) if isinstance(u, Inside) else self.format), self.dtype))
         return tensor
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:

@@ -25,8 +25,8 @@ from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
 from simfloat.torch.stored_parameters import StoredParameters
-from simfloat.torch.tags import NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
-from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
+from simfloat.torch.tensor_arrays import numbers_of, result_type
 
 #: Operations with the places where they compute, in a dry run.
 Shown = dict[tuple[str, Place], None]
@@ -126,7 +126,7 @@ class RunContext:
             return Clipping(self.simulation.place("update", tag_of(gradients[0]).owner or ""), self.simulation)
         for x in gradients:  # data of a forward pass, such as a step towards a larger loss
             put_tag(x, tag_of(x)._replace(is_gradient=False))
-        place = self.simulation.place(operation, self.path, self._composites)
+        place = self._typed(self.simulation.place(operation, self.path, self._composites), operands)
         is_written = self.notes.in_place
         note = self.notes.begin(place, operands)
         repeats = self.simulation.repeats
@@ -195,7 +195,17 @@ class RunContext:
             return None
         name = func.overloadpacket.__name__
         operation = name if kind_of(name) == MOVEMENT else MOVEMENT  # as policies can name it
-        return self.notes.begin(self.simulation.place(operation, self.path, self._composites), operands)
+        place = self.simulation.place(operation, self.path, self._composites)
+        return self.notes.begin(self._typed(place, operands), operands)
+
+    @staticmethod
+    def _typed(place: Place, operands: Sequence[torch.Tensor]) -> Place:
+        """The place in the program's own type, where the policy is written for such types."""
+        return place.in_type(FORMAT_OF[result_type(operands)]) if place.recipe.written else place
+
+    def keeps_own_types(self, operation: str) -> bool:
+        """Whether the policy is written for the program's own types where an operation runs now."""
+        return bool(self.simulation.place(operation, self.path, self._composites).recipe.written)
 
     def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
         """What is known of numbers that were moved from these operands, or made where there are none."""
@@ -242,7 +252,7 @@ class RunContext:
         """Know what was written to the target; what is no result of a rounding is rounded where it is a parameter's."""
         if into.is_weight:
             path = str(into.owner)
-            if is_rounded and tag.format == self.simulation.place("update", path).recipe.weights:
+            if is_rounded and tag.format == self.parameters.update_place(path).recipe.weights:
                 self.parameters.written(path)
             else:
                 self.parameters.conform(path, target)
@@ -267,7 +277,7 @@ class RunContext:
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
         if not self._composites and self._is_recorded():
-            note = self.notes.begin(self.simulation.place(operation, self.path), operands)
+            note = self.notes.begin(self._typed(self.simulation.place(operation, self.path), operands), operands)
             if note is not None:
                 note.is_composite = True
         before = self._composites

@@ -13,10 +13,12 @@ from simfloat.arithmetic.arrays import same_bits
 from simfloat.arithmetic.target import Target, carrier_of
 from simfloat.formats import Format, nearest_even
 from simfloat.policy import Policy
-from simfloat.policy.roles import UPDATE
+from simfloat.policy.own_types import in_type
+from simfloat.policy.roles import UPDATE, Recipe
 from simfloat.simulation import Simulation
+from simfloat.simulation.place import Place
 from simfloat.torch.storage import extent_of, memory_of, seen_as
-from simfloat.torch.tags import STORED, Tag, forget_tag, put_own_tag, put_tag, weight_path
+from simfloat.torch.tags import FORMAT_OF, STORED, Tag, forget_tag, put_own_tag, put_tag, weight_path
 from simfloat.torch.tensor_arguments import is_view, read_by, replaced, tensors_in
 from simfloat.torch.tensor_arrays import NARROW, numbers_of, tensor_of
 
@@ -116,13 +118,20 @@ class StoredParameters:
             put_tag(copy, tag)
             self.copies[path] = tensor, copy
 
+    def update_place(self, path: str) -> Place:
+        """Where a parameter is updated; its own type counts where a policy is written for such types."""
+        place, parameter = self._simulation.place("update", path), self.by_path.get(path)
+        return place if parameter is None else place.in_type(FORMAT_OF[parameter.dtype])
+
     def _format(self, path: str) -> Format:
-        return self._simulation.place("update", path).recipe.weights
+        return self.update_place(path).recipe.weights
 
     def check(self, policy: Policy) -> None:
         """Raise ValueError where the type of a parameter does not hold its `weights` under a policy."""
         for path, parameter in self.by_path.items():
-            _check_type(path, parameter, policy.recipe(path, UPDATE).weights)
+            recipe = policy.recipe(path, UPDATE)
+            own = in_type(policy, FORMAT_OF[parameter.dtype]).recipe(path, UPDATE) if recipe.written else recipe
+            _check_type(path, parameter, own)
 
     def _check_apart(self) -> None:
         """Raise ValueError where two parameters share a part of their memory, but not all of it."""
@@ -136,20 +145,23 @@ class StoredParameters:
 
     def _rounded(self, path: str, tensor: torch.Tensor) -> torch.Tensor | None:
         """Numbers as rounded to `weights`; None if they are of it, ValueError where their type does not hold it."""
-        format = self._format(path)
-        _check_type(path, tensor, format)
+        recipe = self.update_place(path).recipe
+        format = recipe.weights
+        _check_type(path, tensor, recipe)
         numbers = numbers_of(tensor)
         rounded = round_array(numbers, Target(format, nearest_even, carrier_of(format)))
         same = same_bits(rounded.astype(numbers.dtype, copy=False), numbers)
         return None if same else tensor_of(rounded, tensor.dtype)
 
 
-def _check_type(path: str, tensor: torch.Tensor, format: Format) -> None:
-    """Raise ValueError unless the type of a parameter holds the numbers of a format."""
-    if tensor.is_complex() or tensor.dtype in NARROW or tensor.device.type != "cpu":
+def _check_type(path: str, tensor: torch.Tensor, recipe: Recipe) -> None:
+    """Raise ValueError unless the type of a parameter holds the numbers of its `weights`."""
+    format = recipe.weights
+    is_narrow = tensor.dtype in NARROW and not recipe.written
+    if tensor.is_complex() or is_narrow or tensor.device.type != "cpu":
         raise ValueError(
             f"The parameter {path!r} is {tensor.dtype} on {tensor.device}; simulated are float32 and float64 on "
-            "the CPU, in which numbers of narrow formats travel: use model.float().cpu()."
+            "the CPU, in which numbers of narrow formats travel: use model.float().cpu(), or the policy 'as-written'."
         )
     if not format.fits_float32 and tensor.dtype != torch.float64:
         raise ValueError(

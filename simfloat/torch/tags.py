@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from simfloat.formats import BF16, FP16, FP32, FP64, Format
+from simfloat.formats import BF16, E4M3, E4M3FNUZ, E5M2, E5M2FNUZ, E8M0, FP16, FP32, FP64, Format
 from simfloat.simulation.widest import widest
 from simfloat.torch.storage import TaggedParts, extent_of
 
@@ -19,6 +19,11 @@ FORMAT_OF: dict[torch.dtype, Format] = {
     torch.bfloat16: BF16,
     torch.float32: FP32,
     torch.float64: FP64,
+    torch.float8_e4m3fn: E4M3,
+    torch.float8_e4m3fnuz: E4M3FNUZ,
+    torch.float8_e5m2: E5M2,
+    torch.float8_e5m2fnuz: E5M2FNUZ,
+    torch.float8_e8m0fnu: E8M0,
 }
 
 _NAME, _PARTS = "_simfloat_tag", "_simfloat_parts"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import reduce
 from operator import ge
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ def numbers_of(x: Numbers) -> NDArray:
     """The array of an operand: float32 or float64; integers and truth values become float64."""
     if isinstance(x, torch.Tensor):
         x = x.detach() if x.requires_grad else x
-        if x.dtype in NARROW:
+        if x.itemsize < 4 and x.is_floating_point():
             return x.float().numpy()
         array = x.numpy()
         return array if x.is_floating_point() else integers(array)
@@ -69,7 +70,24 @@ def result_type(operands: Sequence[torch.Tensor]) -> torch.dtype:
     floating = [x for x in operands if x.is_floating_point()]
     counting = [x for x in floating if x.ndim] or floating
     types = {x.dtype for x in counting}
-    return types.pop() if len(types) == 1 else reduce(torch.promote_types, types)
+    if len(types) == 1:
+        return types.pop()
+    wide = [x for x in types if x.itemsize > 1]  # float8 types, which PyTorch promotes to none, yield to others
+    return reduce(torch.promote_types, wide) if wide else torch.float32
+
+
+def in_single(value: Any) -> Any:
+    """An argument, or several, whose Python numbers are float32 ones, as PyTorch's kernels of up to 32 bits take them.
+
+    They come as such, or as float64 tensors without axes.
+    """
+    if isinstance(value, torch.Tensor):
+        return value.float().double() if value.ndim == 0 and value.dtype == torch.float64 else value
+    if isinstance(value, dict):
+        return {key: in_single(x) for key, x in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(in_single, value))
+    return float(np.float32(value)) if isinstance(value, float) else value
 
 
 def exactly(x: torch.Tensor | float) -> torch.Tensor:

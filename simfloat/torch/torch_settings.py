@@ -81,6 +81,22 @@ def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
     return call
 
 
+def by_formula(step: Callable[..., Any]) -> Callable[..., Any]:
+    """GradScaler.step, which unscales the gradients of a fused optimizer itself, as those of others."""
+
+    @wraps(step)
+    def call(scaler: Any, optimizer: Any, *args: Any, **options: Any) -> Any:
+        if running() is None or "_step_supports_amp_scaling" not in vars(optimizer):
+            return step(scaler, optimizer, *args, **options)
+        unscales = vars(optimizer).pop("_step_supports_amp_scaling")
+        try:
+            return step(scaler, optimizer, *args, **options)
+        finally:
+            optimizer._step_supports_amp_scaling = unscales
+
+    return call
+
+
 def wrapped(owner: Any, name: str, wrapper: Callable[..., Any]) -> Setting:
     """A function that its owner has by this name."""
     return Setting(lambda: getattr(owner, name), lambda function: setattr(owner, name, function), wrapper)
@@ -99,6 +115,7 @@ SETTINGS = (
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     wrapped(torch.autograd, "_engine_run_backward", marking),
     *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
+    wrapped(torch.amp.GradScaler, "step", by_formula),
     wrapped(torch.nn.functional, "linear", in_rows),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
     *(wrapped(_VF, name, alike) for name in DROPPING),

@@ -74,6 +74,32 @@ def test_lists_of_tensors_have_the_bits_of_single_ones(name):
     assert all(map(torch.equal, single.parameters(), lists.parameters()))
 
 
+@pytest.mark.parametrize("name", ["sgd", "adam", "amsgrad", "adamw", "adagrad"])
+def test_a_fused_optimizer_takes_the_steps_of_its_formula_and_stays_fused(name):
+    kind, options = KINDS[name]
+    single, fused = (trained(kind, "bf16-stochastic", torch.float32, fused=fused, **options) for fused in (False, True))
+    assert all(map(torch.equal, single[0].parameters(), fused[0].parameters()))
+    assert all(group["fused"] for group in fused[1].param_groups)
+
+
+def test_a_scaler_unscales_the_gradients_of_a_fused_optimizer():
+    weights = []
+    for fused in (False, True):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(3, 2)
+        optimizer = optim.AdamW(model.parameters(), lr=0.1, fused=fused)
+        scaler = torch.amp.GradScaler("cpu", init_scale=4.0, growth_interval=1)
+        with sf.torch.simulate(model, "bf16-standard"):
+            for _ in range(2):
+                scaler.scale(model(torch.ones(2, 3)).square().mean()).backward()
+                scaler.step(optimizer)
+                scaler.update()
+                optimizer.zero_grad()
+        weights.append(model.weight.detach())
+        assert scaler.get_scale() == 16.0 and getattr(optimizer, "_step_supports_amp_scaling", False) == fused
+    assert torch.equal(*weights)
+
+
 @pytest.mark.parametrize("name", KINDS)
 def test_weights_and_moments_have_their_formats_and_counters_are_exact(name):
     kind, options = KINDS[name]

@@ -133,11 +133,5 @@ def test_a_fused_step_is_skipped_where_a_scaler_found_an_infinity(kind):
             scaler.update()
             weights.append(model.weight.detach().clone())
         assert not torch.equal(weights[0], before) and torch.equal(weights[0], weights[1])
-        optimizer.zero_grad()
-        scaler.scale(model(torch.ones(4, 2)).mean()).backward()
-        with pytest.raises(
-            ValueError, match=r"Call scaler.unscale_\(optimizer\) before scaler.step, or leave fused out"
-        ):
-            scaler.step(optimizer)
     if kind == "AdamW":
         assert float(optimizer.state[model.weight]["step"]) == 1

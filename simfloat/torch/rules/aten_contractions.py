@@ -90,7 +90,7 @@ class Contraction(Ruled):
 
     def __init__(self, rule: Any, first: int = 0) -> None:
         super().__init__("matmul", rule)
-        self.first = first
+        self.first, self.is_primitive = first, not first
 
     def operation_for(self, args: tuple[Any, ...]) -> str:
         """Linear with a parameter among the operands, else matmul."""

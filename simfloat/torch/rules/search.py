@@ -41,10 +41,10 @@ from simfloat.torch.rules import (
     bags,
     convolutions,
     distances,
-    fused_steps,
     grids,
     matches,
     resampling,
+    scaled_products,
     scattering,
 )
 from simfloat.torch.rules.aten_movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
@@ -73,7 +73,10 @@ REMEDIES = {
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
-    **{name: aten_pointwise.PointwiseRule(*row) for name, row in aten_pointwise.TABLE.items()},
+    **{
+        name: aten_pointwise.PointwiseRule(*row, name in aten_pointwise.PRIMITIVES)
+        for name, row in aten_pointwise.TABLE.items()
+    },
     **{
         name: aten_pointwise.Chosen(operation, getattr(_aten, name.partition(".")[0]))
         for name, operation in aten_pointwise.CHOSEN.items()
@@ -88,6 +91,7 @@ RULES: dict[str, Handler] = {
     **aten_losses.TABLE,
     **aten_normalization.TABLE,
     **aten_pooling.TABLE,
+    **scaled_products.TABLE,
     **scattering.TABLE,
     **aten_activations.TABLE,
     **adjoints.TABLE,
@@ -97,11 +101,7 @@ RULES: dict[str, Handler] = {
     **aten_functions.TABLE,
     **grids.TABLE,
     **matches.TABLE,
-    **fused_steps.TABLE,
 }
-
-#: With these begin the names of rules that write to operands.
-WRITING = ("_amp_", "_fused_")
 
 #: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
 USERS: dict[str, Callable[..., Any]] = {}
@@ -152,7 +152,7 @@ def remedy_for(name: str) -> str:
 def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
     """What the tables have; rules give results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
-        if key in RULES and (not is_mutable or name.startswith(WRITING)):
+        if key in RULES and (not is_mutable or name.startswith("_amp_")):
             return RULES[key]
         if key in MAKING:
             return Movement(makes=True)

@@ -1,0 +1,183 @@
+"""The policy that follows a program's own types: results are rounded once, to the type that the program gives them."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import simfloat as sf
+from tests.bits import assert_bits
+
+AS_WRITTEN = sf.policies["as-written"]
+HOPPER = replace(AS_WRITTEN, accumulate=sf.tensor_core("hopper"))
+FORMATS = {torch.float32: sf.FP32, torch.bfloat16: sf.BF16, torch.float16: sf.FP16, torch.float64: sf.FP64}
+RANDOM = torch.Generator().manual_seed(5)
+
+
+def normal(*shape, dtype=torch.float32):
+    return torch.randn(*shape, generator=RANDOM).to(dtype)
+
+
+def numbers(x):
+    return x.detach().double().numpy()
+
+
+def simulated(function, *operands, policy=AS_WRITTEN, model=None):
+    with sf.torch.simulate(nn.Identity() if model is None else model, policy):
+        return function(*operands)
+
+
+@pytest.mark.parametrize("dtype", FORMATS, ids=str)
+def test_a_result_is_the_exact_one_rounded_once_to_its_type(dtype):
+    x, y, format = normal(40, dtype=dtype), normal(40, dtype=dtype), FORMATS[dtype]
+    for theirs, ours in (
+        (torch.add, sf.add),
+        (torch.mul, sf.multiply),
+        (torch.div, sf.divide),
+        (torch.atan2, sf.atan2),
+    ):
+        found = simulated(theirs, x, y)
+        assert found.dtype == dtype
+        assert_bits(numbers(found), ours(numbers(x), numbers(y), format))
+    assert_bits(numbers(simulated(torch.exp, x)), sf.exp(numbers(x), format))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_an_operation_of_several_steps_takes_them_in_fp32_and_rounds_once(dtype):
+    x, y, format = normal(40, dtype=dtype), normal(40, dtype=dtype), FORMATS[dtype]
+    a, b = numbers(x), numbers(y)
+    shared = sf.multiply(sf.multiply(np.float32(0.3), b, sf.FP32), b, sf.FP32)
+    assert_bits(numbers(simulated(lambda x, y: torch.addcmul(x, y, y, value=0.3), x, y)), sf.add(a, shared, format))
+    silu = sf.round(sf.multiply(a, sf.sigmoid(a, sf.FP32), sf.FP32), format)
+    assert_bits(numbers(simulated(F.silu, x)), silu)
+    assert torch.equal(simulated(F.softplus, x), simulated(F.softplus, x.float()).to(dtype))
+    assert torch.equal(simulated(lambda x: x.softmax(0), x), simulated(lambda x: x.softmax(0), x.float()).to(dtype))
+
+
+def test_python_numbers_are_float32_numbers_as_in_pytorchs_kernels():
+    x = normal(50)
+    assert torch.equal(simulated(lambda x: x * 0.1, x), x * 0.1)
+    assert torch.equal(simulated(lambda x: x.double() * 0.1, x), x.double() * 0.1)
+
+
+@pytest.mark.parametrize("policy", [AS_WRITTEN, HOPPER], ids=["sequential", "hopper"])
+def test_a_linear_layer_in_bf16_sums_as_the_policy_says_and_rounds_with_its_bias(policy):
+    layer, x = nn.Linear(32, 8).bfloat16(), normal(4, 32, dtype=torch.bfloat16)
+    y = simulated(layer, x, policy=policy, model=layer)
+    unit = sf.tensor_core("hopper", sf.BF16) if policy is HOPPER else sf.FP32
+    product = sf.matmul(numbers(x), numbers(layer.weight).T, accumulate=unit)
+    assert_bits(numbers(y), sf.round(sf.add(product, numbers(layer.bias), sf.FP32), sf.BF16).astype(np.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_a_narrow_model_trains_in_its_own_type(dtype):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.GELU(), nn.Flatten(), nn.Linear(144, 3)).to(dtype)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x, losses = normal(3, 1, 8, 8, dtype=dtype), []
+    with sf.torch.simulate(model, "as-written"):
+        for _ in range(6):
+            optimizer.zero_grad()
+            loss = F.cross_entropy(model(x), torch.tensor([0, 1, 2]))
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+    assert losses[-1] < losses[0] / 2
+    for parameter in model.parameters():
+        kept = optimizer.state[parameter]["momentum_buffer"]
+        assert parameter.dtype == parameter.grad.dtype == kept.dtype == dtype
+
+
+def test_a_float32_model_has_the_bits_of_fp32():
+    weights = []
+    for policy in ("fp32", "as-written"):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.LayerNorm(8), nn.Linear(8, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        with sf.torch.simulate(model, policy):
+            model(torch.ones(3, 4)).square().sum().backward()
+            optimizer.step()
+        weights.append([p.detach() for p in model.parameters()])
+    assert all(map(torch.equal, *weights))
+
+
+def test_autocast_casts_and_parameters_stay_in_fp32():
+    model, x = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 2)), normal(3, 8)
+    with sf.torch.simulate(model, "as-written"):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = model(x)
+            loss = (y.float() ** 2).mean()
+        loss.backward()
+    assert y.dtype == torch.bfloat16
+    first = sf.matmul(*(sf.round(numbers(a), sf.BF16) for a in (x, model[0].weight.T)), accumulate=sf.FP32)
+    first = sf.round(sf.add(first, sf.round(numbers(model[0].bias), sf.BF16), sf.FP32), sf.BF16)
+    with sf.torch.simulate(model, "as-written"), torch.autocast("cpu", dtype=torch.bfloat16):
+        assert_bits(numbers(model[0](x)), first.astype(np.float64))
+    assert model[0].weight.grad.dtype == torch.float32
+    assert torch.equal(model[0].weight.grad, model[0].weight.grad.bfloat16().float())
+
+
+def test_upcasts_and_master_copies_in_the_program_count():
+    weight, x = nn.Parameter(torch.ones(16, dtype=torch.bfloat16)), normal(4, 16, dtype=torch.bfloat16)
+    model = nn.ParameterList([weight])
+
+    def norm(x):
+        wide = x.float()
+        return weight * (wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + 1e-6)).to(x.dtype)
+
+    with sf.torch.simulate(model, "as-written"):
+        y = norm(x)
+        y.sum().backward()
+        master = weight.detach().float()
+        master.add_(weight.grad.float(), alpha=-(2.0**-10))
+        weight.data.copy_(master)
+    a = numbers(x).astype(np.float32)
+    mean = sf.divide(sf.sum(sf.multiply(a, a, sf.FP32), 1, accumulate=sf.FP32), 16.0, sf.FP32)
+    factor = sf.rsqrt(sf.add(mean, np.float32(1e-6), sf.FP32), sf.FP32)[:, None]
+    assert_bits(numbers(y), sf.round(sf.multiply(a, factor, sf.FP32), sf.BF16).astype(np.float64))
+    assert torch.equal(weight, master.bfloat16()) and not torch.equal(master, master.bfloat16().float())
+
+
+@pytest.mark.parametrize("policy, unit", [
+    (AS_WRITTEN, sf.FP32), (HOPPER, sf.tensor_core("hopper", (sf.E4M3, sf.E5M2)))
+], ids=["sequential", "hopper"])  # fmt: skip
+def test_a_scaled_product_of_float8_numbers_is_scaled_in_fp32_and_rounded_once(policy, unit):
+    a = normal(16, 64).to(torch.float8_e4m3fn)
+    b = normal(16, 64).to(torch.float8_e5m2).t()
+    rows, columns, bias = torch.rand(16, 1), torch.rand(1, 16), normal(16, dtype=torch.bfloat16)
+    found = simulated(lambda: torch._scaled_mm(a, b, rows, columns, bias=bias, out_dtype=torch.bfloat16), policy=policy)
+    product = sf.matmul(numbers(a), numbers(b), accumulate=unit)
+    product = sf.multiply(sf.multiply(product, numbers(rows), sf.FP32), numbers(columns), sf.FP32)
+    assert_bits(numbers(found), sf.round(sf.add(product, numbers(bias), sf.FP32), sf.BF16).astype(np.float64))
+    with pytest.raises(ValueError, match=r"scales of rows \(16, 1\) and columns \(1, 16\); got shape \(16, 2\)"):
+        simulated(lambda: torch._scaled_mm(a, b, torch.rand(16, 2), columns, out_dtype=torch.bfloat16))
+
+
+def test_roles_may_be_overridden_and_others_follow_the_program():
+    layer, x = nn.Linear(8, 4).bfloat16(), normal(3, 8, dtype=torch.bfloat16)
+    policy = AS_WRITTEN.override(operation="linear", compute=sf.E4M3, activations=sf.FP32)
+    y = simulated(layer, x, policy=policy, model=layer)
+    product = sf.matmul(*(sf.round(numbers(a), sf.E4M3) for a in (x, layer.weight.T)), accumulate=sf.FP32)
+    assert_bits(numbers(y), sf.round(sf.add(product, numbers(layer.bias), sf.FP32), sf.BF16).astype(np.float64))
+
+
+def test_narrow_parameters_are_refused_by_other_policies_with_what_to_take():
+    model = nn.Linear(2, 2).half()
+    with pytest.raises(ValueError, match="torch.float16.*or the policy 'as-written'"), sf.torch.simulate(model, "fp32"):
+        pass
+
+
+def test_tensors_of_our_own_are_fp32():
+    with sf.simulate("as-written"):
+        assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
+
+
+def test_an_observer_receives_each_rounding_to_the_programs_type_once():
+    recorder, layer = sf.Recorder(), nn.Linear(4, 4).half()
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1e-6)
+    with sf.torch.simulate(layer, "as-written", observer=recorder):
+        layer(normal(2, 4, dtype=torch.float16)).sum().backward()
+        optimizer.step()
+    assert recorder.counts("weight", "update")["unchanged"] == recorder.counts("weight", "backward")["total"] == 16

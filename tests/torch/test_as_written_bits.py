@@ -1,0 +1,60 @@
+"""Elementwise operations of PyTorch's own list as written: its CPU's bits, wherever it rounds once."""
+
+from itertools import islice
+
+import pytest
+import torch
+
+import simfloat as sf
+
+pytest.importorskip("expecttest", reason="PyTorch's list of its operations needs it")
+
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo  # noqa: E402
+
+from benchmarks.opinfo import entries, refusal, title_of  # noqa: E402
+from benchmarks.verdicts import same  # noqa: E402
+
+#: What PyTorch computes in float32 by vector libraries, whose last bit is not always that of the nearest number; in 16
+#: bits their results are rounded again, and the same but for atan2's.
+LIBRARY = """acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 log log10 log1p log2 logaddexp sin sinh tan
+    tanh pow __rpow__ float_power rsqrt sqrt hypot sigmoid erf erfc special.ndtr nn.functional.silu special.xlog1py
+    nn.functional.logsigmoid nn.functional.mish nn.functional.softplus nn.functional.elu nn.functional.celu
+    nn.functional.selu nn.functional.gelu special.entr xlogy logit sinc""".split()
+
+#: What PyTorch's kernels round at every step in 16 bits, where we take steps in FP32 and round once.
+TWICE = {
+    "rsqrt": "the root is rounded before its reciprocal is",
+    "xlogy": "the logarithm is rounded before the product",
+    "special.xlog1py": "the logarithm is rounded before the product",
+    "special.entr": "the logarithm is rounded before the product",
+    "logit": "the quotient is rounded before its logarithm",
+    "div.trunc_rounding": "the rounded quotient is cut; here it is that of the exact one",
+    "atan2": "a float32 angle that is not the nearest one is rounded",
+    "float_power": "a float64 power that is not the nearest one",
+}
+
+
+def first_results(entry, dtype, count):
+    """Results by PyTorch and as written, of the operation's first samples, unless it is refused by name."""
+    torch.manual_seed(0)
+    for sample in islice(entry.sample_inputs("cpu", dtype, requires_grad=False), count):
+        want = entry.op(sample.input, *sample.args, **sample.kwargs)
+        try:
+            with sf.torch.simulate(torch.nn.Identity(), "as-written"):
+                yield want, entry.op(sample.input, *sample.args, **sample.kwargs)
+        except ValueError as error:
+            assert refusal(error).word == "refused"
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_elementwise_operations_have_the_bits_of_pytorchs_cpu(dtype):
+    exceptions = {*LIBRARY} if dtype == torch.float32 else {*TWICE}
+    chosen = [entry for entry in entries(()) if isinstance(entry, UnaryUfuncInfo | BinaryUfuncInfo)]
+    differ, equal = set(), set()
+    for entry in chosen:
+        if dtype in entry.dtypes and not entry.name.startswith("jiterator"):
+            found = list(first_results(entry, dtype, 2))
+            is_equal = all(got.dtype == want.dtype and same(got, want) for want, got in found)
+            (equal if is_equal else differ).add(title_of(entry)) if found else None
+    assert differ <= exceptions and len(equal) > 80
