@@ -13,7 +13,19 @@ ROWS = np.concatenate([2 * RNG.standard_normal(50).astype(np.float32), EDGES]).r
 IMAGES = RNG.standard_normal((2, 4, 5, 6)).astype(np.float32)
 
 POLICIES = {
-    **{name: sf.policies[name] for name in sf.policies if name != "fp64"},
+    **{
+        name: sf.policies[name]
+        for name in (
+            "fp32",
+            "bf16-standard",
+            "fp16-standard",
+            "amp-bf16",
+            "apex-o2",
+            "fp8-hybrid",
+            "fp8-delayed",
+            "nvfp4",
+        )
+    },
     "roles": sf.Policy(
         compute=sf.E4M3, activations=sf.FP16, activation_gradients=sf.E5M2, weight_gradients=sf.BF16, weights=sf.FP32
     ),
