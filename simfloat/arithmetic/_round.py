@@ -14,7 +14,7 @@ from simfloat.arithmetic.flags import Flags, on_cpu_alone, round_flagged
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.observer import Observer
 from simfloat.arithmetic.operands import FloatType, as_operand, flat
-from simfloat.arithmetic.plan import Plan, is_one_piece, plan_for, round_planned
+from simfloat.arithmetic.plan import BLOCK, Plan, is_one_piece, plan_for, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.target import Target, carrier_of
@@ -143,10 +143,10 @@ def round_vector(
         results = empty(shape, target.dtype, plan.machine)
     else:
         results = memory_for(out, shape, (x,), plan, target, reads_once=True)
-    elements = Elements(x)
-    if draw is None and target.observer is None and plan.has_nan and is_one_piece(elements, x.size):
+    alone = draw is None and target.observer is None and plan.has_nan
+    if alone and (x.size <= BLOCK or is_one_piece(Elements(x), x.size)):
         # round_planned would do the same, and take longer.
         plan.loop(x, NO_WORDS, results.reshape(-1), plan.numbers)
     else:
-        round_planned(elements, plan, results, target, draw)
+        round_planned(Elements(x), plan, results, target, draw)
     return results if out is None else handed_over(results, out)

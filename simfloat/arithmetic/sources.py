@@ -134,10 +134,12 @@ class _OfFloat32(Computed):
 
     def vectors_of(self, start: int, stop: int) -> list[NDArray]:
         """Three operands: the first again for each that the operation lacks, where a number would become a vector."""
-        own = self.vectors[: 3 - len(self.route.padding)]
-        if stop - start != self.size:
-            own = [vector if vector.size == 1 else vector[start:stop] for vector in own]
-        return own + (own[:1] * (3 - len(own)) if self.route.plan.machine is CPU else self.route.padding)
+        vectors = self.vectors if stop - start == self.size else self.block(start, stop)
+        lacking = len(self.route.padding)
+        if lacking == 0 or self.route.plan.machine is not CPU:
+            return vectors
+        first = vectors[0]
+        return [first, vectors[1], first] if lacking == 1 else [first, first, first]
 
 
 class Converted(_OfFloat32):
@@ -148,7 +150,8 @@ class Converted(_OfFloat32):
         return machine.loops.converted.converted_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        self.route.loop(*self.vectors_of(start, stop), out)
+        a, b, c = self.vectors_of(start, stop)
+        self.route.loop(a, b, c, out)
 
 
 class Tabled(Computed):
@@ -182,7 +185,10 @@ class Single(_OfFloat32):
         return machine.loops.single.single_results[kernel]
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
-        self.route.loop(*self.vectors_of(start, stop), self.route.sign, out, *self.route.rounds)
+        route = self.route
+        a, b, c = self.vectors_of(start, stop)
+        numbers, kind = route.rounds
+        route.loop(a, b, c, route.sign, out, numbers, kind)
 
 
 class Double(_Apart):

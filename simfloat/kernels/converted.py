@@ -1,8 +1,9 @@
 """Results in FP16 of float32 numbers, which the hardware rounds to it: see `processor.CONVERTS_FP16`.
 
-In a block that holds only numbers of FP16, results take one operation of float32's and the conversion (`few_bits`). Of
-other operands each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that a later rounding to
-FP16 needs. Where an error term leaves float32's range, the result lies far beyond FP16's: zero or infinite either way.
+Each result is moved to odd in float32, whose 24 bits are more than the 11 + 2 that rounding to FP16 needs. Where
+its error term leaves float32's range, the result lies far beyond FP16's: it is zero or infinite either way. A fused
+multiply-add alone takes float64 for that, but in a block that holds only numbers of FP16, whose products are float32
+numbers (`few_bits`). For the other operations a look at the operands takes longer than it spares.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels import unrounded
-from simfloat.kernels.elementwise import BLOCK, ONE, part, repeated
-from simfloat.kernels.few_bits import FEW, OTHERS
+from simfloat.kernels.elementwise import BLOCK, ONE, of_one, of_three, of_two, part, repeated
+from simfloat.kernels.few_bits import odd_multiply_add
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, odd, root
@@ -61,15 +62,15 @@ CONVERTED = {
     "add": _to_half(odd_sum),
     "subtract": _to_half(odd_difference),
     "multiply": _to_half(unrounded.multiply_odd),
-    "divide": scalar(lambda x, y, z, sign: half_quotient(x, y)),
-    "fma": scalar(lambda x, y, z, sign: half_fma(x, y, z)),
-    "sqrt": scalar(lambda x, y, z, sign: half_root(x)),
-    "reciprocal": scalar(lambda x, y, z, sign: half_reciprocal(x)),
+    "divide": of_two(half_quotient),
+    "fma": of_three(half_fma),
+    "sqrt": of_one(half_root),
+    "reciprocal": of_one(half_reciprocal),
 }
 
 
-def converted_loop(function, few, others):
-    """The loop of an operation, by its function of any float32 numbers, and of FP16's."""
+def converted_loop(function):
+    """The loop of an operation."""
 
     @kernel
     def loop(a, b, c, out):
@@ -78,17 +79,37 @@ def converted_loop(function, few, others):
             stop = min(start + BLOCK, out.size)
             x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
             z, block = part(c, c_repeated, start, stop), out[start:stop]
-            found = np.uint32(0)
             for i in range(block.size):
-                found = np.uint32(found | others(single(x[i]), single(y[i]), single(z[i])))
-            if found != np.uint32(0):
-                for i in range(block.size):
-                    block[i] = one_nan(function(single(x[i]), single(y[i]), single(z[i]), 1.0))
-            else:
-                for i in range(block.size):
-                    block[i] = one_nan(half(few(single(x[i]), single(y[i]), single(z[i]), 1.0)))
+                block[i] = one_nan(function(single(x[i]), single(y[i]), single(z[i]), 1.0))
 
     return loop
 
 
-converted_results = {name: converted_loop(function, FEW[name], OTHERS[name]) for name, function in CONVERTED.items()}
+@scalar
+def _is_other(x):
+    """1 for what is no number of FP16, else 0; NaN is one of them."""
+    return np.uint32(1) if (half(x) != x) & (x == x) else np.uint32(0)
+
+
+@kernel
+def _multiply_adds(a, b, c, out):
+    """That of the fused multiply-add."""
+    a_repeated, b_repeated, c_repeated, single = repeated(a), repeated(b), repeated(c), np.float32
+    for start in range(0, out.size, BLOCK):
+        stop = min(start + BLOCK, out.size)
+        x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+        z, block = part(c, c_repeated, start, stop), out[start:stop]
+        others = np.uint32(0)
+        for i in range(block.size):
+            others = np.uint32(others | _is_other(single(x[i])) | _is_other(single(y[i])) | _is_other(single(z[i])))
+        if others != np.uint32(0):
+            for i in range(block.size):
+                block[i] = one_nan(half_fma(single(x[i]), single(y[i]), single(z[i])))
+        else:
+            for i in range(block.size):
+                block[i] = one_nan(half(odd_multiply_add(single(x[i]), single(y[i]), single(z[i]), 1.0)))
+
+
+converted_results = {
+    name: _multiply_adds if name == "fma" else converted_loop(function) for name, function in CONVERTED.items()
+}

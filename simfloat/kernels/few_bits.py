@@ -2,13 +2,13 @@
 
 Of numbers of p bits float32 makes sums, products, quotients and roots whose later rounding to nearest, to p bits, is
 that of the exact ones if 24 >= 2 p + 2: what float32 rounds never becomes a tie (Figueroa, When is double rounding
-innocuous?, SIGNUM Newsletter 30(3), 1995). So it is for BF16's numbers, of 8 bits, and FP16's, of 11. Where numbers of
-the format are subnormal,
+innocuous?, SIGNUM Newsletter 30(3), 1995). So it is for BF16's numbers, of 8 bits. In a format with float32's
+exponents, where numbers are subnormal,
 
 * a sum is a multiple of the smallest of them, and float32 holds it as it is;
-* a product has 2 p bits. FP16's are float32 numbers. In a format with float32's exponents the smallest tie is half the
-  smallest number, 2^(-126 - p); products from there on have their last bit at 2^(-125 - 3 p) or above, which is a
-  number of float32 if 3 p <= 24; smaller products have their first bit lower, and stay below that tie;
+* a product has 2 p bits. The smallest tie is half the smallest number, 2^(-126 - p); products from there on have their
+  last bit at 2^(-125 - 3 p) or above, which is a number of float32 if 3 p <= 24; smaller products have their first bit
+  lower, and stay below that tie;
 * a quotient m / n differs from a tie by at least the smallest tie divided by n < 2^p, more than float32 rounds off
   if 2 p < 24;
 * no root is so small.
@@ -23,7 +23,6 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.elementwise import NATIVE
-from simfloat.kernels.halves import half
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import odd
 from simfloat.kernels.unrounded import two_sum
@@ -64,35 +63,10 @@ def _images_of_three(x, y, z):
     return U32(_images_of_two(x, y, z) | _image(z) | (U32(0) if is_number else U32(1)))
 
 
-@scalar
-def _is_other(x):
-    """1 for what is no number of FP16, else 0; NaN is one of them."""
-    return U32(1) if (half(x) != x) & (x == x) else U32(0)
-
-
-@scalar
-def _others_of_one(x, y, z):
-    return _is_other(x)
-
-
-@scalar
-def _others_of_two(x, y, z):
-    return U32(_is_other(x) | _is_other(y))
-
-
-@scalar
-def _others_of_three(x, y, z):
-    return U32(_others_of_two(x, y, z) | _is_other(z))
-
-
 #: name -> float32's result of numbers of few bits; of fma, the exact one rounded to odd.
 FEW = {**NATIVE, "fma": odd_multiply_add}
 
 _IMAGES = {1: _images_of_one, 2: _images_of_two, 3: _images_of_three}
-_OTHERS = {1: _others_of_one, 2: _others_of_two, 3: _others_of_three}
 
 #: name -> the images of the operands together: which bits any of them has.
 IMAGES = {name: _IMAGES[COUNTS.get(name, 2)] for name in FEW}
-
-#: name -> whether an operand is no number of FP16.
-OTHERS = {name: _OTHERS[COUNTS.get(name, 2)] for name in FEW}

@@ -183,7 +183,7 @@ def test_explain_shows_what_overrides_by_operation_change():
     assert bias["activations"] == "BF16"
     assert shown["0", "aten.mm.default", "linear"]["compute"] == "FP16"
     assert shown["1", "aten._softmax.default", "softmax exp"]["activations"] == "FP32"
-    assert shown["2", "aten.clamp.default", "hardswish clip"]["activations"] == "FP16"
+    assert shown["2", "aten.hardswish.default", "hardswish clip"]["activations"] == "FP16"
 
 
 def test_a_model_is_a_module_and_a_policy_has_a_name_that_is_known():
