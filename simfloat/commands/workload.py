@@ -58,9 +58,12 @@ def sums() -> None:
             with contextlib.suppress(ValueError):  # what cannot be emulated has no kernel
                 sf.matmul(operand, operand.T, accumulate=order(format, mode), stream=sf.BitStream(0))
     modes = (sf.nearest_even, sf.nearest_away, sf.toward_positive, sf.toward_zero)
-    for format, mode in product((sf.BF16, sf.FP16), modes):
-        for products in (None, format):
-            sf.matmul(narrow, narrow.T, accumulate=sf.sequential(format, rounding=mode, products=products))
+    for format, mode in product((sf.BF16, sf.FP16, sf.E4M3), modes):
+        lanes = [sf.sequential(format, rounding=mode, products=products) for products in (None, format)]
+        for operand, accumulate in product((narrow, sf.round(narrow, sf.E4M3)), lanes):
+            sf.matmul(operand, operand.T, accumulate=accumulate)
+        for order in (sf.kahan, sf.pairwise):
+            sf.matmul(sf.round(narrow, sf.E4M3), narrow.T, accumulate=order(format, rounding=mode))
     for format in (sf.FP32, sf.FP64):
         sf.matmul(a, a.T, inputs=format, accumulate=sf.sequential(format, products=format))
         sf.matmul(narrow.astype(np.float32), narrow.T, accumulate=sf.sequential(format, products=format))
