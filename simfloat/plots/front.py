@@ -63,8 +63,8 @@ def draw_front(axes: Axes, search: Any, *, title: str = "") -> None:
     axes.set_ylim(low - 0.1 * top, 1.08 * top)
     axes.margins(x=0.08)
     axes.annotate(
-        f"within {100 * search.within:g} %", (1, 100 * search.within), (-2, -2), xycoords=("axes fraction", "data"),
-        textcoords="offset points", ha="right", va="top", fontsize=SMALL, color="#00664b",
+        f"within {100 * search.within:g} %", (1, 100 * search.within), (-2, 2), xycoords=("axes fraction", "data"),
+        textcoords="offset points", ha="right", va="bottom", fontsize=SMALL, color="#00664b",
     )  # fmt: skip
     _name(axes, search, place)
     label_axes(axes, xlabel="cost", ylabel=f"loss over {plain(search.reference)}'s, percent", title=plain(title))

@@ -1,0 +1,35 @@
+"""The figure: what was tried for each problem, and the answer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+import simfloat as sf
+from experiments.cheapest_policy.jobs import USUAL
+from experiments.experiment import drawn_as
+from simfloat.plots import FULL_WIDTH, draw_front, new_figure, save_figure
+from simfloat.studies import Confirmation, Result, Search, SearchPoint
+
+
+@drawn_as("fronts.png")
+def draw_fronts(results: list[Result], path: Path) -> None:
+    """A panel for each problem: cost and loss of all policies that the search tried."""
+    first = {result["problem"]: result for result in reversed(results)}
+    figure, axes = new_figure(rows=1, columns=len(first), width=FULL_WIDTH, height=2.8)
+    for panel, problem in zip(np.atleast_1d(axes), sorted(first, reverse=True), strict=True):
+        draw_front(panel, search_in(first[problem]), title=problem)
+    save_figure(figure, path)
+
+
+def search_in(result: Result) -> Search:
+    """What the search found, of the plain values that were stored."""
+    answer, reference = sf.Policy.from_toml(result["answer_policy"]), sf.policies[USUAL[0]]
+    points = tuple(SearchPoint(policy=answer, **point) for point in result["points"])
+    confirmed = Confirmation(**{**result["confirmation"], "seeds": tuple(result["confirmation"]["seeds"])})
+    return Search(
+        policy=answer, label=result["label"], reference=str(reference.name), within=result["within"],
+        cost=result["answer_cost"], reference_cost=points[0].cost, confirmation=confirmed, points=points,
+        trainings=result["trainings"], combinations=result["combinations"],
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""An MLP and a convolutional network, and the parts of their policies that a search may change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
+import simfloat as sf
+from experiments.fp8_hybrid.problems import digits
+from experiments.operation_lists.problems import convolutional
+from experiments.problem import Problem
+from experiments.training import Problems
+
+#: What numbers may be rounded to; operands of products also to E4M3 with a scale for each tensor.
+FORMATS = {
+    "E4M3": sf.E4M3,
+    "E4M3 scaled": sf.scaled(sf.E4M3, sf.per_tensor()),
+    "E5M2": sf.E5M2,
+    "BF16": sf.BF16,
+    "FP16": sf.FP16,
+}
+
+#: Roles of the whole model, beside the operands of each layer.
+ROLES = ("activations", "weights")
+
+
+#: How many steps are trained: a search makes a hundred trainings and more.
+STEPS = {"digits": 100, "convolutional": 60}
+
+
+def shortened(name: str, problem: Callable[[int, bool], Problem], seed: int, tiny: bool) -> Problem:
+    """The problem of another experiment, for its first steps."""
+    made = problem(seed, tiny)
+    return replace(made, steps=min(made.steps, STEPS[name]))
+
+
+TRAINED: Problems = {
+    name: partial(shortened, name, problem) for name, problem in (("digits", digits), ("convolutional", convolutional))
+}
+
+#: The parts of each: layers, by the pattern of their paths, and roles. SGD without momentum has no state.
+PARTS: dict[str, tuple[str, ...]] = {
+    "digits": ("hidden.0", "hidden.1", "head", *ROLES),
+    "convolutional": ("0", "3", "7", *ROLES),
+}
