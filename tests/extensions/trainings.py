@@ -235,7 +235,7 @@ TORCH_RULE = Extension(
     torch_rule_rounds,
     rows=(
         Row(
-            "simfloat/torch/rules/aten_functions.py", '"erfc": Composed', '    "special_erfcx": Composed("erf", erfcx),'
+            "simfloat/torch/rules/aten_functions.py", '"sinc": Composed', '    "special_erfcx": Composed("erf", erfcx),'
         ),
         Row(
             "simfloat/torch/rules/aten_functions.py",

@@ -232,5 +232,5 @@ def test_what_has_no_clear_definition_is_refused_with_what_to_do():
             F.grid_sample(torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 1, 2), mode="bicubic", align_corners=True)
         with pytest.raises(ValueError, match="leave max_norm out of nn.Embedding"):
             table(torch.tensor([0]))
-        with pytest.raises(ValueError, match="linalg_inv_ex"):
-            torch.linalg.inv(torch.eye(2))
+        with pytest.raises(ValueError, match="_linalg_svd"):
+            torch.linalg.svd(torch.eye(2))

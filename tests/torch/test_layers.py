@@ -1,5 +1,7 @@
 """Layers, functions and losses of PyTorch, one by one: results and gradients are those of plain PyTorch under fp64."""
 
+import contextlib
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -148,3 +150,18 @@ def test_sparse_gradients_and_complex_numbers_are_refused_with_what_to_do():
             table(torch.tensor([0])).sum().backward()
         with pytest.raises(ValueError, match="real numbers"):
             torch.fft.rfft(torch.ones(4))
+
+
+def test_rows_of_a_bag_may_have_weights_with_gradients_of_their_own():
+    places, starts = torch.tensor([1, 2, 4, 5, 4, 3]), torch.tensor([0, 3])
+    found = []
+    for policy in (None, "fp64"):
+        torch.manual_seed(0)
+        bag = torch.nn.EmbeddingBag(10, 4, mode="sum", padding_idx=2).double()
+        weights = torch.rand(6, dtype=torch.float64, requires_grad=True)
+        with contextlib.nullcontext() if policy is None else sf.torch.simulate(bag, policy):
+            y = bag(places, starts, weights)
+            (y * torch.arange(8.0).reshape(2, 4)).sum().backward()
+        found.append([y.detach(), bag.weight.grad, weights.grad])
+    for plain, simulated in zip(*found, strict=True):
+        torch.testing.assert_close(simulated, plain, rtol=1e-13, atol=0)

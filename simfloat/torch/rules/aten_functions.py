@@ -7,7 +7,7 @@ import math
 import torch
 
 from simfloat.torch.handlers import Composed
-from simfloat.torch.tensor_arrays import exactly
+from simfloat.torch.tensor_arrays import exactly, result_type
 
 Tensor = torch.Tensor
 
@@ -30,9 +30,63 @@ def entropy(x: Tensor) -> Tensor:
     return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
 
 
+def angle(x: Tensor) -> Tensor:
+    """pi below zero, else 0."""
+    return torch.where(x.isnan(), x, torch.where(x < 0, torch.full_like(x, math.pi), torch.zeros_like(x)) * 1)
+
+
+def ldexp(x: Tensor, exponent: Tensor) -> Tensor:
+    """x * 2^exponent."""
+    return x * torch.exp2(exponent)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """The logarithms of sums of exponentials of all elements up to each along an axis, every one by itself."""
+    if not x.ndim or not x.numel():
+        return x * 1
+    return torch.stack([x.narrow(dim, 0, i + 1).logsumexp(dim) for i in range(x.shape[dim])], dim)
+
+
+def between(start: Tensor | float, end: Tensor | float, steps: int, *, dtype: torch.dtype, **_: object) -> Tensor:
+    """Numbers from start to end in equal steps: start + i * ((end - start) / (steps - 1))."""
+    first, last = (exactly(x).to(dtype) for x in (start, end))
+    if steps <= 1:
+        return (first * 1).expand(steps).clone()
+    return first + torch.arange(steps, dtype=dtype) * ((last - first) / (steps - 1))
+
+
+def powers_between(
+    start: Tensor | float, end: Tensor | float, steps: int, base: float = 10.0, *, dtype: torch.dtype, **_: object
+) -> Tensor:
+    """Powers of the base whose exponents lie between start and end in equal steps."""
+    return torch.pow(base, between(start, end, steps, dtype=dtype))
+
+
+def normal(mean: Tensor | float, std: Tensor | float = 1, *, generator: torch.Generator | None = None) -> Tensor:
+    """mean + std * z with normal numbers z, drawn from PyTorch's generator."""
+    shape = torch.broadcast_shapes(*(x.shape for x in (mean, std) if isinstance(x, Tensor)))
+    own = result_type([x for x in (mean, std) if isinstance(x, Tensor)])
+    z = torch.empty(shape, dtype=own).normal_(generator=generator)
+    return exactly(mean) + exactly(std) * z
+
+
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
     "special_xlog1py": Composed("xlogy", xlog1py),
     "special_entr": Composed("entropy", entropy),
+    "deg2rad": Composed("multiply", lambda x: x * (math.pi / 180)),
+    "rad2deg": Composed("multiply", lambda x: x * (180 / math.pi)),
+    "angle": Composed("angle", angle),
+    "ldexp": Composed("multiply", ldexp),
+    "logcumsumexp": Composed("logsumexp", logcumsumexp),
+    **{
+        f"linspace.{kind}": Composed("linspace", between)
+        for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+    **{
+        f"logspace.{kind}": Composed("linspace", powers_between)
+        for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
+    },
+    **{f"normal.{kind}": Composed("normal", normal) for kind in ("Tensor_Tensor", "Tensor_float", "float_Tensor")},
     "sinc": Composed("sin", sinc),
 }

@@ -19,6 +19,8 @@ MOVEMENT = frozenset(
     isposinf isneginf logical_xor index_copy nonzero_static unique_consecutive diagonal_scatter as_strided_scatter
     masked_scatter_backward heaviside _pack_padded_sequence _pack_padded_sequence_backward
     alias_copy as_strided_copy detach_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy
+    hash_tensor resize_as
+    lu_unpack frexp
     squeeze_copy t_copy transpose_copy unbind_copy unfold_copy unsqueeze_copy _chunk_cat _unsafe_masked_index
     """.split()
 )
@@ -35,7 +37,7 @@ OVERWRITING = frozenset(
     copy_ fill_ zero_ normal_ uniform_ bernoulli_ trunc_normal_ exponential_ geometric_ cauchy_ log_normal_ random_
     masked_fill_ index_fill_
     scatter_ index_copy_ masked_scatter_ set_ resize_ eye_ tril_ triu_ squeeze_ unsqueeze_ transpose_ t_ detach_
-    requires_grad_ as_strided_
+    requires_grad_ as_strided_ resize_as_
     """.split()
 )
 

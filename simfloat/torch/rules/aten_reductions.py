@@ -93,7 +93,7 @@ def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim:
     shape = shape_without(x, axes, keepdim)
     call.begin(shape)
     rows = numbers_of(x) if dim is None or not x.ndim else np.moveaxis(numbers_of(x), dim, 0)
-    rows = rows.reshape(-1, *(rows.shape[1:] if dim is not None and x.ndim else ()))
+    rows = rows if dim is not None and x.ndim else rows.reshape(-1)
     return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
 
 

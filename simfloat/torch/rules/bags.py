@@ -25,12 +25,15 @@ def bags_of(
     return rows[rows != padding], bags[rows != padding]
 
 
-def check_options(by_frequency: bool, weights: torch.Tensor | None) -> None:
-    """Raise ValueError for options that have no rule."""
-    if by_frequency or weights is not None:
-        raise ValueError(
-            "nn.EmbeddingBag has no rule for scale_grad_by_freq=True and per_sample_weights; leave them out."
-        )
+def check_options(by_frequency: bool) -> None:
+    """Raise ValueError for an option that has no rule."""
+    if by_frequency:
+        raise ValueError("nn.EmbeddingBag has no rule for scale_grad_by_freq=True; leave it out.")
+
+
+def weighted(call: RuleCall, rows: NDArray, weights: torch.Tensor | None, kept: NDArray[np.bool_]) -> NDArray:
+    """Rows times their weights, where there are any, each product rounded."""
+    return rows if weights is None else call.multiply(rows, numbers_of(weights).reshape(-1)[kept, np.newaxis])
 
 
 def check_mean(call: RuleCall) -> None:
@@ -47,7 +50,7 @@ def gathered(
     mode: int = 0, sparse: bool = False, weights: torch.Tensor | None = None, has_last: bool = False, padding: int = -1,
 ) -> tuple[torch.Tensor, ...]:  # fmt: skip
     """The sum of every bag's rows, in their order; the mean, sum and quotient being rounded; or the maximum."""
-    check_options(by_frequency, weights)
+    check_options(by_frequency)
     found = torch.ops.aten._embedding_bag(
         weight, indices, offsets, by_frequency, mode, sparse, weights, has_last, padding
     )
@@ -56,7 +59,8 @@ def gathered(
     if mode == MAX:
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
-    total = call.added_rows(numbers_of(weight)[rows], bags, (result.shape[0], result.shape[1]))
+    kept = indices.numpy().reshape(-1) != padding
+    total = call.added_rows(weighted(call, numbers_of(weight)[rows], weights, kept), bags, tuple(result.shape))
     if mode == MEAN:
         check_mean(call)
         total = call.divide(total, _counts(bags, len(result)))
@@ -69,7 +73,7 @@ def gathered_backward(
     weights: torch.Tensor | None, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
     """The gradient of the table."""
-    check_options(by_frequency, weights)
+    check_options(by_frequency)
     numbers, width = numbers_of(g), g.shape[1]
     call.begin((count, width))
     if mode == MAX:
@@ -81,7 +85,21 @@ def gathered_backward(
         check_mean(call)
     rows, bags = bags_of(indices, offsets, len(numbers), padding)
     share = call.divide(numbers, _counts(bags, len(numbers))) if mode == MEAN else numbers
-    return call.tensor(call.added_rows(share[bags], rows, (count, width)))
+    kept = indices.numpy().reshape(-1) != padding
+    return call.tensor(call.added_rows(weighted(call, share[bags], weights, kept), rows, (count, width)))
+
+
+def weights_backward(
+    call: RuleCall, g: torch.Tensor, weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor,
+    places: torch.Tensor, mode: int, padding: int = -1,
+) -> torch.Tensor:  # fmt: skip
+    """The gradient of the rows' weights: sums of products of a bag's gradient and the row."""
+    call.begin(indices.shape)
+    rows, bags = bags_of(indices, offsets, len(g), padding)
+    products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
+    found = np.zeros(indices.numel(), products.dtype)
+    found[indices.numpy().reshape(-1) != padding] = call.sum(products, (1,))
+    return call.tensor(found.reshape(tuple(indices.shape)))
 
 
 def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
@@ -92,5 +110,6 @@ def _counts(bags: NDArray[np.integer], count: int) -> NDArray[np.float64]:
 #: By PyTorch's name.
 TABLE: dict[str, Any] = {
     "_embedding_bag": Ruled("embedding_bag", gathered),
+    "_embedding_bag_per_sample_weights_backward": Ruled("embedding_bag", weights_backward),
     "_embedding_bag_backward": Ruled("embedding_bag", gathered_backward),
 }

@@ -29,9 +29,13 @@ def distances_backward(g: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) 
     In general g * (d * |d|^(p - 2) / n^(p - 1)); for p = 1 and inf g times the sign of d, there of the largest alone.
     A norm of zero passes nothing on.
     """
-    d, g, n = differences(x, y), g.unsqueeze(-1), norm.unsqueeze(-1)
     if p == 0:
         return torch.zeros_like(x)
+    return along_differences(differences(x, y), g.unsqueeze(-1), norm.unsqueeze(-1), p).sum(-2)
+
+
+def along_differences(d: Tensor, g: Tensor, n: Tensor, p: float) -> Tensor:
+    """The gradients of differences d whose norms are n."""
     if p == 2:
         terms = g * d / n
     elif p == 1:
@@ -40,7 +44,7 @@ def distances_backward(g: Tensor, x: Tensor, y: Tensor, p: float, norm: Tensor) 
         terms = torch.where(d.abs() == n, g * d.sign(), torch.zeros_like(d))
     else:
         terms = g * (d.sign() * d.abs() ** (p - 1) / n ** (p - 1))
-    return torch.where((n == 0) | (d == 0), torch.zeros_like(d), terms).sum(-2)
+    return torch.where((n == 0) | (d == 0), torch.zeros_like(d), terms)
 
 
 def euclidean(x: Tensor, y: Tensor) -> Tensor:
@@ -51,9 +55,26 @@ def euclidean(x: Tensor, y: Tensor) -> Tensor:
     return (left @ right.mT).clamp(min=0).sqrt()
 
 
+def distances_of_pairs(x: Tensor, p: float = 2) -> Tensor:
+    """The p-norms of the differences of every two rows."""
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    return torch.linalg.vector_norm(x[first] - x[second], p, 1)
+
+
+def distances_of_pairs_backward(g: Tensor, x: Tensor, p: float, norm: Tensor) -> Tensor:
+    """The gradient of the rows: that of each difference, added to the one row and taken from the other."""
+    first, second = torch.triu_indices(len(x), len(x), 1)
+    if p == 0:
+        return torch.zeros_like(x)
+    terms = along_differences(x[first] - x[second], g.unsqueeze(-1), norm.unsqueeze(-1), p)
+    return torch.zeros_like(x).index_add(0, torch.cat([first, second]), torch.cat([terms, -terms]))
+
+
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
     "_cdist_forward": Composed("sum", distances),
     "_cdist_backward": Composed("sum", distances_backward),
+    "_pdist_forward": Composed("sum", distances_of_pairs),
+    "_pdist_backward": Composed("sum", distances_of_pairs_backward),
     "_euclidean_dist": Composed("sum", euclidean),
 }

@@ -91,14 +91,46 @@ def scatter_reduce(
         found = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
         call.begin(x.shape)
         return call.tensor(call.round(found))
-    if reduce not in ("sum", "mean"):
-        raise ValueError(f"scatter_reduce has no rule for reduce={reduce!r}, but for 'sum', 'mean', 'amax' and 'amin'.")
+    if reduce == "prod":
+        return multiplied_at(call, x, numbered(x).gather(dim, index), src[tuple(map(slice, index.shape))], include_self)
     total = scatter_add(call, x if include_self else x.scatter(dim, index, 0.0), dim, index, src)
     if reduce == "sum":
         return total
     begun = torch.full(x.shape, float(include_self), dtype=torch.float64)
     counts = begun.scatter_add(dim, index, torch.ones(index.shape, dtype=torch.float64)).clamp(min=1)
     return call.tensor(call.divide(total, counts))
+
+
+def multiplied_at(
+    call: RuleCall, x: torch.Tensor, places: torch.Tensor, src: torch.Tensor, include_self: bool
+) -> torch.Tensor:
+    """x times what belongs to its elements, one factor after the other, each product rounded; or these products."""
+    call.begin(x.shape)
+    names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
+    found = numbers_of(x).copy().reshape(-1)
+    if not include_self:
+        found[names] = 1
+    # The first factor of every element, then the second one, and so on.
+    order = np.argsort(names, kind="stable")
+    names, factors = names[order], factors[order]
+    turn = np.arange(len(names)) - np.searchsorted(names, names)
+    for number in range(int(turn.max(initial=-1)) + 1):
+        now = turn == number
+        found[names[now]] = call.multiply(found[names[now]], factors[now])
+    return call.tensor(call.round(found).reshape(x.shape))
+
+
+def index_reduce(
+    call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, reduce: str, *,
+    include_self: bool = True,
+) -> torch.Tensor:  # fmt: skip
+    """The same with whole slices along an axis."""
+    if not x.ndim:
+        x, source = x.reshape(1), source.reshape(1)
+    shape = [-1 if axis == dim % x.ndim else 1 for axis in range(x.ndim)]
+    places = index.reshape(shape).expand(source.shape)
+    found = scatter_reduce(call, x, dim, places, source, reduce, include_self=include_self)
+    return found.reshape(call.operands[0].shape)
 
 
 class Put(Handler):
@@ -123,6 +155,7 @@ TABLE: dict[str, Handler] = {
     "_unsafe_index_put": Put(index_put),
     "put": Put(put),
     "scatter_reduce": Ruled("index", scatter_reduce),
+    "index_reduce": Ruled("index", index_reduce),
     "scatter_add": Ruled("index", scatter_add),
     "index_add": Ruled("index", index_add),
     **{

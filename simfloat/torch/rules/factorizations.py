@@ -1,0 +1,245 @@
+"""Factors of matrices and systems of equations, in the orders of operations of `simfloat.linalg`.
+
+Operations have the format of results, sums go through `accumulate`; the matrices of a batch come one after the other.
+Sums of other formats are those of a running sum, as `simfloat.linalg` tells.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat import linalg
+from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+def matrices(x: NDArray) -> NDArray:
+    """The matrices of a batch, one after the other."""
+    return x.reshape(math.prod(x.shape[:-2]), *x.shape[-2:])
+
+
+def options_of(call: RuleCall) -> dict[str, Any]:
+    """The arithmetic of a call, as `simfloat.linalg` takes it."""
+    u = call.arithmetic
+    return {
+        "format": u.format,
+        "rounding": u.target.rounding,
+        "accumulate": u.accumulate,
+        "stream": u.target.stream,
+    }
+
+
+def each(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArray) -> NDArray:
+    """What the function gives for each matrix of the batches, as a batch of this shape."""
+    found = [function(*one) for one in zip(*map(matrices, batches), strict=True)] if math.prod(shape) else []
+    return np.stack(found).reshape(shape) if found else np.zeros(shape, batches[0].dtype)
+
+
+def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
+    """The factor l with a = l l^T, or its transpose."""
+    call.begin(a.shape)
+    options, numbers = options_of(call), numbers_of(a)
+    numbers = numbers.swapaxes(-1, -2) if upper else numbers
+    lower = each(lambda m: linalg.cholesky(m, **options).numbers, a.shape, numbers)
+    return call.tensor(lower.swapaxes(-1, -2) if upper else lower)
+
+
+def cholesky_ex(call: RuleCall, a: Tensor, *, upper: bool = False, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    """The same, and that it was found."""
+    return cholesky(call, a, upper), torch.zeros(a.shape[:-2], dtype=torch.int32)
+
+
+def exchanges(order: NDArray[np.integer], count: int) -> list[int]:
+    """The rows, from 1 on, with which rows are exchanged one after the other so that they come into this order."""
+    now, found = list(range(len(order))), []
+    for k in range(count):
+        at = now.index(int(order[k]))
+        now[k], now[at] = now[at], now[k]
+        found.append(at + 1)
+    return found
+
+
+def lu_factor(
+    call: RuleCall, a: Tensor, *, pivot: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Both factors in one matrix, the exchanges of rows, and that they were found."""
+    call.begin(a.shape)
+    options, rows = options_of(call), min(a.shape[-2:])
+    places: list[list[int]] = []
+
+    def factored(m: NDArray) -> NDArray:
+        found = linalg.lu(m, pivot=pivot, **options)
+        places.append(exchanges(found.permutation, rows))
+        packed = np.zeros(m.shape, found.upper.numbers.dtype)
+        packed[:, :rows] += np.tril(found.lower.numbers, -1)
+        packed[:rows] += found.upper.numbers
+        return packed
+
+    packed = call.tensor(each(factored, a.shape, numbers_of(a)))
+    pivots = torch.ones(*a.shape[:-2], rows, dtype=torch.int32)
+    if places:
+        pivots = torch.tensor(places, dtype=torch.int32).reshape(pivots.shape)
+    return packed, pivots, torch.zeros(a.shape[:-2], dtype=torch.int32)
+
+
+def triangular(
+    call: RuleCall, a: Tensor, b: Tensor, *, upper: bool, left: bool = True, unitriangular: bool = False
+) -> Tensor:
+    """The solution x of a x = b, or of x a = b, for a triangular a."""
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    shape = (*batch, *b.shape[-2:])
+    call.begin(shape)
+    options = options_of(call)
+    t, right = (numbers_of(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
+    if not left:
+        t, right, upper = t.swapaxes(-1, -2), right.swapaxes(-1, -2), not upper
+
+    def solved(t: NDArray, right: NDArray) -> NDArray:
+        return linalg.solve_triangular(t, right, lower=not upper, unit_diagonal=unitriangular, **options).numbers
+
+    x = each(solved, right.shape, t, right)
+    return call.tensor(x if left else x.swapaxes(-1, -2))
+
+
+def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor]:
+    """Householder's q and r; all columns of q if the mode is "complete", none if it is "r"."""
+    rows, columns = a.shape[-2:]
+    wide = max(rows, columns) if mode == "complete" else columns
+    call.begin(a.shape)
+    options, numbers = options_of(call), numbers_of(a)
+    # Columns of zeros have no reflections of their own, and leave room for the rest of q.
+    numbers = np.concatenate([numbers, np.zeros((*a.shape[:-1], wide - columns), numbers.dtype)], -1)
+    found = [linalg.qr(m, **options) for m in matrices(numbers)] if numbers.size else []
+    least = min(rows, wide)
+    q, r = (
+        np.stack([getattr(one, name).numbers for one in found]).reshape(*a.shape[:-2], *size)
+        if found
+        else np.zeros((*a.shape[:-2], *size), numbers.dtype)
+        for name, size in (("q", (rows, least)), ("r", (least, wide)))
+    )
+    return call.tensor(q if mode != "r" else np.zeros(0, q.dtype)), call.tensor(r[..., :columns])
+
+
+def permuted(b: Tensor, pivots: Tensor, back: bool = False) -> Tensor:
+    """b with its rows exchanged; or, back, those of the transposed system."""
+    if not b.numel():
+        return b
+    rows = torch.ops.aten.lu_unpack(b.new_zeros(*pivots.shape[:-1], b.shape[-2], b.shape[-2]), pivots, False, True)[0]
+    order = rows.argmax(-1 if back else -2)
+    order = order.expand(*torch.broadcast_shapes(order.shape[:-1], b.shape[:-2]), order.shape[-1])
+    b = b.expand(*order.shape[:-1], *b.shape[-2:])
+    return b.gather(-2, order.unsqueeze(-1).expand(b.shape))
+
+
+def lu_solved(lu: Tensor, pivots: Tensor, b: Tensor, *, left: bool = True, adjoint: bool = False) -> Tensor:
+    """The solution x of a x = b, of x a = b, or with a transposed, by the factors of a."""
+    if not left:
+        return lu_solved(lu, pivots, b.mT, left=True, adjoint=not adjoint).mT
+    if adjoint:
+        y = _aten.linalg_solve_triangular(lu.mT, b, upper=False)
+        return permuted(_aten.linalg_solve_triangular(lu.mT, y, upper=True, unitriangular=True), pivots, back=True)
+    y = _aten.linalg_solve_triangular(lu, permuted(b, pivots), upper=False, unitriangular=True)
+    return _aten.linalg_solve_triangular(lu, y, upper=True)
+
+
+def solved(
+    a: Tensor, b: Tensor, *, left: bool = True, check_errors: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The solution of a x = b or x a = b by LU with partial pivoting, and the factors."""
+    lu, pivots, info = _aten.linalg_lu_factor_ex(a)
+    is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
+    columns = b.unsqueeze(-1) if is_vector else b
+    x = lu_solved(lu, pivots, columns, left=left)
+    return x.squeeze(-1) if is_vector else x, lu, pivots, info
+
+
+def inverted(a: Tensor, *, check_errors: bool = False) -> tuple[Tensor, Tensor]:
+    """The solution of a x = 1."""
+    unit = torch.eye(a.shape[-1], dtype=a.dtype).expand(a.shape)
+    x, _, _, info = solved(a, unit)
+    return x, info
+
+
+def parts(a: Tensor, pivot: bool = True) -> tuple[Tensor, Tensor, Tensor]:
+    """The exchange of rows as a matrix, and both factors."""
+    lu, pivots, _ = _aten.linalg_lu_factor_ex(a, pivot=pivot)
+    p, lower, upper = _aten.lu_unpack(lu, pivots)
+    return p if pivot else p.new_zeros(0), lower, upper
+
+
+def sign_of_exchanges(pivots: Tensor) -> Tensor:
+    """-1 for an odd number of exchanges of rows, else 1."""
+    places = torch.arange(1, pivots.shape[-1] + 1, dtype=pivots.dtype)
+    return 1 - 2 * ((pivots != places).sum(-1) % 2)
+
+
+def _factored(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The factors that the backward pass of a determinant takes: of a transposed, where its rows lie one by one."""
+    factors: tuple[Tensor, Tensor, Tensor] = _aten.linalg_lu_factor_ex(a.mT if a.is_contiguous() else a)
+    return factors
+
+
+def determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The product of the pivots from the first on, with the sign of the exchanges; and the factors."""
+    lu, pivots, _ = _factored(a)
+    product = lu.diagonal(dim1=-2, dim2=-1).prod(-1)
+    return torch.where(sign_of_exchanges(pivots) < 0, -product, product), lu, pivots
+
+
+def log_determinant(a: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """The sign of the determinant and the sum of the logarithms of the pivots' sizes; and the factors."""
+    lu, pivots, _ = _factored(a)
+    diagonal = lu.diagonal(dim1=-2, dim2=-1)
+    sign = sign_of_exchanges(pivots) * (1 - 2 * ((diagonal < 0).sum(-1) % 2))
+    return sign.to(a.dtype), diagonal.abs().log().sum(-1), lu, pivots
+
+
+def cholesky_solved(b: Tensor, factor: Tensor, upper: bool = False) -> Tensor:
+    """The solution of a x = b by the factor of a."""
+    lower = factor.mT if upper else factor
+    y = _aten.linalg_solve_triangular(lower, b, upper=False)
+    return _aten.linalg_solve_triangular(lower.mT, y, upper=True)
+
+
+def cholesky_inverted(factor: Tensor, upper: bool = False) -> Tensor:
+    """The inverse of the matrix that has this factor."""
+    return cholesky_solved(torch.eye(factor.shape[-1], dtype=factor.dtype).expand(factor.shape), factor, upper)
+
+
+def old_triangular(
+    b: Tensor, a: Tensor, upper: bool = True, transpose: bool = False, unitriangular: bool = False
+) -> tuple[Tensor, Tensor]:
+    """The solution of a x = b for a triangular a, or its transpose; and a."""
+    t, is_upper = (a.mT, not upper) if transpose else (a, upper)
+    batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    x = _aten.linalg_solve_triangular(t, b, upper=is_upper, unitriangular=unitriangular)
+    return x, a.expand(*batch, *a.shape[-2:]).clone()
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Handler] = {
+    "linalg_cholesky_ex": Ruled("cholesky", cholesky_ex),
+    "cholesky": Ruled("cholesky", cholesky),
+    "linalg_lu_factor_ex": Ruled("lu", lu_factor),
+    "linalg_solve_triangular": Ruled("solve_triangular", triangular),
+    "linalg_qr": Ruled("qr", qr),
+    "linalg_lu": Composed("lu", parts),
+    "linalg_lu_solve": Composed("lu", lu_solved),
+    "_linalg_solve_ex": Composed("lu", solved),
+    "linalg_inv_ex": Composed("lu", inverted),
+    "_linalg_det": Composed("lu", determinant),
+    "_linalg_slogdet": Composed("lu", log_determinant),
+    "cholesky_solve": Composed("cholesky", cholesky_solved),
+    "cholesky_inverse": Composed("cholesky", cholesky_inverted),
+    "triangular_solve": Composed("solve_triangular", old_triangular),
+}

@@ -1,0 +1,85 @@
+"""Orthogonal polynomials, by their recurrences of three terms: p(k + 1) from p(k) and p(k - 1), each step rounded.
+
+Abramowitz and Stegun, Handbook of Mathematical Functions, 22.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from simfloat.torch.handlers import Composed
+from simfloat.torch.tensor_arrays import exactly
+
+Tensor = torch.Tensor
+
+#: (x, k, p(k), p(k - 1)) -> p(k + 1)
+Step = Callable[[Tensor, int, Tensor, Tensor], Tensor]
+
+
+def chebyshev(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
+    """2 x p(k) - p(k - 1)."""
+    return (x + x) * p - before
+
+
+def hermite(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
+    """2 x p(k) - 2 k p(k - 1)."""
+    return (x + x) * p - before * (2 * k)
+
+
+def probabilists_hermite(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
+    """x p(k) - k p(k - 1)."""
+    return x * p - before * k
+
+
+def laguerre(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
+    """((2 k + 1 - x) p(k) - k p(k - 1)) / (k + 1)."""
+    return ((2 * k + 1 - x) * p - before * k) / (k + 1)
+
+
+def legendre(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
+    """((2 k + 1) x p(k) - k p(k - 1)) / (k + 1)."""
+    return (x * (2 * k + 1) * p - before * k) / (k + 1)
+
+
+def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = False) -> Callable[..., Tensor]:
+    """The polynomials with p(0) = 1 and this p(1); `shifted` ones are of 2 x - 1. Of a negative degree they are 0."""
+
+    def rule(value: Tensor | float, n: Tensor | float) -> Tensor:
+        given, degree = torch.broadcast_tensors(exactly(value), torch.as_tensor(n))
+        degree = degree.trunc().long()
+        x = given + given - 1 if shifted else given
+        before, p = torch.ones_like(x), first(x)
+        found = torch.where(degree == 0, before, torch.zeros_like(x))
+        found = torch.where(degree == 1, p, found)
+        for k in range(1, int(degree.max()) if degree.numel() else 0):
+            before, p = p, step(x, k, p, before)
+            found = torch.where(degree == k + 1, p, found)
+        return found
+
+    return rule
+
+
+#: The four kinds of Chebyshev's polynomials by their p(1).
+KINDS: dict[str, Callable[[Tensor], Tensor]] = {
+    "t": lambda x: x * 1,
+    "u": lambda x: x + x,
+    "v": lambda x: x + x - 1,
+    "w": lambda x: x + x + 1,
+}
+
+#: By PyTorch's name.
+TABLE: dict[str, Composed] = {
+    **{
+        f"special_{prefix}chebyshev_polynomial_{kind}": Composed(
+            "polynomial", polynomial(first, chebyshev, bool(prefix))
+        )
+        for kind, first in KINDS.items()
+        for prefix in ("", "shifted_")
+    },
+    "special_hermite_polynomial_h": Composed("polynomial", polynomial(KINDS["u"], hermite)),
+    "special_hermite_polynomial_he": Composed("polynomial", polynomial(KINDS["t"], probabilists_hermite)),
+    "special_laguerre_polynomial_l": Composed("polynomial", polynomial(lambda x: 1 - x, laguerre)),
+    "special_legendre_polynomial_p": Composed("polynomial", polynomial(KINDS["t"], legendre)),
+}
