@@ -14,9 +14,10 @@ from simfloat import kernels
 from simfloat.arithmetic.arrays import empty, image_of
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU, GPU, on_cpu
+from simfloat.arithmetic.operands import FLOAT32
 from simfloat.arithmetic.plan import Plan, round_planned
 from simfloat.arithmetic.results import check_out, handed_over
-from simfloat.arithmetic.sources import Computed, Double, Elements, Native
+from simfloat.arithmetic.sources import Computed, Converted, Double, Elements, Native, Single, lane_rounding
 from simfloat.arithmetic.target import Target, check_inexact
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import Format, Rounding
@@ -27,6 +28,9 @@ Flags = NDArray[np.uint8]
 #: Nanoseconds an element that flags take.
 FLAGGING = 0.5
 
+#: The exponent of the smallest number of formats whose results' thresholds float32 holds with a bit to spare.
+LEAST_IN_LANES = -146
+
 
 def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target: Target, draw: Draw | None) -> Flags:
     """Round the source's numbers, on the CPU, as planned into `out`; returns their flags.
@@ -34,7 +38,7 @@ def round_flagged(source: Elements | Computed, plan: Plan, out: NDArray, target:
     Raises ValueError for operations in formats whose inexact results cannot be told.
     """
     flags = empty(out.shape, np.uint8)
-    kind = _kind_of(source, target.format)
+    kind = _kind_of(source, target)
     round_planned(kind(source, plan, target, flags.reshape(-1)), plan, out, target, draw)
     return flags
 
@@ -47,14 +51,16 @@ def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDA
     return handed_over(GPU.take(results), out), GPU.take(flags)
 
 
-def _kind_of(source: Elements | Computed, format: Format) -> type[Flagged]:
+def _kind_of(source: Elements | Computed, target: Target) -> type[Flagged]:
     """How its results are flagged."""
+    format = target.format
     if not isinstance(source, Computed):
         return Flagged
     if source.route.source in (Native, Double):
         return FlaggedDouble if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
     check_inexact(format, source.route.operation)
-    return Flagged
+    in_lanes = source.route.source in (Single, Converted) and target.observer is None
+    return FlaggedSingle if in_lanes and _lanes_tell(format, target.rounding) else Flagged
 
 
 class Flagged:
@@ -80,15 +86,20 @@ class Flagged:
 
     def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
         """Flag the results from `start` on."""
-        thresholds = _thresholds(self.format, self.rounding)
-        doubts, others = CPU.loops.flag_loops.flag_results(exact, out, thresholds, flags)
+        doubts = 0
+        if _is_certain(self.format, self.rounding):
+            thresholds = _thresholds(self.format, self.rounding, exact.dtype == out.dtype == FLOAT32)
+            others = CPU.loops.flag_loops.flag_results(exact, out, thresholds, flags)
+        else:
+            thresholds = _thresholds(self.format, self.rounding, False)
+            doubts, others = CPU.loops.flag_loops.flag_doubtful(exact, out, thresholds, flags)
         if others:
             self.flag_others(exact, start, out, flags)
         if doubts:
-            self.flag_drawn(exact, start, words, flags)
+            self.flag_doubts(exact, start, words, flags)
 
-    def flag_drawn(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
-        """Flag what only its draw can tell, by rounding without a largest number, and without tiny ones."""
+    def flag_doubts(self, exact: NDArray, start: int, words: NDArray, flags: Flags) -> None:
+        """Flag what the exact results do not tell, by rounding without a largest number, and without tiny ones."""
         chosen = scratch("flagged", exact.size, np.float64)
         numbers = np.isfinite(exact) & (flags & INVALID == 0)
         if (
@@ -130,6 +141,22 @@ class Flagged:
         return undefined, np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
 
 
+class FlaggedSingle(Flagged):
+    """The same for results that float32's lanes hold rounded to odd, in one loop."""
+
+    source: Computed
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop."""
+        route, flags = self.source.route, self.flags[start:stop]
+        loop = CPU.loops.flag_loops.single_flags[route.kernel]
+        # Where the hardware converts to FP16, a route has no numbers of its own.
+        rounds = route.rounds or lane_rounding(self.format, self.rounding)
+        thresholds = _thresholds(self.format, self.rounding, True)
+        if loop(*self.source.block(start, stop), route.sign, out, *rounds, thresholds, flags):
+            self.flag_others(self.exact(start, stop), start, out, flags)
+
+
 class FlaggedDouble(Flagged):
     """The same for results in FP64, whose exact ones float64 does not hold."""
 
@@ -165,8 +192,29 @@ class FlaggedFunction(Flagged):
 
 
 @cache
-def _thresholds(format: Format, rounding: Rounding) -> NDArray[np.float64]:
-    return np.array(thresholds_of(format, rounding), np.float64)
+def _is_certain(format: Format, rounding: Rounding) -> bool:
+    """Whether exact results tell all flags: no draw decides, nor a number beyond float64's largest."""
+    thresholds = thresholds_of(format, rounding)
+    return thresholds[0::2] == thresholds[1::2]
+
+
+@cache
+def _lanes_tell(format: Format, rounding: Rounding) -> bool:
+    """Whether results rounded to odd in float32 tell all flags: its largest number stands for all beyond it."""
+    if not _is_certain(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
+        return False
+    return bool(np.isfinite(_thresholds(format, rounding, True)).all())
+
+
+@cache
+def _thresholds(format: Format, rounding: Rounding, single: bool) -> NDArray[np.floating]:
+    """The thresholds; for float32 numbers the next ones of float32, at or above."""
+    wide = np.array(thresholds_of(format, rounding), np.float64)
+    if not single:
+        return wide
+    with np.errstate(over="ignore"):
+        near = wide.astype(np.float32)
+        return np.where(near < wide, np.nextafter(near, np.float32(np.inf)), near)
 
 
 @cache

@@ -45,7 +45,9 @@ class SingleLoops(Protocol):
 class FlagLoops(Protocol):
     """IEEE exceptions of results, on the CPU."""
 
-    flag_results: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
+    flag_results: Loop  # (exact, out, thresholds, flags) -> others
+    flag_doubtful: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
+    single_flags: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others
     double_flags: Mapping[str, Loop]  # (a, b, c, sign, out, flags) -> others, of results in FP64
 
 

@@ -263,6 +263,12 @@ def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tu
     return plan.numbers, kind
 
 
+@cache
+def lane_rounding(format: Format, rounding: Rounding) -> tuple[Any, ...]:
+    """The same to nearest even on the CPU, for formats to which the hardware converts by itself elsewhere."""
+    return kernels.grid.numbers_below(format, rounding, format.emax, np.float32), 1
+
+
 def _tables_of(route: Route) -> tuple[FunctionTable, ...]:
     """The tables of a route's function; FP16's numbers are looked up where the processor converts to them."""
 

@@ -1,4 +1,4 @@
-"""IEEE exceptions of results: a loop for results that are rounded from exact ones in float64, and loops for FP64.
+"""IEEE exceptions of results: of exact ones in float64 or in float32's lanes that are rounded, and loops for FP64.
 
 The definition, and what each flag means, is `formats/exceptions.py`. What is no number, or comes of what is none, is
 left to `arithmetic/flags.py`. Operands are vectors of the results' length, or of length 1 for a scalar.
@@ -12,9 +12,55 @@ from simfloat.formats.exceptions import INEXACT, OVERFLOW, UNDERFLOW, Thresholds
 from simfloat.kernels.elementwise import BLOCK, OPERATIONS, part, repeated
 from simfloat.kernels.jit import kernel, outlined, reader, scalar
 from simfloat.kernels.machine import floor, fma, is_extreme
+from simfloat.kernels.single import SINGLE, round_each, spread
 from simfloat.kernels.unrounded import scaled, two_product, two_sum
 
 thresholds_in = reader(Thresholds)
+
+
+@scalar
+def _flag_each(exact, out, thresholds, flags):
+    """Flag each result of a block, in the type of the thresholds; 1 if there are others."""
+    numbers, number = thresholds_in(thresholds), thresholds.dtype.type
+    others, zero, infinity = np.int32(0), number(0.0), number(np.inf)
+    for i in range(out.size):
+        x, result = number(exact[i]), number(out[i])
+        magnitude, negative = abs(x), x < zero
+        over = magnitude >= (numbers.must_overflow_below if negative else numbers.must_overflow)
+        subnormal = magnitude < (numbers.may_be_normal_below if negative else numbers.may_be_normal)
+        inexact = np.int32(x != result)
+        others |= np.int32(not magnitude < infinity) | np.int32(result != result)
+        flags[i] = np.uint8(inexact * INEXACT + (inexact & np.int32(subnormal)) * UNDERFLOW + np.int32(over) * OVERFLOW)
+    return others
+
+
+@kernel
+def flag_results(exact, out, thresholds, flags):
+    """Write the flags of results `out` of finite exact ones, where `may` and `must` are the same; returns whether there
+    are others: results that are no numbers, or whose exact ones are none.
+    """
+    return _flag_each(exact, out, thresholds, flags)
+
+
+def single_flag_loop(function):
+    """Results of float32 operands as `single.single_loop` rounds them, and their flags; returns whether there are
+    others."""
+
+    @kernel
+    def loop(a, b, c, sign, out, numbers, kind, thresholds, flags):
+        a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
+        exact, sign, others = np.empty(min(out.size, BLOCK), np.float32), np.float32(sign), np.int32(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
+            for i in range(block.size):
+                block[i] = function(np.float32(x[i]), np.float32(y[i]), np.float32(z[i]), sign)
+            round_each(block, results, numbers, kind)
+            others |= _flag_each(block, results, thresholds, flags[start:stop])
+        return others
+
+    return loop
 
 
 @scalar
@@ -28,11 +74,10 @@ def _may_and_must(magnitude, negative, thresholds):
 
 
 @kernel
-def flag_results(exact, out, thresholds, flags):
-    """Write the flags of the results `out` of finite exact ones; returns whether there are (doubts, others).
+def flag_doubtful(exact, out, thresholds, flags):
+    """The same where they differ, as draws decide; returns whether there are (doubts, others).
 
-    Doubts are results that only their draws tell, from `may` below `must`: they are flagged as if they neither
-    overflowed nor were tiny. Others are results that are no numbers, or whose exact ones are none.
+    Doubts are results from `may` below `must`: they are flagged as if they neither overflowed nor were tiny.
     """
     numbers = thresholds_in(thresholds)
     doubts, others = np.int64(0), np.int64(0)
@@ -163,3 +208,7 @@ _RESTS = {
 #: name -> flags of results in FP64; (a, b, c, sign, out, flags). Exact results of other operations have fewer bits than
 #: float64, so that an odd last one in round-to-odd tells that a result is inexact.
 double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _RESTS.items()}
+
+#: name -> results of float32 operands, and their flags:
+#: (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others.
+single_flags = {name: single_flag_loop(function) for name, function in SINGLE.items()}

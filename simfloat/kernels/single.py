@@ -109,11 +109,26 @@ def spread(operand, size):
     return np.full(min(size, BLOCK) if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
 
 
+@scalar
+def round_each(block, results, numbers, kind):
+    """Round a block as `rounding_loops` do: by round_image, round_nearest, round_directed, round_to_odd, kinds 0 to 3.
+
+    FEW_BITS is rounded by round_image, too.
+    """
+    if kind == 0 or kind == FEW_BITS:
+        each_image(block, results, numbers)
+    elif kind == 1:
+        each_nearest(block, results, numbers)
+    elif kind == 2:
+        each_directed(block, results, numbers)
+    else:
+        each_to_odd(block, results, numbers)
+
+
 def single_loop(function, few, images):
     """Each exact result of three float32 operands rounded once; a vector of length 1 is a scalar.
 
-    It is rounded as `rounding_loops` do: by round_image, round_nearest, round_directed or round_to_odd, kinds 0 to 3;
-    by round_image, too, where the kind is FEW_BITS, and by the short function in blocks whose numbers have so few.
+    Where the kind of `round_each` is FEW_BITS, blocks whose numbers have so few are rounded by the short function.
     """
 
     @kernel
@@ -135,14 +150,7 @@ def single_loop(function, few, images):
                     continue
             for i in range(block.size):
                 block[i] = function(F32(x[i]), F32(y[i]), F32(z[i]), sign)
-            if kind == 0 or kind == FEW_BITS:
-                each_image(block, results, numbers)
-            elif kind == 1:
-                each_nearest(block, results, numbers)
-            elif kind == 2:
-                each_directed(block, results, numbers)
-            else:
-                each_to_odd(block, results, numbers)
+            round_each(block, results, numbers, kind)
 
     return loop
 

@@ -161,3 +161,38 @@ def test_tiny_before_rounding_underflows_though_the_result_is_normal():
 def test_flags_of_exotic_formats_that_hide_inexact_results_are_refused():
     with pytest.raises(ValueError, match="Which results of add are inexact cannot be told in e11m49"):
         sf.add(1.0, 2.0, sf.Format(11, 49), flags=True)
+
+
+LANES = [
+    sf.FP16,
+    sf.BF16,
+    sf.E4M3,
+    sf.E5M2FNUZ,
+    sf.E2M1,
+    sf.TF32,
+    sf.Format(8, 7, subnormals=False),
+    sf.Format(8, 20, tininess="before_rounding"),
+    sf.Format(8, 21),
+    sf.Format(5, 10, subnormals=False, tininess="before_rounding"),
+    sf.FP32,
+]
+
+
+@pytest.mark.parametrize("format", LANES, ids=repr)
+def test_flags_of_float32_operands_are_those_of_float64_ones(format, rng):
+    ends = np.array([format.smallest_subnormal, format.smallest_normal, format.max, 1.0, 3.0])
+    near = (ends * (1 + np.array([0, 2.0**-23, -(2.0**-24), format.eps / 2, -format.eps / 4])[:, None])).ravel()
+    ends = [0.0, -0.0, np.inf, -np.inf] if format.has_nan else [0.5]
+    with np.errstate(over="ignore"):
+        numbers = np.concatenate([near, -near, ends]).astype(np.float32)
+    numbers = numbers[np.isfinite(numbers) | format.has_nan]
+    for operation, mode in itertools.product(("round", "add", "multiply", "divide", "fma", "sqrt"), DETERMINISTIC):
+        for rounding in (mode, mode.saturating()):
+            operands = rng.choice(numbers, ({"round": 1, "sqrt": 1, "fma": 3}.get(operation, 2), 400))
+            if not format.has_nan:
+                operands = np.abs(operands) if operation == "sqrt" else operands
+            call = getattr(sf, operation)
+            got, flags = call(*operands, format, rounding, flags=True)
+            want, wanted = call(*operands.astype(np.float64), format, rounding, flags=True)
+            assert_bits(got.astype(np.float64), want, *operands)
+            assert_flags(flags, wanted, *operands)
