@@ -7,9 +7,9 @@ import pytest
 
 import simfloat as sf
 from simfloat.accumulate import operand_bounds as operand_bounds_module
-from simfloat.accumulate.bounds import Bounds, bounds_of, terms_and_sums
+from simfloat.accumulate.bounds import Bounds, bounds_of, raw_bounds_of, terms_and_sums
 from simfloat.accumulate.carrier import CARRIERS, quickest_step
-from simfloat.accumulate.operand_bounds import operand_bounds
+from simfloat.accumulate.operand_bounds import operand_bounds, raw_bounds_in
 
 SINGLE, DOUBLE = CARRIERS
 
@@ -93,3 +93,13 @@ def test_a_step_is_chosen_by_operands_products_sums_and_initial_values():
     terms, sums = terms_and_sums(one.times(one), 8, sf.BF16, sf.nearest_even, None, initial)
     assert sums.high > 128 and terms.high < 128
     assert quickest_step((sf.BF16,), sf.nearest_even, one, one, terms, sums, initial).carrier is np.float64
+
+
+def test_numbers_of_a_format_have_closer_bounds_where_some_are_subnormal(rng):
+    x = sf.round(rng.standard_normal(1 << 13).astype(np.float32), sf.FP16)
+    x[:2] = sf.FP16.smallest_subnormal, 1 + sf.FP16.eps
+    assert not bounds_of(x).inside(sf.FP16)
+    assert Bounds._make(raw_bounds_in(sf.FP16, x)).inside(sf.FP16)
+    assert raw_bounds_in(None, x) == raw_bounds_of(x)
+    x[2] = 1.5 * sf.FP16.smallest_subnormal
+    assert raw_bounds_in(sf.FP16, x) == raw_bounds_of(x)
