@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels import unrounded
-from simfloat.kernels.elementwise import BLOCK, ONE, of_one, of_three, of_two, part, repeated
+from simfloat.kernels.elementwise import BLOCK, ONE, part, repeated
 from simfloat.kernels.few_bits import odd_multiply_add
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
@@ -52,6 +52,19 @@ def half_fma(x, y, z):
     return half(odd_sum(np.float64(x) * np.float64(y), np.float64(z)))
 
 
+# Closures over the functions, by whose names compiled loops are told apart.
+def _of_one(function):
+    return scalar(lambda x, y, z, sign: function(x))
+
+
+def _of_two(function):
+    return scalar(lambda x, y, z, sign: function(x, y))
+
+
+def _of_three(function):
+    return scalar(lambda x, y, z, sign: function(x, y, z))
+
+
 def _to_half(function):
     """A function of two operands whose result the hardware rounds to FP16, as one of three and a sign."""
     return scalar(lambda x, y, z, sign: half(function(x, y)))
@@ -62,10 +75,10 @@ CONVERTED = {
     "add": _to_half(odd_sum),
     "subtract": _to_half(odd_difference),
     "multiply": _to_half(unrounded.multiply_odd),
-    "divide": of_two(half_quotient),
-    "fma": of_three(half_fma),
-    "sqrt": of_one(half_root),
-    "reciprocal": of_one(half_reciprocal),
+    "divide": _of_two(half_quotient),
+    "fma": _of_three(half_fma),
+    "sqrt": _of_one(half_root),
+    "reciprocal": _of_one(half_reciprocal),
 }
 
 

@@ -139,18 +139,16 @@ def native_loop(function):
     return loop
 
 
-def of_one(function):
+def _of_one(function):
     """A function of one operand as one of three and a sign."""
     return scalar(lambda x, y, z, sign: function(x))
 
 
-def of_two(function):
-    """The same of two operands."""
+def _of_two(function):
     return scalar(lambda x, y, z, sign: function(x, y))
 
 
-def of_three(function):
-    """The same of three."""
+def _of_three(function):
     return scalar(lambda x, y, z, sign: function(x, y, z))
 
 
@@ -167,36 +165,36 @@ def _sum_of_three(function):
 _OPERATIONS = {
     "add": (_sum_of_two, unrounded.add_odd, unrounded.add_wide),
     "subtract": (_sum_of_two, unrounded.subtract_odd, unrounded.subtract_wide),
-    "multiply": (of_two, unrounded.multiply_odd, unrounded.multiply_wide),
-    "divide": (of_two, unrounded.divide_odd, unrounded.divide_wide),
+    "multiply": (_of_two, unrounded.multiply_odd, unrounded.multiply_wide),
+    "divide": (_of_two, unrounded.divide_odd, unrounded.divide_wide),
     "fma": (_sum_of_three, unrounded.fma_odd, unrounded.fma_wide),
-    "sqrt": (of_one, unrounded.sqrt_odd, unrounded.sqrt_wide),
-    "reciprocal": (of_one, unrounded.reciprocal_odd, unrounded.reciprocal_wide),
-    "rsqrt": (of_one, reciprocal_root.rsqrt_quick, reciprocal_root.rsqrt_wide),
-    "exp": (of_one, exponential.exp_quick, exponential.exp_wide),
-    "log": (of_one, logarithm.log_quick, logarithm.log_wide),
-    "log2": (of_one, logarithm.log2_quick, logarithm.log2_wide),
-    "log10": (of_one, logarithm.log10_quick, logarithm.log10_wide),
-    "power": (of_two, power.power_quick, power.power_wide),
-    "tanh": (of_one, exponential.tanh_quick, exponential.tanh_wide),
-    "expm1": (of_one, hyperbolic.expm1_quick, hyperbolic.expm1_wide),
-    "log1p": (of_one, shifted_logarithm.log1p_quick, shifted_logarithm.log1p_wide),
-    "sinh": (of_one, hyperbolic.sinh_quick, hyperbolic.sinh_wide),
-    "cosh": (of_one, hyperbolic.cosh_quick, hyperbolic.cosh_wide),
-    "asinh": (of_one, inverse_hyperbolic.asinh_quick, inverse_hyperbolic.asinh_wide),
-    "acosh": (of_one, inverse_hyperbolic.acosh_quick, inverse_hyperbolic.acosh_wide),
-    "atanh": (of_one, inverse_hyperbolic.atanh_quick, inverse_hyperbolic.atanh_wide),
-    "sigmoid": (of_one, exponential.sigmoid_quick, exponential.sigmoid_wide),
-    "sin": (of_one, trigonometric.sin_quick, trigonometric.sin_wide),
-    "cos": (of_one, trigonometric.cos_quick, trigonometric.cos_wide),
-    "tan": (of_one, trigonometric.tan_quick, trigonometric.tan_wide),
-    "asin": (of_one, arcs.asin_quick, arcs.asin_wide),
-    "acos": (of_one, arcs.acos_quick, arcs.acos_wide),
-    "atan": (of_one, arcs.atan_quick, arcs.atan_wide),
-    "atan2": (of_two, arcs.atan2_quick, arcs.atan2_wide),
-    "gelu": (of_one, gelu.gelu_quick, gelu.gelu_wide),
-    "erf": (of_one, error_function.erf_quick, error_function.erf_wide),
-    "erfc": (of_one, error_function.erfc_quick, error_function.erfc_wide),
+    "sqrt": (_of_one, unrounded.sqrt_odd, unrounded.sqrt_wide),
+    "reciprocal": (_of_one, unrounded.reciprocal_odd, unrounded.reciprocal_wide),
+    "rsqrt": (_of_one, reciprocal_root.rsqrt_quick, reciprocal_root.rsqrt_wide),
+    "exp": (_of_one, exponential.exp_quick, exponential.exp_wide),
+    "log": (_of_one, logarithm.log_quick, logarithm.log_wide),
+    "log2": (_of_one, logarithm.log2_quick, logarithm.log2_wide),
+    "log10": (_of_one, logarithm.log10_quick, logarithm.log10_wide),
+    "power": (_of_two, power.power_quick, power.power_wide),
+    "tanh": (_of_one, exponential.tanh_quick, exponential.tanh_wide),
+    "expm1": (_of_one, hyperbolic.expm1_quick, hyperbolic.expm1_wide),
+    "log1p": (_of_one, shifted_logarithm.log1p_quick, shifted_logarithm.log1p_wide),
+    "sinh": (_of_one, hyperbolic.sinh_quick, hyperbolic.sinh_wide),
+    "cosh": (_of_one, hyperbolic.cosh_quick, hyperbolic.cosh_wide),
+    "asinh": (_of_one, inverse_hyperbolic.asinh_quick, inverse_hyperbolic.asinh_wide),
+    "acosh": (_of_one, inverse_hyperbolic.acosh_quick, inverse_hyperbolic.acosh_wide),
+    "atanh": (_of_one, inverse_hyperbolic.atanh_quick, inverse_hyperbolic.atanh_wide),
+    "sigmoid": (_of_one, exponential.sigmoid_quick, exponential.sigmoid_wide),
+    "sin": (_of_one, trigonometric.sin_quick, trigonometric.sin_wide),
+    "cos": (_of_one, trigonometric.cos_quick, trigonometric.cos_wide),
+    "tan": (_of_one, trigonometric.tan_quick, trigonometric.tan_wide),
+    "asin": (_of_one, arcs.asin_quick, arcs.asin_wide),
+    "acos": (_of_one, arcs.acos_quick, arcs.acos_wide),
+    "atan": (_of_one, arcs.atan_quick, arcs.atan_wide),
+    "atan2": (_of_two, arcs.atan2_quick, arcs.atan2_wide),
+    "gelu": (_of_one, gelu.gelu_quick, gelu.gelu_wide),
+    "erf": (_of_one, error_function.erf_quick, error_function.erf_wide),
+    "erfc": (_of_one, error_function.erfc_quick, error_function.erfc_wide),
 }
 
 #: name -> (quick, wide) as functions of three operands and a sign.
@@ -204,13 +202,13 @@ OPERATIONS = {name: (called(quick), called(wide)) for name, (called, quick, wide
 
 #: name -> the hardware's own operation.
 NATIVE = {
-    "add": of_two(operator.add),
-    "subtract": of_two(operator.sub),
-    "multiply": of_two(operator.mul),
-    "divide": of_two(operator.truediv),
-    "fma": of_three(fma),
-    "sqrt": of_one(root),
-    "reciprocal": of_one(scalar(lambda x: ONE / x)),
+    "add": _of_two(operator.add),
+    "subtract": _of_two(operator.sub),
+    "multiply": _of_two(operator.mul),
+    "divide": _of_two(operator.truediv),
+    "fma": _of_three(fma),
+    "sqrt": _of_one(root),
+    "reciprocal": _of_one(scalar(lambda x: ONE / x)),
 }
 
 

@@ -86,7 +86,7 @@ FUNCTION = Extension(
         Row(
             "simfloat/kernels/elementwise.py",
             '"sigmoid": (',
-            '    "softsign": (of_one, softsign.softsign_quick, softsign.softsign_wide),',
+            '    "softsign": (_of_one, softsign.softsign_quick, softsign.softsign_wide),',
         ),
         Row(
             "simfloat/arithmetic/functions.py",
