@@ -100,7 +100,11 @@ def test_what_is_no_rule_or_no_scale_format_is_refused():
             make()
 
 
-@pytest.mark.parametrize("scale, rule", [(UE5M3, None), (sf.FP16, None), (sf.BF16, halved), (sf.FP32, halved)], ids=str)
+@pytest.mark.parametrize(
+    "scale, rule",
+    [(UE5M3, None), (sf.FP16, None), (sf.BF16, halved), (sf.FP32, halved)],
+    ids=["UE5M3", "FP16", "BF16, halved", "FP32, halved"],
+)
 @pytest.mark.parametrize("accumulate", [sf.sequential(sf.FP32), sf.fused(4, 12, sf.BF16)], ids=str)
 def test_sums_of_blocks_are_multiplied_with_such_scales(accumulate, scale, rule, rng):
     a, b = rng.standard_normal((2, 11)), rng.standard_normal((11, 3))
