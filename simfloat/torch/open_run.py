@@ -19,6 +19,7 @@ class OpenRun(Protocol):
     """What functions of PyTorch's use of the run in whose block they are called."""
 
     simulation: Simulation
+    run: Any  # as the program has it, a `Run`
     made: Format | None  # what numbers are of that are made of no tensor; None for data
 
     @property

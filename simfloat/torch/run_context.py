@@ -43,6 +43,7 @@ class RunContext:
 
     def __init__(self, simulation: Simulation) -> None:
         self.simulation = simulation
+        self.run: Any = None  # as the program has it
         self.mode: AbstractContextManager[Any] = nullcontext()  # under which operations come here, once there is one
         self.notes = ForwardLog()
         self.paths = ModulePaths(simulation)

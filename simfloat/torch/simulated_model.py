@@ -64,6 +64,7 @@ class Run:
         self.model = model
         self.simulation = Simulation(policy, seed, observer, draws)
         self._context = RunContext(self.simulation)
+        self._context.run = self
         self._context.mode = DispatchMode(self._context)
         self._depth = 0
         self._open = ExitStack()
@@ -207,6 +208,7 @@ class Run:
     def load_state(self, state: dict[str, Any]) -> None:
         """Go on from what `state` gave. Raises ValueError naming what is wrong with it, and then changes nothing."""
         self.simulation.load_state(state)
+        self._context.parameters.renew()
 
     def table(self) -> Table:
         """Every operation met so far, how it was carried out, how often, and in which layers."""

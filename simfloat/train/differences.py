@@ -10,7 +10,7 @@ from simfloat.checks import did_you_mean
 from simfloat.train.manifest import BEGUN, CHANGES
 
 #: Names in which two trainings may differ that have the same bits.
-NO_DIFFERENCE = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "python", "policy")
+NO_DIFFERENCE = (BEGUN, CHANGES, "simfloat", "numpy", "numba", "torch", "python", "policy")
 
 #: What Python calls every lambda.
 LAMBDA = "<lambda>"

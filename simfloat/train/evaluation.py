@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from numbers import Real
 from typing import Any
 
 import numpy as np
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.nn import Module
-from simfloat.simulation import Simulation, no_grad
 
 
-def evaluated(model: Module, evaluate: Callable[[Module], Any], simulation: Simulation) -> dict[str, float]:
-    """What `evaluate(model)` gives by name, as numbers; of a model in evaluation, without recording for backward.
+def evaluated(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
+    """What `evaluate(model)` gives by name, as numbers; of a model in evaluation.
 
-    It runs aside, so that it changes no bit of the training.
+    `aside` is a block in which it changes no bit of the training.
     """
-    with _evaluating(model), simulation.aside(), no_grad():
+    with _evaluating(model), aside:
         values = evaluate(model)
     if not isinstance(values, Mapping) or not values:
         raise ValueError(f"evaluate must give numbers by name, such as {{'accuracy': 0.9}}, got {values!r}.")
@@ -39,7 +37,7 @@ def as_number(what: str, value: Any) -> float:
 
 
 @contextmanager
-def _evaluating(model: Module) -> Iterator[None]:
+def _evaluating(model: Any) -> Iterator[None]:
     """A ``with`` block in which the model is in evaluation."""
     modes = [(module, module.training) for _, module in model.named_modules()]
     model.eval()

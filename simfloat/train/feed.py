@@ -11,6 +11,7 @@ import numpy as np
 
 from simfloat.arithmetic.machines import is_on_gpu, on_cpu
 from simfloat.autodiff.variable import Variable
+from simfloat.train.tensor_trees import array_of, is_tensor
 
 #: What a step takes of the batches.
 Batch = tuple[Any, Any]
@@ -73,6 +74,8 @@ def _pieces(part: Any) -> Iterable[bytes]:
     """What a digest is made of, in its order."""
     if isinstance(part, Variable):
         part = part.numbers
+    if is_tensor(part):
+        part, _ = array_of(part, "A batch")
     if is_on_gpu(part) or hasattr(part, "__array__"):
         array = np.asarray(on_cpu(part))
         yield f"{array.dtype.str}{array.shape}".encode()

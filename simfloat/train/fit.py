@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sized
 from contextlib import nullcontext
 from typing import Any
 
 from simfloat.arithmetic.machines import machine_named
 from simfloat.checks import check_count
-from simfloat.nn import Module
-from simfloat.nn.module_names import names_of
-from simfloat.optim import LossScale, Optimizer
-from simfloat.simulation.simulation import current
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.differences import as_names
@@ -27,12 +24,12 @@ Folder = str | os.PathLike[str]
 
 
 def fit(
-    model: Module,
+    model: Any,
     loss_fn: Callable[[Any, Any], Any],
     batches: Iterable[tuple[Any, Any]],
-    optimizer: Optimizer,
+    optimizer: Any,
     *,
-    scaler: LossScale | None = None,
+    scaler: Any = None,
     checkpoint: Folder | None = None,
     every: int = 100,
     resume: Folder | None = None,
@@ -56,6 +53,12 @@ def fit(
             history = sf.train.fit(model, sf.nn.cross_entropy, batches, optimizer, checkpoint="run", resume="run")
 
     Each step takes the next (x, y) of `batches` and goes down ``loss_fn(model(x), y)``; it ends when the batches do.
+
+    A PyTorch model is trained in the same way, inside of the block of :func:`simfloat.torch.simulate`, with an
+    optimizer and a schedule of torch.optim and a torch.amp.GradScaler: every bit is that of the loop in PyTorch, which
+    clips by torch.nn.utils.clip_grad_norm_. Batches are tensors, or arrays, whose floating numbers become those of the
+    model's type and integers long. Metrics take tensors, in PyTorch's own arithmetic. Checkpoints hold PyTorch's random
+    numbers too. It takes no replicas and no device.
 
     * scaler: a loss scale; steps with gradients that are not finite are skipped. Without one they are carried out. A
       warning tells of 20 steps of which each was skipped.
@@ -113,7 +116,8 @@ def fit(
         >>> len(history["loss"])
         20
     """
-    simulation = current()
+    kind = _kind_of_step(model)
+    simulation = kind.simulation_in_force()
     check_count("replicas", replicas)
     total = _total(batches, accumulation, steps)
     checkpoints, source = (None if folder is None else Checkpoints(folder) for folder in (checkpoint, resume))
@@ -129,7 +133,7 @@ def fit(
         stop=stop,
     )
     machine = None if device is None else machine_named(device)
-    step = TrainingStep(
+    step = kind(
         model, loss_fn, optimizer, scaler=scaler, clip=clip, accumulation=accumulation, metrics=metrics,
         machine=machine, replicas=replicas,
     )  # fmt: skip
@@ -137,8 +141,7 @@ def fit(
     if device is not None:
         model.to(device)
         optimizer.follow()
-    names = names_of(model)
-    simulation.policy.check_matched([*names.modules.values(), *names.parameters.values()])
+    simulation.policy.check_matched(step.paths())
     allowed, bar = as_names(allow), ProgressBar(progress, total)
     training = Training(step, simulation, plan, Feed(batches, is_known=bool(checkpoints or source)))
     if checkpoints and source and checkpoints.is_same(source):
@@ -147,6 +150,16 @@ def fit(
         resume_from(training, source, allowed)
         training.go(bar)
     return training.history
+
+
+def _kind_of_step(model: Any) -> type[TrainingStep]:
+    """The kind of step that a model makes."""
+    # A PyTorch model exists only where PyTorch is imported.
+    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        from simfloat.train.torch_step import TorchStep
+
+        return TorchStep
+    return TrainingStep
 
 
 def _total(batches: Any, accumulation: Any, steps: Any) -> int | None:

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from simfloat.optim import LossScale, LRScheduler, Optimizer
 from simfloat.policy import Policy
 from simfloat.simulation import Simulation, Switching
 from simfloat.table import Table, table
@@ -42,20 +41,21 @@ class Manifest(dict[str, Any]):
 def manifest_of(step: TrainingStep, schedule: Any, switching: Any, simulation: Simulation) -> Manifest:
     """The manifest of a training that begins now, as far as it is known before the first batch."""
     policy = simulation.policy if switching is None else simulation.first_policy  # before the rule changed it
-    scale, rates = step.scaler, isinstance(schedule, LRScheduler)
+    options = step.options(schedule)
     return Manifest(
         {
             BEGUN: datetime.now(UTC).isoformat(),
             **_versions(),
+            **step.versions(),
             "policy": policy.name,
             **_roles("policy", policy),
             **_rule(switching),
             "seed": simulation.seed,
             "model": text_of(step.model),
             "loss_fn": text_of(step.loss_fn),
-            **_with_options("optimizer", step.optimizer, _optimizer_options(step.optimizer, rates)),
-            **_with_options("scaler", scale, scale.options() if isinstance(scale, LossScale) else {}),
-            **_with_options("schedule", schedule, schedule.arguments() if rates else {}),
+            **_with_options("optimizer", step.optimizer, options["optimizer"]),
+            **_with_options("scaler", step.scaler, options["scaler"]),
+            **_with_options("schedule", schedule, options["schedule"]),
             "clip": plain(step.clip),
             "accumulation": plain(step.accumulation),
             "replicas": plain(step.replicas),
@@ -99,16 +99,6 @@ def _with_options(name: str, part: Any, options: Mapping[str, Any]) -> dict[str,
     """The kind of a part under its name, and its options below."""
     kind = None if part is None else type(part).__name__
     return {name: kind, **{f"{name}.{option}": plain(value) for option, value in options.items()}}
-
-
-def _optimizer_options(optimizer: Optimizer, has_schedule: bool) -> dict[str, Any]:
-    """Each option: its value, or where groups differ a tuple of theirs; of the lr that from which a schedule starts."""
-    found = {}
-    for name in optimizer.options:
-        first = "initial_lr" if name == "lr" and has_schedule else name
-        values = [group.get(first, group[name]) for group in optimizer.param_groups]
-        found[name] = values[0] if all(value == values[0] for value in values) else tuple(values)
-    return found
 
 
 def _roles(name: str, policy: Policy) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from simfloat.checks import warn
-from simfloat.optim import LossScale
 from simfloat.train.checkpoints import MANIFEST, TAKEN, Checkpoints
 from simfloat.train.differences import check_names, differences, is_allowed, listed
 from simfloat.train.history import COLUMNS
 from simfloat.train.manifest import BEGUN, CHANGES
 from simfloat.train.saving import restore
 from simfloat.train.training import CONCLUDED, Training
+from simfloat.train.training_step import TrainingStep
 
 #: Parts that go on without the state of one of another kind.
 REPLACED = ("optimizer", "scaler", "schedule", "observer")
@@ -93,8 +93,7 @@ def _restore_known(training: Training, path: Path, states: States, names: list[s
     if training.plan.switching is None and simulation.policy != policy:
         simulation.policy = policy
     if training.plan.schedule is not None and "schedule" in states and "schedule" not in kept:
-        for _ in range(training.history.steps):
-            training.plan.schedule.step()
+        training.step.replay(training.plan.schedule, training.history.steps)
 
 
 def _restore_unknown(training: Training, path: Path, states: States) -> None:
@@ -120,7 +119,7 @@ def _kept(training: Training, states: States, names: list[str]) -> dict[str, Any
     if "optimizer" in kept:
         kept["optimizer"] = _with_options(kept["optimizer"], options, training.step.optimizer.param_groups)
     if training.step.scaler is not None and "scaler" in kept:
-        kept["scaler"] = {**kept["scaler"], **_given(training.step.scaler, _options("scaler", names))}
+        kept["scaler"] = {**kept["scaler"], **_given(training.step, _options("scaler", names))}
     left_out = "rule" if "switching" in names else None
     seed = {"seed": training.simulation.seed} if "seed" in names else {}
     kept["simulation"] = {name: value for name, value in kept["simulation"].items() if name != left_out} | seed
@@ -140,7 +139,9 @@ def _with_options(state: States, options: set[str], groups: list[dict[str, Any]]
     return {**state, "param_groups": [theirs | ours for theirs, ours in zip(state["param_groups"], own, strict=True)]}
 
 
-def _given(scaler: LossScale, options: set[str]) -> dict[str, Any]:
+def _given(step: TrainingStep, options: set[str]) -> dict[str, Any]:
     """These options of a loss scale, as its state names them."""
-    given = {name: value for name, value in scaler.options().items() if name in options}
-    return given if given.pop("init_scale", None) is None else {**given, "scale": scaler.get_scale()}
+    given = {name: value for name, value in step.options(None)["scaler"].items() if name in options}
+    if given.pop("init_scale", None) is None or step.scaler is None:
+        return given
+    return {**given, "scale": step.scaler.get_scale()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -73,7 +74,7 @@ def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -
             raise ValueError(f"{source} holds no {name!r}; it holds {', '.join(states)}.")
         if not is_part(part):
             raise ValueError(f"{name} is restored into a model, optimizer or other part, not a {type(part).__name__}.")
-    before = states_of(parts)
+    before = deepcopy(states_of(parts))  # the state of a PyTorch model shares its memory
     begun: list[str] = []
     try:
         for name, part in parts.items():
@@ -83,7 +84,7 @@ def restore(source: Path, states: Mapping[str, Any], parts: Mapping[str, Any]) -
         for name in begun[:-1]:
             _load(parts[name], before[name])
         # What another state is refused with, by parts of others too.
-        if isinstance(error, ValueError | TypeError | KeyError):
+        if isinstance(error, ValueError | TypeError | KeyError | RuntimeError):
             raise ValueError(f"{begun[-1]} in {source} does not fit: {error}") from error
         raise
 

@@ -1,7 +1,8 @@
 """Serialization of states: trees of dicts, lists, tuples, numbers, text and arrays, to JSON and back.
 
 A number, text, True, False and None stand for themselves; of everything else there is an object with one key that says
-what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list.
+what it is: ``{"tuple": [1, 2]}``. Arrays are kept aside, and a tree holds their numbers in the list; of PyTorch's
+tensors also the name of their type.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.train.tensor_trees import array_of, is_tensor, tensor_from
 
 #: Kinds of arrays that a file can hold: truth values, integers, floating-point and complex numbers.
 KINDS = "biufc"
@@ -27,6 +29,10 @@ def encode(value: Any, arrays: list[NDArray], where: str, depth: int = 0) -> Any
         raise ValueError(f"{where.split('[')[0]} contains itself, or is nested more than {DEEPEST} deep.")
     if value is None or type(value) in (bool, int, float, str):
         return value
+    if is_tensor(value):
+        array, name = array_of(value, where)
+        arrays.append(array)
+        return {"tensor": [len(arrays) - 1, name]}
     value = on_cpu(value)
     if isinstance(value, np.ndarray | np.generic):
         array = np.asarray(value)
@@ -58,6 +64,8 @@ def decode(tree: Any, arrays: Sequence[NDArray]) -> Any:
         return arrays[content]
     if kind == "scalar":
         return arrays[content][()]
+    if kind == "tensor":
+        return tensor_from(arrays[content[0]], content[1])
     if kind == "dict":
         return {decode(key, arrays): decode(x, arrays) for key, x in content}
     items = [decode(x, arrays) for x in content]

@@ -9,8 +9,6 @@ from typing import Any
 
 from simfloat.arithmetic import Observer
 from simfloat.checks import check_count, warn
-from simfloat.nn import Module
-from simfloat.optim import LRScheduler, ReduceLROnPlateau
 from simfloat.optim.optimizer_options import flag
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
@@ -43,7 +41,7 @@ class TrainingPlan:
     every: int
     schedule: Any
     switching: SwitchingRule | None
-    evaluate: Callable[[Module], Any] | None
+    evaluate: Callable[[Any], Any] | None
     evaluate_every: int
     stop: Callable[[History], bool] | None
 
@@ -60,9 +58,9 @@ class TrainingPlan:
 
     def check_for(self, step: TrainingStep) -> None:
         """Raise ValueError for a schedule or a stop that would do nothing in a training of such steps."""
-        if isinstance(self.schedule, LRScheduler) and self.schedule.optimizer is not step.optimizer:
+        if isinstance(self.schedule, step.schedules) and self.schedule.optimizer is not step.optimizer:
             raise ValueError("schedule is one of another optimizer, whose lr it would change; make it with this one.")
-        if isinstance(self.schedule, ReduceLROnPlateau):
+        if isinstance(self.schedule, step.of_measures):
             raise ValueError(
                 "fit tells its schedule no measure, and ReduceLROnPlateau takes one at each step: write the loop "
                 "yourself, or choose another schedule, such as CosineAnnealingLR."
@@ -83,11 +81,8 @@ class Training:
         self.manifest = manifest_of(step, plan.schedule, plan.switching, simulation)
         self.interrupts = Interrupts(plan.checkpoints is not None)
         parts = {
-            "model": step.model,
-            "optimizer": step.optimizer,
-            "scaler": step.scaler,
+            **step.parts(simulation),
             "schedule": plan.schedule,
-            "simulation": simulation,
             "history": self.history,
             "observer": simulation.observer if is_part(simulation.observer) else None,
         }
@@ -155,9 +150,9 @@ class Training:
         plan, steps = self.plan, self.history.steps
         if plan.evaluate and steps % plan.evaluate_every == 0:
             with self._losing_nothing():
-                self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.simulation))
+                self.history.add_evaluation(evaluated(self.step.model, plan.evaluate, self.step.aside(self.simulation)))
         if plan.switching is not None:
-            self.simulation.follow(plan.switching, steps)
+            self.step.switch(self.simulation, plan.switching, steps)
         self.is_concluded = True
         self._warn_of_skipped()
         if steps % plan.every == 0:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.variable import Variable
 from simfloat.checks import type_name
 from simfloat.nn import Module
-from simfloat.optim import LossScale, Optimizer, clip_grad_norm_
+from simfloat.nn.module_names import names_of
+from simfloat.optim import LossScale, LRScheduler, Optimizer, ReduceLROnPlateau, clip_grad_norm_
 from simfloat.optim.float64_sums import sequential_sum, sum_of_squares
 from simfloat.optim.groups import name_of
 from simfloat.optim.optimizer_options import number_from_zero
+from simfloat.simulation import Simulation, no_grad
+from simfloat.simulation.simulation import current
+from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.evaluation import as_number
 from simfloat.train.feed import Batch
+from simfloat.train.group_options import group_options
 from simfloat.train.history import COLUMNS
 from simfloat.train.replicas import Replicas, split_batch
 
@@ -28,6 +35,10 @@ Metric = Callable[[Any, Any], Any]
 
 class TrainingStep:
     """What a step consists of, checked once: ValueError for parts that do not belong together."""
+
+    #: Schedules that belong to an optimizer, and those of them that follow a measure.
+    schedules: type[Any] = LRScheduler
+    of_measures: type[Any] = ReduceLROnPlateau
 
     def __init__(
         self,
@@ -42,8 +53,7 @@ class TrainingStep:
         machine: Machine | None = None,
         replicas: int = 1,
     ) -> None:
-        _check_kinds(model, loss_fn, optimizer, scaler)
-        _check_parameters(model, optimizer)
+        self.check_parts(model, loss_fn, optimizer, scaler)
         if clip is not None:
             number_from_zero("clip", clip)
         metrics = _checked_metrics(metrics)
@@ -53,6 +63,55 @@ class TrainingStep:
         self.clip, self.accumulation, self.metrics, self.machine = clip, accumulation, metrics, machine
         self.replicas = replicas
         self._is_checked = False  # whether it is known what the loss depends on
+
+    @staticmethod
+    def simulation_in_force() -> Simulation:
+        """The simulation in whose block the training is; ValueError outside of any."""
+        return current()
+
+    @staticmethod
+    def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
+        """Raise ValueError for parts of other kinds, and for those that do not belong together."""
+        _check_kinds(model, loss_fn, optimizer, scaler)
+        _check_parameters(model, optimizer)
+
+    def paths(self) -> list[str]:
+        """Those of all modules and parameters, which overrides of the policy may name."""
+        names = names_of(self.model)
+        return [*names.modules.values(), *names.parameters.values()]
+
+    def parts(self, simulation: Simulation) -> dict[str, Any]:
+        """What has a state that checkpoints hold, by name; None where there is no such part."""
+        own = {name: getattr(self, name) for name in ("model", "optimizer", "scaler")}
+        return {**own, "simulation": simulation}
+
+    def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
+        """The options of optimizer, scaler and schedule, which the manifest holds."""
+        has_rates = isinstance(schedule, LRScheduler)
+        return {
+            "optimizer": group_options(self.optimizer.options, self.optimizer.param_groups, has_rates),
+            "scaler": self.scaler.options() if self.scaler else {},
+            "schedule": schedule.arguments() if has_rates else {},
+        }
+
+    def versions(self) -> dict[str, str]:
+        """Those of what else computes, by name."""
+        return {}
+
+    @contextmanager
+    def aside(self, simulation: Simulation) -> Iterator[None]:
+        """A ``with`` block of an evaluation, which changes no bit and records nothing for backward."""
+        with simulation.aside(), no_grad():
+            yield
+
+    def switch(self, simulation: Simulation, rule: SwitchingRule, steps: int) -> None:
+        """Ask a rule, after so many steps, for the policy of the next one."""
+        simulation.follow(rule, steps)
+
+    def replay(self, schedule: Any, steps: int) -> None:
+        """Bring a new schedule to where it would be after so many steps."""
+        for _ in range(steps):
+            schedule.step()
 
     def take(self, batches: Sequence[Batch]) -> dict[str, Any]:
         """Make a step with these batches, whose gradients are added; the row of the history that tells of it."""
@@ -180,9 +239,13 @@ def _taken(part: Any, machine: Machine) -> Any:
     return machine.take(part) if isinstance(part, np.ndarray) or is_on_gpu(part) else part
 
 
-def _norm(optimizer: Optimizer) -> float:
+def norm_of(gradients: Iterable[NDArray]) -> float:
     """The Euclidean norm of all gradients, in float64."""
-    return math.sqrt(sequential_sum(sum_of_squares(p.grad) for p in optimizer.params if p.grad is not None))
+    return math.sqrt(sequential_sum(map(sum_of_squares, gradients)))
+
+
+def _norm(optimizer: Optimizer) -> float:
+    return norm_of(p.grad for p in optimizer.params if p.grad is not None)
 
 
 def _mean(values: Sequence[float]) -> float:

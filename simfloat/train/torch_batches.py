@@ -1,0 +1,37 @@
+"""Batches as a PyTorch model takes them: tensors of its type, and integers as long."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.torch.tensor_arrays import tensor_of
+
+
+def tensors_of(part: Any, dtype: torch.dtype) -> Any:
+    """What a batch holds, in lists, tuples and dictionaries too, with arrays and numbers as tensors.
+
+    Floating numbers become those of `dtype`, integers long; truth values stay, and so do tensors. ValueError for arrays
+    of anything else.
+    """
+    if isinstance(part, torch.Tensor):
+        return part
+    if isinstance(part, dict):
+        return {key: tensors_of(value, dtype) for key, value in part.items()}
+    if isinstance(part, list | tuple) and any(isinstance(one, torch.Tensor | np.ndarray) for one in part):
+        return type(part)(tensors_of(one, dtype) for one in part)
+    array = np.asarray(part)
+    if array.dtype.kind in "iu":
+        array, dtype = array.astype(np.int64), torch.int64
+    elif array.dtype.kind == "b":
+        dtype = torch.bool
+    elif array.dtype.kind != "f":
+        raise ValueError(
+            f"A batch of a PyTorch model holds tensors, or arrays of numbers; got an array of {array.dtype} in a "
+            f"{type(part).__name__}."
+        )
+    with _disable_current_modes():
+        return tensor_of(array.copy(), dtype)

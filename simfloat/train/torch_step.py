@@ -1,0 +1,234 @@
+"""One step of the training of a PyTorch model, inside of the block of its run: what a loop of PyTorch's does."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from inspect import Parameter, signature
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.checks import type_name
+from simfloat.simulation import Simulation
+from simfloat.simulation.switching import SwitchingRule
+from simfloat.torch.open_run import opened, running
+from simfloat.torch.simulated_model import Run
+from simfloat.torch.tensor_arguments import called, replaced
+from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.train.evaluation import as_number
+from simfloat.train.feed import Batch
+from simfloat.train.group_options import group_options
+from simfloat.train.torch_batches import tensors_of
+from simfloat.train.torch_options import schedule_options
+from simfloat.train.torch_parts import RandomState, TorchPart
+from simfloat.train.training_step import TrainingStep, norm_of
+
+#: What a GradScaler was made with, by the names of its state.
+SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
+
+
+class TorchStep(TrainingStep):
+    """The step of a PyTorch model, with an optimizer of torch.optim; ValueError for parts that do not belong together.
+
+    It is `model.zero_grad()`, the backward passes of all losses, each divided by their number, the scaler's `unscale_`,
+    clipping, and the optimizer's step.
+    """
+
+    model: Any
+    optimizer: Any
+    scaler: Any
+
+    schedules = torch.optim.lr_scheduler.LRScheduler
+    of_measures = torch.optim.lr_scheduler.ReduceLROnPlateau
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        loss_fn: Callable[[Any, Any], Any],
+        optimizer: torch.optim.Optimizer,
+        **options: Any,
+    ) -> None:
+        super().__init__(model, loss_fn, optimizer, **options)  # type: ignore[arg-type]
+        if self.replicas > 1:
+            raise ValueError(
+                f"replicas={self.replicas} are of models of simfloat.nn; for a PyTorch model leave replicas out, or "
+                "reduce the gradients of your replicas by simfloat.all_reduce in a loop of your own."
+            )
+        if self.machine is not None:
+            raise ValueError(
+                "device is of models of simfloat.nn; PyTorch models are simulated on the CPU: leave it out."
+            )
+        self._run = _run_of(model)
+        self._parameters = [p for group in optimizer.param_groups for p in group["params"]]
+        self._type = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.get_default_dtype())
+
+    @staticmethod
+    def simulation_in_force() -> Simulation:
+        """That of the run whose block is open."""
+        run = running()
+        if run is None:
+            paused = "the run is paused here" if opened() is not None else "there is no such block here"
+            raise ValueError(
+                "A PyTorch model is trained inside of `with simfloat.torch.simulate(model, policy):`, in which "
+                f"simfloat.train.fit is called; {paused}."
+            )
+        return run.simulation
+
+    @staticmethod
+    def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
+        """Raise ValueError for parts of other kinds, and for those that do not belong together."""
+        if not callable(loss_fn):
+            raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {type_name(optimizer)}.")
+        closure = signature(type(optimizer).step).parameters.get("closure")
+        if closure is not None and closure.default is Parameter.empty:
+            name = type(optimizer).__name__
+            raise ValueError(f"{name} calls a closure, which fit does not have; give another optimizer.")
+        if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
+            raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {type_name(scaler)}.")
+        own = {id(parameter) for parameter in model.parameters()}
+        for parameter in (p for group in optimizer.param_groups for p in group["params"]):
+            if id(parameter) not in own:
+                raise ValueError(
+                    f"The optimizer updates a parameter of shape {tuple(parameter.shape)}, which is not the model's: "
+                    "make it with model.parameters(), or make the parameter a part of the model."
+                )
+
+    def paths(self) -> list[str]:
+        """Those of all modules and parameters of the run."""
+        model = self._run.model
+        return [path for named in (model.named_modules(), model.named_parameters()) for path, _ in named]
+
+    def parts(self, simulation: Simulation) -> dict[str, Any]:
+        """What has a state that checkpoints hold, PyTorch's random numbers among it."""
+        own: dict[str, Any] = {"model": self.model, "optimizer": self.optimizer, "scaler": self.scaler}
+        return {
+            **{name: None if part is None else TorchPart(part, self._run) for name, part in own.items()},
+            "simulation": self._run,
+            "torch": RandomState(),
+        }
+
+    def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
+        """The options of optimizer, scaler and schedule, which the manifest holds."""
+        optimizer, scaler, has_rates = self.optimizer, self.scaler, isinstance(schedule, self.schedules)
+        kept = {} if scaler is None else scaler.state_dict()
+        first = {} if scaler is None else {"init_scale": getattr(scaler, "_init_scale", None)}
+        return {
+            "optimizer": group_options(optimizer.defaults, optimizer.param_groups, has_rates),
+            "scaler": {**first, **{name: kept[name] for name in SCALER_OPTIONS if name in kept}},
+            "schedule": schedule_options(schedule) if has_rates else {},
+        }
+
+    def versions(self) -> dict[str, str]:
+        """PyTorch's."""
+        return {"torch": str(torch.__version__)}
+
+    @contextmanager
+    def aside(self, simulation: Simulation) -> Iterator[None]:
+        """A ``with`` block of an evaluation, which changes no bit and records nothing for backward."""
+        with self._run.aside(), torch.no_grad():
+            yield
+
+    def switch(self, simulation: Simulation, rule: SwitchingRule, steps: int) -> None:
+        """Ask a rule, after so many steps, for the policy of the next one."""
+        self._run.follow(rule, steps)
+
+    def replay(self, schedule: Any, steps: int) -> None:
+        """Bring a new schedule to where it would be after so many steps."""
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Detected call of `lr_scheduler.step")  # whose optimizer stepped before
+            super().replay(schedule, steps)
+
+    def _add_gradients(self, batches: Sequence[Batch], losses: list[float], measured: list[dict[str, float]]) -> None:
+        self.model.zero_grad()
+        for batch in batches:
+            x, y = (tensors_of(part, self._type) for part in batch)
+            output = called(self.model, x)
+            loss = self._checked_loss(self.loss_fn(output, y))
+            losses.append(float(loss.detach()))
+            share = loss / len(batches) if len(batches) > 1 else loss
+            (share if self.scaler is None else self.scaler.scale(share)).backward()
+            measured.append(self._measured(output, y))
+
+    def _measured(self, output: Any, y: Any) -> dict[str, float]:
+        """The numbers of the metrics, in PyTorch's own arithmetic."""
+        if not self.metrics:
+            return {}
+        with self._run.paused(), torch.no_grad():
+            output = replaced(output, torch.Tensor.detach)
+            return {name: as_number(name, of(output, y)) for name, of in self.metrics.items()}
+
+    def _update(self) -> dict[str, Any]:
+        optimizer, scaler, stepped = self.optimizer, self.scaler, []
+        row = {"scale": scaler.get_scale() if scaler else 1.0, "scaled_norm": self._norm()}
+        if scaler:
+            scaler.unscale_(optimizer)
+            if scaler.is_enabled() and all(p.grad is None for p in self._parameters):
+                raise ValueError("No parameter of the optimizer has a gradient, which the scaler needs: is it frozen?")
+        row["norm"] = self._norm()
+        if self.clip is not None:
+            torch.nn.utils.clip_grad_norm_(self._parameters, self.clip)
+        told = optimizer.register_step_post_hook(lambda *_: stepped.append(True))
+        try:
+            if scaler:
+                scaler.step(optimizer)
+                scaler.update()
+            else:
+                optimizer.step()
+        finally:
+            told.remove()
+        return row | {"skipped": not stepped}
+
+    def _norm(self) -> float:
+        with _disable_current_modes():
+            return norm_of([numbers_of(p.grad) for p in self._parameters if p.grad is not None])
+
+    def _checked_loss(self, loss: Any) -> torch.Tensor:
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+            raise ValueError(
+                f"loss_fn(model(x), y) must give a tensor of one number with a gradient, got {_told(loss)}."
+            )
+        if not self._is_checked:
+            _check_leaves(loss, self.model)
+            self._is_checked = True
+        return loss
+
+
+def _run_of(model: torch.nn.Module) -> Run:
+    """The run whose block is open; ValueError unless the model is a part of what it simulates."""
+    run: Run = running().run  # type: ignore[union-attr]
+    own = {id(parameter) for parameter in run.model.parameters()}
+    if any(id(parameter) not in own for parameter in model.parameters()):
+        raise ValueError(
+            f"fit was given a {type(model).__name__} with parameters that are not those of the model which this block "
+            f"simulates, a {type(run.model).__name__}; give simulate the model that is trained."
+        )
+    return run
+
+
+def _told(loss: Any) -> str:
+    if not isinstance(loss, torch.Tensor):
+        return f"a {type(loss).__name__}"
+    return f"one of shape {tuple(loss.shape)}" + ("" if loss.requires_grad else " without a gradient")
+
+
+def _check_leaves(loss: torch.Tensor, model: torch.nn.Module) -> None:
+    """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
+    own = {id(parameter) for parameter in model.parameters()}
+    seen, stack = set(), [loss.grad_fn]
+    while stack:
+        node = stack.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        leaf = getattr(node, "variable", None)  # of a node that accumulates a gradient
+        if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+            raise ValueError(
+                f"The loss depends on a parameter of shape {tuple(leaf.shape)}, which is not the model's: nothing "
+                "would train it, and no checkpoint hold it. Make it a part of the model."
+            )
+        stack += [function for function, _ in node.next_functions]
