@@ -11,7 +11,6 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from simfloat.checks import type_name
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.torch.open_run import opened, running
@@ -83,13 +82,13 @@ class TorchStep(TrainingStep):
         if not callable(loss_fn):
             raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
         if not isinstance(optimizer, torch.optim.Optimizer):
-            raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {type_name(optimizer)}.")
+            raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_in_full(optimizer)}.")
         closure = signature(type(optimizer).step).parameters.get("closure")
         if closure is not None and closure.default is Parameter.empty:
             name = type(optimizer).__name__
             raise ValueError(f"{name} calls a closure, which fit does not have; give another optimizer.")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
-            raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {type_name(scaler)}.")
+            raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {_in_full(scaler)}.")
         own = {id(parameter) for parameter in model.parameters()}
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if id(parameter) not in own:
@@ -208,6 +207,11 @@ def _run_of(model: torch.nn.Module) -> Run:
             f"simulates, a {type(run.model).__name__}; give simulate the model that is trained."
         )
     return run
+
+
+def _in_full(part: Any) -> str:
+    """The kind of a part with its module: both front ends have an SGD."""
+    return f"{type(part).__module__}.{type(part).__name__}"
 
 
 def _told(loss: Any) -> str:

@@ -168,7 +168,7 @@ class TrainingStep:
 
 def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
     if not isinstance(model, Module):
-        raise ValueError(f"fit trains a simfloat.nn.Module, got a {type_name(model)}.")
+        raise ValueError(f"fit trains a simfloat.nn.Module or a torch.nn.Module, got a {type_name(model)}.")
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
     if not isinstance(optimizer, Optimizer):

@@ -199,8 +199,9 @@ def test_what_belongs_to_the_other_front_end_is_named_with_its_package():
     optimizer = sf.optim.SGD(sf.nn.Linear(2, 1).parameters())
     with pytest.raises(ValueError, match="An optimizer takes model.parameters.., got a torch.Parameter among them"):
         sf.optim.SGD(model_of().parameters())
-    with sf.simulate("fp32"), pytest.raises(ValueError, match="fit trains a .*, got a torch.Sequential"):
-        sf.train.fit(model_of(), sf.nn.mse_loss, [], optimizer)
+    model = model_of()
+    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match="optimizer of torch.optim, got a simfloat"):
+        sf.train.fit(model, sf.nn.mse_loss, [], optimizer)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")

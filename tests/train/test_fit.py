@@ -232,7 +232,7 @@ def test_parts_that_do_not_belong_together_are_refused():
             ValueError, match=r"The optimizer updates hidden.0.weight of shape \(5, 3\), which is not the"
         ):
             sf.train.fit(other, sf.nn.cross_entropy, toy.batches(1), optimizer)
-        with pytest.raises(ValueError, match="fit trains a simfloat.nn.Module, got a function"):
+        with pytest.raises(ValueError, match="fit trains a simfloat.nn.Module or a torch.nn.Module, got a function"):
             sf.train.fit(lambda x: x, sf.nn.cross_entropy, toy.batches(1), optimizer)
         with pytest.raises(ValueError, match="fit takes an optimizer of simfloat.optim, got a float"):
             sf.train.fit(model, sf.nn.cross_entropy, toy.batches(1), 0.1)
