@@ -1,6 +1,6 @@
 """Unmodified PyTorch models under a policy: every operation of forward, backward and optimizer is rounded.
 
-The only part of the package that imports torch.
+Other parts of the package import torch only where a PyTorch model comes to them.
 """
 
 try:

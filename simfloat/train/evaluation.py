@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.machines import on_cpu
+from simfloat.train.tensor_trees import is_tensor
 
 
 def evaluated(model: Any, evaluate: Callable[[Any], Any], aside: AbstractContextManager[Any]) -> dict[str, float]:
@@ -30,7 +31,7 @@ def as_number(what: str, value: Any) -> float:
     """The value as a float; ValueError, saying what it is of, for what is no number."""
     if isinstance(value, Real):
         return float(value)
-    array = np.asarray(on_cpu(value))
+    array = np.asarray(value.tolist() if is_tensor(value) else on_cpu(value))
     if array.size != 1 or array.dtype.kind not in "biuf":
         raise ValueError(f"{what} must be a number, got {value!r}.")
     return float(array.item())

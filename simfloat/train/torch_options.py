@@ -1,14 +1,30 @@
-"""With which arguments a learning rate schedule of PyTorch was made, as far as it keeps them."""
+"""With which arguments a schedule of learning rates and a GradScaler of PyTorch were made, as far as they keep them."""
 
 from __future__ import annotations
 
+from collections.abc import MutableMapping
 from inspect import signature
 from typing import Any
+from weakref import WeakKeyDictionary
 
+from torch.amp import GradScaler
 from torch.optim.lr_scheduler import LRScheduler
 
 #: Arguments that are no options: a part of its own, where the schedule stands, and what is printed.
 NO_OPTIONS = ("optimizer", "last_epoch", "verbose")
+
+#: What a GradScaler was made with, by the names of its state.
+SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
+
+#: The scale that each began with, which loading a state changes.
+_FIRST: MutableMapping[GradScaler, float | None] = WeakKeyDictionary()
+
+
+def scaler_options(scaler: GradScaler) -> dict[str, Any]:
+    """Its options by name; none where it is disabled."""
+    kept = scaler.state_dict()
+    first = _FIRST.setdefault(scaler, getattr(scaler, "_init_scale", None))
+    return {"init_scale": first, **{name: kept[name] for name in SCALER_OPTIONS}} if kept else {}
 
 
 def schedule_options(schedule: LRScheduler) -> dict[str, Any]:

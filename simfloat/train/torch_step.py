@@ -21,12 +21,9 @@ from simfloat.train.evaluation import as_number
 from simfloat.train.feed import Batch
 from simfloat.train.group_options import group_options
 from simfloat.train.torch_batches import tensors_of
-from simfloat.train.torch_options import schedule_options
+from simfloat.train.torch_options import scaler_options, schedule_options
 from simfloat.train.torch_parts import RandomState, TorchPart
 from simfloat.train.training_step import TrainingStep, norm_of
-
-#: What a GradScaler was made with, by the names of its state.
-SCALER_OPTIONS = ("growth_factor", "backoff_factor", "growth_interval")
 
 
 class TorchStep(TrainingStep):
@@ -114,11 +111,9 @@ class TorchStep(TrainingStep):
     def options(self, schedule: Any) -> dict[str, Mapping[str, Any]]:
         """The options of optimizer, scaler and schedule, which the manifest holds."""
         optimizer, scaler, has_rates = self.optimizer, self.scaler, isinstance(schedule, self.schedules)
-        kept = {} if scaler is None else scaler.state_dict()
-        first = {} if scaler is None else {"init_scale": getattr(scaler, "_init_scale", None)}
         return {
             "optimizer": group_options(optimizer.defaults, optimizer.param_groups, has_rates),
-            "scaler": {**first, **{name: kept[name] for name in SCALER_OPTIONS if name in kept}},
+            "scaler": {} if scaler is None else scaler_options(scaler),
             "schedule": schedule_options(schedule) if has_rates else {},
         }
 

@@ -172,9 +172,9 @@ def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
     if not isinstance(optimizer, Optimizer):
-        raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type(optimizer).__name__}.")
+        raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type_name(optimizer)}.")
     if scaler is not None and not isinstance(scaler, LossScale):
-        raise ValueError(f"scaler must be a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
+        raise ValueError(f"scaler must be a loss scale of simfloat.optim, got a {type_name(scaler)}.")
 
 
 def _checked_metrics(metrics: Any) -> Mapping[str, Metric]:

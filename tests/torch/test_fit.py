@@ -1,5 +1,6 @@
 """`fit` trains PyTorch models: the bits of a loop written by hand, and those of a training that never stopped."""
 
+from contextlib import nullcontext
 from functools import partial
 
 import numpy as np
@@ -112,6 +113,31 @@ def test_a_policy_that_a_rule_switches_goes_on_too(tmp_path):
     assert_same(last, whole)
 
 
+def test_the_same_parts_go_on_after_an_error_in_a_step_and_as_written_ones_too(tmp_path):
+    def trained(ending=()):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 5), nn.BatchNorm1d(5), nn.Linear(5, 2)).bfloat16()
+        optimizer, scaler = ADAMW(model.parameters()), torch.amp.GradScaler("cpu", growth_interval=2)
+        folder = tmp_path if ending else None
+        with sf.torch.simulate(model, "as-written"):
+            for end in (*ending, None):
+                left = iter(range(end or 9))
+
+                def loss_fn(out, y, left=left):
+                    if next(left, None) is None:
+                        raise KeyboardInterrupt
+                    return F.cross_entropy(out, y)
+
+                with nullcontext() if end is None else pytest.raises(KeyboardInterrupt):
+                    history = sf.train.fit(
+                        model, loss_fn, batches(5), optimizer, scaler=scaler, checkpoint=folder, resume=folder, every=1,
+                        evaluate=lambda model: {"sum": model[2].bias.sum()}, evaluate_every=1, progress=False,
+                    )  # fmt: skip
+        return [dict(history), history.evaluations, stored(model, optimizer, scaler)]
+
+    assert_same(trained(ending=(1, 2)), trained())
+
+
 def test_a_manifest_tells_what_a_pytorch_training_is_and_another_one_is_refused(tmp_path):
     resumed("fp32", SGD, 2, checkpoint=tmp_path)
     manifest = sf.train.manifest(tmp_path)
@@ -162,6 +188,7 @@ def test_states_of_pytorchs_parts_are_saved_in_all_types_and_restored_or_left_as
     (lambda m: {"optimizer": SGD(perceptron().parameters())}, "not the model's: make it with model.parameters"),
     (lambda m: {"scaler": sf.optim.StaticLossScale(8.0)}, "is a torch.amp.GradScaler, got a simfloat.*StaticLossScale"),
     (lambda m: {"schedule": torch.optim.lr_scheduler.StepLR(SGD(m.parameters()), 1)}, "one of another optimizer"),
+    (lambda m: {"schedule": "plateau"}, "fit tells its schedule no measure"),
     (lambda m: {"replicas": 2}, "replicas=2 are of models of simfloat.nn"),
     (lambda m: {"device": "cpu"}, "device is of models of simfloat.nn"),
     (lambda m: {"loss_fn": lambda out, y: out}, r"must give a tensor of one number .*, got one of shape \(4, 2\)"),
@@ -174,6 +201,8 @@ def test_what_does_not_belong_to_a_pytorch_training_is_refused(wrong, message):
     model = perceptron()
     given = {"model": model, "loss_fn": F.cross_entropy, "batches": tensors(1)} | wrong(model)
     given.setdefault("optimizer", SGD(given["model"].parameters()))
+    if given.get("schedule") == "plateau":
+        given["schedule"] = torch.optim.lr_scheduler.ReduceLROnPlateau(given["optimizer"])
     with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match=message):
         sf.train.fit(**given)
 
