@@ -7,10 +7,8 @@ from types import SimpleNamespace
 from numpy.typing import NDArray
 
 from simfloat.optim.optimizer import Optimizer, Params
-from simfloat.optim.optimizer_options import Option, flag, number_from_zero, number_that
+from simfloat.optim.optimizer_options import Option, flag, number_from_zero, share
 from simfloat.optim.step import Step
-
-share = number_that(lambda x: 0 <= x <= 1, "be from 0 to 1")
 
 
 class Adadelta(Optimizer):

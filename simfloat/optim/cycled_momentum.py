@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import decay, number
+from simfloat.optim.optimizer_options import Reader, decay, number
 from simfloat.optim.scheduler import LRScheduler
 
 
@@ -21,6 +21,18 @@ class CycledMomentum(LRScheduler):
     def following_momentum(self, group: int) -> float:
         """The momentum of a group at `last_epoch`."""
         raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
+
+    def own(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
+        return {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
+        return {**super().state_dict(), **{name: getattr(self, name) for name in self.own()}}
+
+    def readers(self) -> dict[str, Reader[Any]]:
+        """How each value of a state is read, by its name."""
+        return {**super().readers(), **self.own()}
 
     def one_each(self, name: str, value: Any) -> list[float]:
         """A number for each group, of one for all or a list; ValueError for another number of them."""

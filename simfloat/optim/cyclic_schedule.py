@@ -9,9 +9,7 @@ from typing import Any, Literal
 
 from simfloat.optim.cycled_momentum import CycledMomentum
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import Reader, flag, integer, number, number_from_zero, word
-
-steps = integer(1, 2**53)
+from simfloat.optim.optimizer_options import Reader, count_from_one, flag, number, number_from_zero, word
 
 MODES = ("triangular", "triangular2", "exp_range")
 
@@ -73,8 +71,9 @@ class CyclicLR(CycledMomentum):
             raise ValueError(f"scale_fn must be a function of a number, got {scale_fn!r}.")
         self._scale_fn_custom = scale_fn
         self._told = base_lr, max_lr, base_momentum, max_momentum
-        up = steps("step_size_up", step_size_up)
-        self.total_size = float(up + (up if step_size_down is None else steps("step_size_down", step_size_down)))
+        up = count_from_one("step_size_up", step_size_up)
+        down = up if step_size_down is None else count_from_one("step_size_down", step_size_down)
+        self.total_size = float(up + down)
         self.step_ratio = up / self.total_size
         if scale_fn is None:
             scale_mode = "iterations" if mode == "exp_range" else "cycle"
@@ -131,14 +130,13 @@ class CyclicLR(CycledMomentum):
 
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names."""
-        own = {name: getattr(self, name) for name in self._own()}
         scale = self._scale_fn_custom
         kept = None if scale is None or isinstance(scale, FunctionType) else dict(getattr(scale, "__dict__", {}))
-        return {**super().state_dict(), **own, "_scale_fn_custom": kept}
+        return {**super().state_dict(), "_scale_fn_custom": kept}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
-        return {**super().readers(), **self._own(), "_scale_fn_custom": lambda name, value: value}
+        return {**super().readers(), "_scale_fn_custom": lambda name, value: value}
 
     def take(self, values: dict[str, Any]) -> None:
         """Go on from values that `read` gave."""
@@ -147,8 +145,8 @@ class CyclicLR(CycledMomentum):
             vars(self._scale_fn_custom).update(attributes)
         super().take(values)
 
-    def _own(self) -> dict[str, Reader[Any]]:
-        """How what only this schedule has is read, by its name."""
+    def own(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
         momenta = {"use_beta1": flag, "base_momentums": self._lrs, "max_momentums": self._lrs}
         own: dict[str, Reader[Any]] = {"max_lrs": self._lrs, "total_size": number, "step_ratio": number}
         return {**own, **momenta} if self.cycle_momentum else own

@@ -8,11 +8,8 @@ from typing import Any
 
 from simfloat.checks import is_integer
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import integer, number, number_from_zero, number_that
+from simfloat.optim.optimizer_options import count_from_one, number, number_from_zero, share
 from simfloat.optim.scheduler import LRScheduler
-
-from_one = integer(1, 2**53)
-share = number_that(lambda x: 0 <= x <= 1, "be from 0 to 1")
 
 
 class ExponentialLR(LRScheduler):
@@ -120,7 +117,7 @@ class PolynomialLR(LRScheduler):
         [1.0, 0.5625, 0.25, 0.0625, 0.0]
     """
 
-    options = {"total_iters": from_one, "power": number_from_zero}
+    options = {"total_iters": count_from_one, "power": number_from_zero}
 
     total_iters: int
     power: float
@@ -156,7 +153,7 @@ class ConstantLR(LRScheduler):
         [0.25, 0.25, 1.0, 1.0]
     """
 
-    options = {"factor": share, "total_iters": from_one}
+    options = {"factor": share, "total_iters": count_from_one}
 
     factor: float
     total_iters: int

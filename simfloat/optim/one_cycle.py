@@ -7,11 +7,15 @@ from typing import Any, Literal
 
 from simfloat.optim.cycled_momentum import CycledMomentum
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import Reader, flag, integer, number_from_zero, number_that, word
-
-counts = integer(1, 2**53)
-share = number_that(lambda x: 0 <= x <= 1, "be from 0 to 1")
-above_zero = number_that(lambda x: x > 0, "be above 0")
+from simfloat.optim.optimizer_options import (
+    Reader,
+    count_from_one,
+    flag,
+    number_above_zero,
+    number_from_zero,
+    share,
+    word,
+)
 
 #: Of a phase, what says the lr and the momentum at its start and at its end.
 NAMES = ("start_lr", "end_lr", "start_momentum", "end_momentum")
@@ -50,7 +54,7 @@ class OneCycleLR(CycledMomentum):
         [0.25, 1.0, 0.666675]
     """
 
-    options = {"total_steps": counts, "_anneal_func_type": word("cos", "linear"), "cycle_momentum": flag}
+    options = {"total_steps": count_from_one, "_anneal_func_type": word("cos", "linear"), "cycle_momentum": flag}
 
     total_steps: int
     _anneal_func_type: str
@@ -75,10 +79,10 @@ class OneCycleLR(CycledMomentum):
         if total_steps is None:
             if epochs is None or steps_per_epoch is None:
                 raise ValueError("OneCycleLR needs total_steps, or epochs and steps_per_epoch.")
-            total_steps = counts("epochs", epochs) * counts("steps_per_epoch", steps_per_epoch)
+            total_steps = count_from_one("epochs", epochs) * count_from_one("steps_per_epoch", steps_per_epoch)
         if anneal_strategy not in ("cos", "linear"):
             raise ValueError(f"anneal_strategy must be 'cos' or 'linear', got {anneal_strategy!r}.")
-        rise = share("pct_start", pct_start) * counts("total_steps", total_steps)
+        rise = share("pct_start", pct_start) * count_from_one("total_steps", total_steps)
         ends = [(float(rise) - 1, UP), (total_steps - 1, STRAIGHT_DOWN)]
         if flag("three_phase", three_phase):
             ends = [ends[0], (float(2 * pct_start * total_steps) - 2, DOWN), (total_steps - 1, FAR_DOWN)]
@@ -86,8 +90,8 @@ class OneCycleLR(CycledMomentum):
             {"end_step": end, **dict(zip(NAMES, names, strict=True))} for end, names in ends
         ]
         self._told: dict[str, Any] = {
-            "max_lr": max_lr, "div_factor": above_zero("div_factor", div_factor),
-            "final_div_factor": above_zero("final_div_factor", final_div_factor),
+            "max_lr": max_lr, "div_factor": number_above_zero("div_factor", div_factor),
+            "final_div_factor": number_above_zero("final_div_factor", final_div_factor),
             "base_momentum": base_momentum, "max_momentum": max_momentum,
         }  # fmt: skip
         super().__init__(
@@ -150,16 +154,8 @@ class OneCycleLR(CycledMomentum):
         phases = [phase["end_step"] for phase in self._schedule_phases]
         return {**super().arguments(), **self._told, "phases": phases}
 
-    def state_dict(self) -> dict[str, Any]:
-        """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
-        own = {name: getattr(self, name) for name in self._own()}
-        return {**super().state_dict(), **own}
-
-    def readers(self) -> dict[str, Reader[Any]]:
-        """How each value of a state is read, by its name."""
-        return {**super().readers(), **self._own()}
-
-    def _own(self) -> dict[str, Reader[Any]]:
+    def own(self) -> dict[str, Reader[Any]]:
+        """How what only this schedule keeps is read, by its name."""
         own: dict[str, Reader[Any]] = {"_schedule_phases": self._same}
         return {**own, "use_beta1": flag} if self.cycle_momentum else own
 

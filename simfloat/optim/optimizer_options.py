@@ -85,8 +85,10 @@ def number_that(holds: Callable[[float], bool], must: str) -> Reader[float]:
 number_from_zero = number_that(lambda x: x >= 0, "not be negative")
 number_up_to_zero = number_that(lambda x: x <= 0, "not be positive")
 number_from_one = number_that(lambda x: x >= 1, "be at least 1")
+number_above_zero = number_that(lambda x: x > 0, "be above 0")
+share = number_that(lambda x: 0 <= x <= 1, "be from 0 to 1")
 
-#: The factor by which an average forgets.
+#: The factor by which an average forgets, or a plateau lowers the lr.
 decay = number_that(lambda x: 0 <= x < 1, "be from 0 below 1")
 
 
@@ -99,6 +101,10 @@ def integer(least: int, most: int) -> Reader[int]:
         return int(value)
 
     return read
+
+
+#: A number of steps, epochs or calls.
+count_from_zero, count_from_one = integer(0, 2**53), integer(1, 2**53)
 
 
 def flag(name: str, value: Any) -> bool:

@@ -7,11 +7,8 @@ from numbers import Real
 from typing import Any, Literal
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import Reader, integer, number_from_zero, number_that, optional, word
+from simfloat.optim.optimizer_options import Reader, count_from_zero, decay, number_from_zero, optional, word
 from simfloat.optim.scheduler import LRScheduler, last_epochs
-
-counts = integer(0, 2**53)
-below_one = number_that(lambda x: 0 <= x < 1, "be from 0 below 1")
 
 #: What the best measure is before there is any, by `mode`.
 WORST = {"min": inf, "max": -inf}
@@ -50,11 +47,11 @@ class ReduceLROnPlateau(LRScheduler):
 
     options = {
         "mode": word("min", "max"),
-        "factor": below_one,
-        "patience": counts,
+        "factor": decay,
+        "patience": count_from_zero,
         "threshold": number_from_zero,
         "threshold_mode": word("rel", "abs"),
-        "cooldown": counts,
+        "cooldown": count_from_zero,
         "eps": number_from_zero,
     }
 
@@ -145,8 +142,8 @@ class ReduceLROnPlateau(LRScheduler):
             "last_epoch": last_epochs,
             "_last_lr": self._lrs,
             "best": measured,
-            "cooldown_counter": counts,
-            "num_bad_epochs": counts,
+            "cooldown_counter": count_from_zero,
+            "num_bad_epochs": count_from_zero,
             "mode_worse": measured,
         }
 

@@ -8,10 +8,8 @@ from types import FunctionType
 from typing import Any
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import Reader, integer, number
+from simfloat.optim.optimizer_options import Reader, count_from_one, number
 from simfloat.optim.scheduler import LRScheduler
-
-from_one = integer(1, 2**53)
 
 
 class StepLR(LRScheduler):
@@ -30,7 +28,7 @@ class StepLR(LRScheduler):
         [1.0, 1.0, 0.5, 0.5]
     """
 
-    options = {"step_size": from_one, "gamma": number}
+    options = {"step_size": count_from_one, "gamma": number}
 
     step_size: int
     gamma: float
@@ -64,7 +62,7 @@ class LinearLR(LRScheduler):
         [0.25, 0.5, 0.75, 1.0]
     """
 
-    options = {"start_factor": number, "end_factor": number, "total_iters": from_one}
+    options = {"start_factor": number, "end_factor": number, "total_iters": count_from_one}
 
     start_factor: float
     end_factor: float
@@ -118,7 +116,7 @@ class CosineAnnealingLR(LRScheduler):
         [1.0, 0.8535533905932737, 0.5, 0.14644660940672627]
     """
 
-    options = {"T_max": from_one, "eta_min": number}
+    options = {"T_max": count_from_one, "eta_min": number}
 
     T_max: int
     eta_min: float

@@ -6,10 +6,8 @@ from math import cos, floor, pi
 from typing import Any
 
 from simfloat.optim.optimizer import Optimizer
-from simfloat.optim.optimizer_options import Reader, integer, number, number_from_zero
+from simfloat.optim.optimizer_options import Reader, count_from_one, number, number_from_zero
 from simfloat.optim.scheduler import LRScheduler
-
-from_one = integer(1, 2**53)
 
 
 class CosineAnnealingWarmRestarts(LRScheduler):
@@ -34,7 +32,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         [1.0, 0.5, 1.0, 0.5]
     """
 
-    options = {"T_0": from_one, "T_mult": from_one, "eta_min": number}
+    options = {"T_0": count_from_one, "T_mult": count_from_one, "eta_min": number}
 
     T_0: int
     T_mult: int
@@ -77,7 +75,7 @@ class CosineAnnealingWarmRestarts(LRScheduler):
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
-        return {**super().readers(), "T_cur": number_from_zero, "T_i": from_one}
+        return {**super().readers(), "T_cur": number_from_zero, "T_i": count_from_one}
 
     def _go_on(self) -> None:
         """One epoch further."""
