@@ -19,8 +19,37 @@ if TYPE_CHECKING:
     from simfloat.nn.seeds import Seed
 
 
-class _Convolution(Module):
-    """What convolutions and their transposes share: options, parameters, and two rounded operations."""
+class ConvolutionLayer(Module):
+    """What convolutions of images or sequences and their transposes share: parameters, and two rounded operations."""
+
+    kernel_size: tuple[int, ...]
+
+    def __init__(self, in_channels: int, out_channels: int, groups: int, padding_mode: str) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
+        if in_channels % groups or out_channels % groups:
+            raise ValueError(
+                f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
+                f"groups={groups}."
+            )
+        if padding_mode != "zeros":
+            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
+        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+
+    def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
+        """Draw weight (outermost, inner, *kernel_size) and bias, uniform in +-1 / sqrt(inner * its elements)."""
+        check_flags(bias=bias)
+        generator = generator_of(rng)
+        bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
+        self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
+        self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
+
+    def _with_bias(self, contracted: Tensor) -> Tensor:
+        return contracted if self.bias is None else contracted.add_bias(self.bias, axis=1)
+
+
+class _ConvolutionOfImages(ConvolutionLayer):
+    """What convolutions of images and their transposes share: options as pairs."""
 
     def __init__(
         self,
@@ -33,31 +62,11 @@ class _Convolution(Module):
         groups: int,
         padding_mode: str,
     ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
-                f"groups={groups}."
-            )
-        if padding_mode != "zeros":
-            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        super().__init__(in_channels, out_channels, groups, padding_mode)
         self.kernel_size = pair_of("kernel_size", kernel_size, 1)
         self.stride, self.dilation = pair_of("stride", stride, 1), pair_of("dilation", dilation, 1)
         border_of(padding, self.stride, self.dilation, self.kernel_size)
         self.padding = padding if isinstance(padding, str) else pair_of("padding", padding, 0)
-
-    def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
-        """Draw weight (outermost, inner, h, w) and bias, uniform in +-1 / sqrt(inner * h * w)."""
-        check_flags(bias=bias)
-        generator = generator_of(rng)
-        bound = 1 / math.sqrt(inner * math.prod(self.kernel_size))
-        self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
-        self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
-
-    def _with_bias(self, contracted: Tensor) -> Tensor:
-        return contracted if self.bias is None else contracted.add_bias(self.bias, axis=1)
 
     def extra_repr(self) -> str:
         """The arguments that made it."""
@@ -69,7 +78,7 @@ class _Convolution(Module):
         return f"{self.in_channels}, {self.out_channels}, {options}"
 
 
-class Conv2d(_Convolution):
+class Conv2d(_ConvolutionOfImages):
     """A convolution of images (N, in_channels, H, W), plus a bias: contraction and addition are each rounded.
 
     weight is (out_channels, in_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in
@@ -110,7 +119,7 @@ class Conv2d(_Convolution):
         return of_images(lambda images: self._with_bias(images.conv2d(self.weight, *options)), x)
 
 
-class ConvTranspose2d(_Convolution):
+class ConvTranspose2d(_ConvolutionOfImages):
     """The gradient of a convolution's images as a layer, plus a bias: contraction and addition are each rounded.
 
     weight is (in_channels, out_channels / groups, h, w), bias (out_channels) or absent. Both start uniform in

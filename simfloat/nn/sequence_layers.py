@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from simfloat.accumulate.geometry import along_row, border_of
-from simfloat.autodiff import Parameter, Tensor
+from simfloat.autodiff import Tensor
 from simfloat.autodiff.record import Operand
 from simfloat.checks import check_flags, is_integer
-from simfloat.nn.layer_arguments import check_sizes, of_sequences
+from simfloat.nn.convolution_layers import ConvolutionLayer
+from simfloat.nn.layer_arguments import of_sequences
 from simfloat.nn.module import Module
 from simfloat.nn.pooling_layers import adaptive_averages
-from simfloat.nn.seeds import generator_of
 
 if TYPE_CHECKING:
     from simfloat.nn.seeds import Seed
@@ -22,23 +21,14 @@ if TYPE_CHECKING:
 Size = int | tuple[int]
 
 
-class _Convolution1d(Module):
-    """What convolutions of sequences and their transposes share: options and parameters."""
+class _ConvolutionOfSequences(ConvolutionLayer):
+    """What convolutions of sequences and their transposes share: options."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel_size: Size, stride: Size, padding: Size | str,
         dilation: Size, groups: int, padding_mode: str,
     ) -> None:  # fmt: skip
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels, groups=groups)
-        if in_channels % groups or out_channels % groups:
-            raise ValueError(
-                f"in_channels and out_channels must be multiples of groups, got {in_channels} and {out_channels} with "
-                f"groups={groups}."
-            )
-        if padding_mode != "zeros":
-            raise ValueError(f"padding_mode must be 'zeros', the only one that there is, got {padding_mode!r}.")
-        self.in_channels, self.out_channels, self.groups = in_channels, out_channels, groups
+        super().__init__(in_channels, out_channels, groups, padding_mode)
         steps, gaps = along_row("stride", stride, 1, 1), along_row("dilation", dilation, 1, 1)
         window = along_row("kernel_size", kernel_size, 1, 1)
         border = padding if isinstance(padding, str) else along_row("padding", padding, 0, 0)
@@ -46,23 +36,12 @@ class _Convolution1d(Module):
         self.kernel_size, self.stride, self.dilation = window[1:], steps[1:], gaps[1:]
         self.padding = border if isinstance(border, str) else border[1:]
 
-    def _start(self, outermost: int, inner: int, bias: bool, rng: Seed) -> None:
-        """Draw weight (outermost, inner, k) and bias, uniform in +-1 / sqrt(inner * k)."""
-        check_flags(bias=bias)
-        generator = generator_of(rng)
-        bound = 1 / math.sqrt(inner * self.kernel_size[0])
-        self.weight = Parameter(generator.uniform(-bound, bound, (outermost, inner, *self.kernel_size)))
-        self.bias = Parameter(generator.uniform(-bound, bound, self.out_channels)) if bias else None
-
-    def _with_bias(self, contracted: Tensor) -> Tensor:
-        return contracted if self.bias is None else contracted.add_bias(self.bias, axis=1)
-
     def extra_repr(self) -> str:
         """The arguments that made it."""
         return f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"
 
 
-class Conv1d(_Convolution1d):
+class Conv1d(_ConvolutionOfSequences):
     """A convolution of sequences (N, in_channels, L), plus a bias: contraction and addition are each rounded.
 
     weight is (out_channels, in_channels / groups, k), bias (out_channels) or absent; they start as those of Conv2d,
@@ -102,7 +81,7 @@ class Conv1d(_Convolution1d):
         return of_sequences(lambda sequences: self._with_bias(sequences.conv1d(self.weight, *options)), x)
 
 
-class ConvTranspose1d(_Convolution1d):
+class ConvTranspose1d(_ConvolutionOfSequences):
     """The gradient of a convolution's sequences as a layer, plus a bias: contraction and addition are each rounded.
 
     weight is (in_channels, out_channels / groups, k), bias (out_channels) or absent; they start as those of
@@ -174,10 +153,8 @@ class MaxPool1d(Module):
         check_flags(ceil_mode=ceil_mode)
         if return_indices:
             raise ValueError("MaxPool1d returns the largest numbers alone; leave return_indices out.")
-        self.kernel_size = along_row("kernel_size", kernel_size, 1, 1)[1]
-        self.stride = self.kernel_size if stride is None else along_row("stride", stride, 1, 1)[1]
-        self.padding, self.dilation = along_row("padding", padding, 0, 0)[1], along_row("dilation", dilation, 1, 1)[1]
-        self.ceil_mode = bool(ceil_mode)
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
+        self.dilation, self.ceil_mode = along_row("dilation", dilation, 1, 1)[1], bool(ceil_mode)
 
     def forward(self, x: Operand) -> Tensor:
         """x (N, C, L) -> (N, C, places); the same without N for one sequence."""
@@ -210,9 +187,7 @@ class AvgPool1d(Module):
     ) -> None:
         super().__init__()
         check_flags(ceil_mode=ceil_mode, count_include_pad=count_include_pad)
-        self.kernel_size = along_row("kernel_size", kernel_size, 1, 1)[1]
-        self.stride = self.kernel_size if stride is None else along_row("stride", stride, 1, 1)[1]
-        self.padding = along_row("padding", padding, 0, 0)[1]
+        self.kernel_size, self.stride, self.padding = _windows(kernel_size, stride, padding)
         self.ceil_mode, self.count_include_pad = bool(ceil_mode), bool(count_include_pad)
 
     def forward(self, x: Operand) -> Tensor:
@@ -250,3 +225,13 @@ class AdaptiveAvgPool1d(Module):
     def extra_repr(self) -> str:
         """The argument that made it."""
         return f"output_size={self.output_size}"
+
+
+def _windows(kernel_size: Size, stride: Size | None, padding: Size) -> tuple[int, int, int]:
+    """Window, stride and padding as integers."""
+    window = along_row("kernel_size", kernel_size, 1, 1)[1]
+    return (
+        window,
+        window if stride is None else along_row("stride", stride, 1, 1)[1],
+        along_row("padding", padding, 0, 0)[1],
+    )
