@@ -22,9 +22,8 @@ from simfloat.arithmetic.scaling import AmaxHistory
 from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
-#: Numbers from which on it is worth a look at them to spare a loop the care for infinities and NaN, and from which on
-#: it is worth one whether they are those of a format.
-MANY, VERY_MANY = 256, 1 << 12
+#: Numbers from which on it is worth a look whether they are those of a format.
+MANY = 1 << 12
 
 
 class OperandBounds:
@@ -65,12 +64,6 @@ class OperandBounds:
     def are_quiet(self) -> bool:
         """Whether there is no signalling NaN among them, as far as is known by now: roundings make quiet ones."""
         return self.is_made or (self._bounds is not None and self._bounds.finite)
-
-    def look_finite(self) -> bool:
-        """Whether there are no infinities and no NaN among them: of a few numbers only if that is known by now."""
-        if self._bounds is None and self.array is not None and self.array.size < MANY:
-            return False
-        return self.bounds.finite
 
     @property
     def in_float32(self) -> bool:
@@ -231,7 +224,7 @@ def raw_bounds_in(format: Format | None, x: NDArray) -> RawBounds:
     many bits as the longest.
     """
     raw = raw_bounds_of(x)
-    if format is None or x.size < VERY_MANY:
+    if format is None or x.size < MANY:
         return raw
     bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
     closer = bounds._replace(low=smallest)
