@@ -48,7 +48,7 @@ def reference_to(function: Callable[..., Any]) -> dict[str, str]:
         raise ValueError(f"{name or function!r} cannot be sent to another process: {error}") from None
 
 
-def found(reference: dict[str, str]) -> Callable[..., Any]:
+def resolved(reference: dict[str, str]) -> Callable[..., Any]:
     """The function that was meant. Raises RuntimeError where its module has other sources here."""
     if "code" in reference:
         return pickle.loads(base64.b64decode(reference["code"]))

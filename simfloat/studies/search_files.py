@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from simfloat.plots import COLUMN_WIDTH, draw_front, new_figure, save_figure
+from simfloat.plots import front, save_figure
 from simfloat.studies.references import home_of, name_of
 from simfloat.studies.report_page import SEARCH, SEARCH_POINTS
 from simfloat.studies.search_result import Search
@@ -51,6 +51,4 @@ def summary(found: Search, train: Any) -> dict[str, Any]:
 
 
 def _draw(found: Search, path: Path) -> None:
-    figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.8)
-    draw_front(axes, found)
-    save_figure(figure, path)
+    save_figure(front(found), path)

@@ -46,7 +46,7 @@ class SearchPart(NamedTuple):
         """The bits of a number in each of its roles, together."""
         recipe = policy.recipe(self.path)
         values = [getattr(recipe, role) for role in self.roles]
-        return sum(bits_of(recipe.weights if value == WIDEST else value) for value in values)
+        return sum(element_bits(recipe.weights if value == WIDEST else value) for value in values)
 
 
 def apart(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
@@ -56,8 +56,8 @@ def apart(policy: Policy, parts: Iterable[SearchPart]) -> Policy:
     return replace(policy, **{role: getattr(recipe, role) for role in roles if getattr(policy, role) is None})
 
 
-def bits_of(value: Any) -> int:
-    """The bits of the numbers that a role's value makes; of a sum those of its running total."""
+def element_bits(value: Any) -> int:
+    """The bits of the numbers that a role's value makes, without scales of blocks; of a sum, of its running total."""
     if isinstance(value, Accumulator):
         return value.result.bits if value.result is not None else UNBOUNDED
     return value.bits if isinstance(value, Format) else getattr(getattr(value, "format", None), "bits", UNBOUNDED)

@@ -75,13 +75,15 @@ def search(
     * None: the operands of every layer with products, and ``activations``, ``weights`` and ``optimizer_state`` of all.
       Layers are those that the first training under the reference meets.
 
-    `cost` is a function of a policy; by default the bits of one number in each part, added. The answer's interval, over
-    seeds that the search did not use, ends below 1 + `within`: these are the numbers after the largest of `seeds`, as
-    many as those, or two or four times as many until the interval tells (95 %, jointly for all policies that are looked
-    at so). What is not confirmed is not the answer: then the next cheapest is, and in the end, or after a tenth of all
-    trainings, the reference itself. Where losses differ by chance as much as the share allows, only more seeds or a
-    smoother loss help. That no combination is cheaper is not certain, since few of them are trained; it was so in tests
-    in which errors of parts add up, multiply, or count as the largest of them does.
+    `cost` is a function of a policy, such as ``lambda policy: work.cost(policy).bits_moved`` with the `work` that
+    `simfloat.count_work` counted; by default it is the bits of one number in each part, added.
+
+    The answer's interval, over seeds that the search did not use, ends below 1 + `within`: these are the numbers after
+    the largest of `seeds`, as many as those, or two or four times as many until the interval tells (95 %, jointly for
+    all policies that are looked at so). What is not confirmed is not the answer: then the next cheapest is, and in the
+    end, or after a tenth of all trainings, the reference itself. Where losses differ by chance as much as the share
+    allows, only more seeds or a smoother loss help. That no combination is cheaper is not certain, since few of them
+    are trained; it was so in tests in which errors of parts add up, multiply, or count as the largest of them does.
 
     With a `folder` finished trainings are kept there, and the same call after kill -9 gives the same answer; it also
     writes search.csv, search.json and policy.toml there, and the front as PNG and PDF where matplotlib is installed.

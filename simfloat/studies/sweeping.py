@@ -15,7 +15,7 @@ from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result, in_processes, one_by_one
 from simfloat.studies.machine_room import on_scheduler
 from simfloat.studies.plain_values import as_plain, from_plain, label_of
-from simfloat.studies.references import found, function_digest, home_of, name_of, reference_to
+from simfloat.studies.references import function_digest, home_of, name_of, reference_to, resolved
 from simfloat.studies.report_page import CSV, PARQUET, SWEEP
 from simfloat.studies.stored import Row, as_json, write_csv, write_parquet
 from simfloat.studies.study_table import StudyTable
@@ -218,7 +218,7 @@ def executor_for(
 
 def at_sent_point(job: Job) -> Result:
     """What a process that has been sent a function computes."""
-    return at_point(found(job["function"]), job)
+    return at_point(resolved(job["function"]), job)
 
 
 def at_point(function: Callable[..., Any], job: Job) -> Result:

@@ -11,7 +11,7 @@ from typing import Any
 
 from simfloat.policy import Policy
 from simfloat.studies.executors import Executor, Job, Result
-from simfloat.studies.references import found, function_digest, home_of, name_of
+from simfloat.studies.references import function_digest, home_of, name_of, resolved
 from simfloat.studies.search_parts import watched
 from simfloat.studies.sweeping import executor_for
 from simfloat.studies.workspace import Workspace, run_jobs
@@ -89,7 +89,7 @@ class Trainings:
 
 def train_as_sent(job: Job) -> Result:
     """What a process that has been sent the function computes."""
-    return trained(found(job["function"]), job)
+    return trained(resolved(job["function"]), job)
 
 
 def trained(train: Train, job: Job) -> Result:
