@@ -32,6 +32,12 @@ def check_flags(**flags: Any) -> None:
             raise ValueError(f"{name} must be True or False, got {value!r}.")
 
 
+def check_loss_function(loss_fn: Any) -> None:
+    """Raise ValueError for what cannot be called as a loss of results and targets."""
+    if not callable(loss_fn):
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+
+
 def file_path(path: Any) -> Path:
     """The path of a file or a folder; ValueError for what is none."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):

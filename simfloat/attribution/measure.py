@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import copy
 import math
-import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.attribution.model_arguments import is_of_torch, pair_of_batch
 from simfloat.attribution.probes import Probes, checked_modes, explicit
 from simfloat.attribution.result import FIELDS, Attribution, Cost
 from simfloat.attribution.roles_used import Made, PolicyPart, parts_of
 from simfloat.autodiff import Tensor
 from simfloat.autodiff.variable import Variable
+from simfloat.checks import check_loss_function
 from simfloat.nn import Module
 from simfloat.optim.float64_sums import sum_of_squares
 from simfloat.policy import Policy
@@ -104,20 +105,13 @@ class GradientRun(Protocol):
 
 def run_of(model: Any, loss_fn: Any, batch: Any, seed: int, taker: str = "attribute") -> GradientRun:
     """The run of a model of this package or of PyTorch."""
-    if not callable(loss_fn):
-        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
-    if isinstance(model, Module):
-        return TensorRun(model, loss_fn, (batch[0], batch[1]), seed)
-    # A PyTorch model exists only where PyTorch is imported.
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-        from simfloat.attribution.of_torch import TorchRun
+    check_loss_function(loss_fn)
+    pair = pair_of_batch(batch)
+    if not is_of_torch(model, taker):
+        return TensorRun(model, loss_fn, pair, seed)
+    from simfloat.attribution.of_torch import TorchRun
 
-        return TorchRun(model, loss_fn, (batch[0], batch[1]), seed)
-    raise ValueError(
-        f"{taker} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
-    )
+    return TorchRun(model, loss_fn, pair, seed)
 
 
 class TensorRun:

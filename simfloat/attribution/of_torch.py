@@ -10,23 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from simfloat.arithmetic import Observer
 from simfloat.attribution.roles_used import PolicyPart, below, parts_of_place, together
 from simfloat.policy import Policy
 from simfloat.policy.roles import UPDATE
+from simfloat.simulation.metering import Silent
 from simfloat.torch import Run, simulate
 from simfloat.torch.tensor_arguments import called
-
-
-class Apart(Observer):
-    """Wants no events; with any observer, gradients of parameters are kept apart from those of activations."""
-
-    def wants(self, path: str, phase: str) -> bool:
-        """Never."""
-        return False
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Nothing comes here."""
 
 
 class TorchRun:
@@ -52,7 +41,7 @@ class TorchRun:
 
     def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model).double(), self.batch
-        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Apart()) as run:
+        with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run:
             torch.manual_seed(self.seed)
             model.zero_grad()
             loss = self.loss_fn(called(model, x), y)

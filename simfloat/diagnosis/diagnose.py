@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -10,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from simfloat.arithmetic.machines import on_cpu
-from simfloat.checks import check_count
+from simfloat.attribution.model_arguments import is_of_torch
+from simfloat.checks import check_count, check_loss_function
 from simfloat.diagnosis.bad_gradients import find_saturation, find_swamped_sums, find_underflow
 from simfloat.diagnosis.fault import Diagnosis, Fault
 from simfloat.diagnosis.first_faults import mend_first_faults
@@ -18,7 +18,6 @@ from simfloat.diagnosis.harm import Harm
 from simfloat.diagnosis.lost_steps import find_lost_decay, find_lost_updates, find_stalled_moments
 from simfloat.diagnosis.mending import Mending
 from simfloat.diagnosis.trial import Batch, TensorTrial, TrainingTrial, TrialMoment
-from simfloat.nn import Module
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
 
@@ -68,8 +67,7 @@ def diagnose(
     chosen, exact = as_policy(policy, "diagnose"), as_policy(reference, "diagnose")
     check_count("steps", steps)
     check_count("seed", seed, 0)
-    if not callable(loss_fn):
-        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    check_loss_function(loss_fn)
     if scaler is not None and optimizer is None:
         raise ValueError("A scaler scales the loss for an optimizer's step: give optimizer=, too.")
     taken = _taken(batches, steps)
@@ -108,14 +106,11 @@ def _mended(mending: Mending) -> list[Fault]:
 def _trial_of(
     model: Any, loss_fn: Callable[[Any, Any], Any], batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
 ) -> TrainingTrial:
-    if isinstance(model, Module):
+    if not is_of_torch(model, "diagnose"):
         return TensorTrial(model, loss_fn, batches, optimizer, scaler, seed)
-    # A PyTorch model exists only where PyTorch is imported.
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-        from simfloat.diagnosis.torch_trial import TorchTrial
+    from simfloat.diagnosis.torch_trial import TorchTrial
 
-        return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
-    raise ValueError(f"diagnose takes a simfloat.nn.Module or a torch.nn.Module, got a {type(model).__name__}.")
+    return TorchTrial(model, loss_fn, batches, optimizer, scaler, seed)
 
 
 def _taken(batches: Any, steps: int) -> list[Batch]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from inspect import Parameter, signature
@@ -11,7 +10,7 @@ from typing import Any
 import torch
 
 from simfloat.attribution.of_torch import checked_loss, in_double
-from simfloat.diagnosis.trial import Arrays, Batch, Course, TrialMoment
+from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, check_owned
 from simfloat.diagnosis.watch import Watch
 from simfloat.policy import Policy
 from simfloat.torch.open_run import opened
@@ -22,7 +21,7 @@ from simfloat.torch.tensor_arguments import called
 COUNTER = "step"
 
 
-class TorchTrial:
+class TorchTrial(TrainingTrial):
     """Those of a PyTorch model, its optimizer and its GradScaler."""
 
     def __init__(
@@ -34,16 +33,13 @@ class TorchTrial:
         scaler: Any,
         seed: int,
     ) -> None:
-        self.parts, self.loss_fn, self.batches, self.seed = (model, optimizer, scaler), loss_fn, batches, seed
+        super().__init__(model, loss_fn, batches, optimizer, scaler, seed)
         if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"optimizer is one of torch.optim, got a {type(optimizer).__name__}.")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise ValueError(f"scaler is a torch.amp.GradScaler, got a {type(scaler).__name__}.")
-        own = {id(parameter) for parameter in model.parameters()}
-        if optimizer is not None and any(id(p) not in own for group in optimizer.param_groups for p in group["params"]):
-            raise ValueError(
-                "The optimizer updates parameters that are not the model's: make it with model.parameters()."
-            )
+        groups = [] if optimizer is None else optimizer.param_groups
+        check_owned(model, [parameter for group in groups for parameter in group["params"]])
         closure = None if optimizer is None else signature(type(optimizer).step).parameters.get("closure")
         if closure is not None and closure.default is Parameter.empty:
             name = type(optimizer).__name__
@@ -53,33 +49,13 @@ class TorchTrial:
         for x, y in batches:
             in_double((x, y))  # refuses NumPy's arrays
 
-    def train(self, policy: Policy, steps: int) -> Course:
-        """So many steps, but none behind the one with the first NaN or overflow to infinity."""
-        course = Course(Watch())
-        model, optimizer, scaler = parts = _copies(self.parts)
-        with self._simulated(model, policy, course.watch) as run:
-            for step in range(steps):
-                x, y = self.batches[step % len(self.batches)]
-                model.zero_grad()
-                loss = self._loss(model, x, y)
-                (loss if scaler is None else scaler.scale(loss)).backward()
-                skipped = _updated(optimizer, scaler)
-                course.losses.append(float(loss.detach()))
-                course.watch.step(skipped=float(skipped))
-                if course.watch.first is not None:
-                    break
-        course.parts, course.state = parts, run.state
-        return course
-
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
-        model, _, scaler = _copies(moment.parts)
+        model, _, scaler = self._copies(moment.parts)
         if scale != 1.0:
             scaler = torch.amp.GradScaler("cpu", init_scale=scale)
-        model.zero_grad()
         with self._simulated(model, policy, None, moment.state):
-            loss = self._loss(model, *moment.batch)
-            (loss if scaler is None else scaler.scale(loss)).backward()
+            self._differentiated(model, scaler, moment.batch)
         factor = 1.0 if scaler is None else scaler.get_scale()
         return {
             path: (torch.zeros_like(p) if p.grad is None else p.grad).detach().double().numpy() / factor
@@ -88,7 +64,7 @@ class TorchTrial:
 
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
-        model, optimizer, _ = _copies(parts)
+        model, optimizer, _ = self._copies(parts)
         if fresh:
             optimizer.state.clear()
         before = _arrays(model, optimizer)
@@ -99,10 +75,11 @@ class TorchTrial:
             optimizer.step()
         return before, _arrays(model, optimizer)
 
-    def weight_decay(self) -> bool:
-        """Whether the optimizer lets weights decay."""
-        groups = self.parts[1].param_groups if self.parts[1] is not None else []
-        return any(group.get("weight_decay") for group in groups)
+    def _copies(self, parts: Any) -> Any:
+        copies = super()._copies(parts)
+        if copies[1] is not None:
+            vars(copies[1]).pop("step", None)  # the hook of a schedule
+        return copies
 
     @contextmanager
     def _simulated(
@@ -120,26 +97,11 @@ class TorchTrial:
     def _loss(self, model: torch.nn.Module, x: Any, y: Any) -> torch.Tensor:
         return checked_loss(self.loss_fn(called(model, x), y), model)
 
-
-def _copies(parts: Any) -> Any:
-    """Copies of model, optimizer and scaler that belong together, without the hook of a schedule on `step`."""
-    copies = copy.deepcopy(parts)
-    if copies[1] is not None:
-        vars(copies[1]).pop("step", None)
-    return copies
-
-
-def _updated(optimizer: Any, scaler: Any) -> bool:
-    """Step the optimizer, if there is one; whether the loss scale skipped the step."""
-    if optimizer is None:
-        return False
-    if scaler is None:
-        optimizer.step()
-        return False
-    before = scaler.get_scale()
-    scaler.step(optimizer)
-    scaler.update()
-    return bool(scaler.get_scale() < before)
+    def _updated_with(self, optimizer: Any, scaler: Any) -> bool:
+        before = scaler.get_scale()
+        scaler.step(optimizer)
+        scaler.update()
+        return bool(scaler.get_scale() < before)
 
 
 def _arrays(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> Arrays:

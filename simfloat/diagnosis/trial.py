@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,26 +46,84 @@ class TrialMoment(NamedTuple):
     state: Any = None
 
 
-class TrainingTrial(Protocol):
-    """Trainings of copies of one model with the same batches and seeds."""
+class TrainingTrial:
+    """Trainings of copies of one model with the same batches and seeds; a subclass for each front end."""
 
-    batches: Sequence[Batch]
-    parts: Any  # model, optimizer, loss scale, as they were given
+    def __init__(
+        self, model: Any, loss_fn: Loss, batches: Sequence[Batch], optimizer: Any, scaler: Any, seed: int
+    ) -> None:
+        self.parts: Any = (model, optimizer, scaler)  # as they were given
+        self.loss_fn, self.batches, self.seed = loss_fn, batches, seed
 
     def train(self, policy: Policy, steps: int) -> Course:
         """So many steps, but none behind the one with the first NaN or overflow to infinity."""
+        course = Course(Watch())
+        model, optimizer, scaler = parts = self._copies(self.parts)
+        with self._simulated(model, policy, course.watch) as simulation:
+            for step in range(steps):
+                loss = self._differentiated(model, scaler, self.batches[step % len(self.batches)])
+                skipped = self._updated(optimizer, scaler)
+                course.losses.append(float(loss.item()))
+                course.watch.step(skipped=float(skipped))
+                if course.watch.first is not None:
+                    break
+        course.parts, course.state = parts, simulation.state
+        return course
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
+        raise NotImplementedError
 
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
+        raise NotImplementedError
 
     def weight_decay(self) -> bool:
         """Whether the optimizer lets weights decay."""
+        groups = self.parts[1].param_groups if self.parts[1] is not None else []
+        return any(group.get("weight_decay") for group in groups)
+
+    def _copies(self, parts: Any) -> Any:
+        """Copies of model, optimizer and loss scale that belong together."""
+        return copy.deepcopy(parts)
+
+    def _simulated(self, model: Any, policy: Policy, watch: Watch | None, state: Any = None) -> Any:
+        """A block of a simulation of its own, which has a state."""
+        raise NotImplementedError
+
+    def _loss(self, model: Any, x: Any, y: Any) -> Any:
+        """The loss of a copy; ValueError for what is none."""
+        raise NotImplementedError
+
+    def _differentiated(self, model: Any, scaler: Any, batch: Batch) -> Any:
+        """The loss, when the parameters have its gradients, times the loss scale if there is one."""
+        model.zero_grad()
+        loss = self._loss(model, *batch)
+        (loss if scaler is None else scaler.scale(loss)).backward()
+        return loss
+
+    def _updated(self, optimizer: Any, scaler: Any) -> bool:
+        """Step the optimizer, if there is one; whether the loss scale skipped the step."""
+        if optimizer is None:
+            return False
+        if scaler is None:
+            optimizer.step()
+            return False
+        return self._updated_with(optimizer, scaler)
+
+    def _updated_with(self, optimizer: Any, scaler: Any) -> bool:
+        """The same with a loss scale."""
+        raise NotImplementedError
 
 
-class TensorTrial:
+def check_owned(model: Any, parameters: Iterable[Any]) -> None:
+    """Raise ValueError unless all parameters that an optimizer updates are the model's."""
+    own = {id(parameter) for parameter in model.parameters()}
+    if any(id(parameter) not in own for parameter in parameters):
+        raise ValueError("The optimizer updates parameters that are not the model's: make it with model.parameters().")
+
+
+class TensorTrial(TrainingTrial):
     """Those of a model of this package."""
 
     def __init__(
@@ -77,48 +135,20 @@ class TensorTrial:
         scaler: LossScale | None,
         seed: int,
     ) -> None:
-        self.parts, self.loss_fn, self.batches, self.seed = (model, optimizer, scaler), loss_fn, batches, seed
-        self._check(model, optimizer, scaler)
-
-    @staticmethod
-    def _check(model: Module, optimizer: Any, scaler: Any) -> None:
+        super().__init__(model, loss_fn, batches, optimizer, scaler, seed)
         if optimizer is not None and not isinstance(optimizer, Optimizer):
             raise ValueError(f"optimizer is one of simfloat.optim, got a {type(optimizer).__name__}.")
         if scaler is not None and not isinstance(scaler, LossScale):
             raise ValueError(f"scaler is a loss scale of simfloat.optim, got a {type(scaler).__name__}.")
-        own = {id(parameter) for parameter in model.parameters()}
-        if optimizer is not None and any(id(parameter) not in own for parameter in optimizer.params):
-            raise ValueError(
-                "The optimizer updates parameters that are not the model's: make it with model.parameters()."
-            )
-
-    def train(self, policy: Policy, steps: int) -> Course:
-        """So many steps, but none behind the one with the first NaN or overflow to infinity."""
-        course = Course(Watch())
-        model, optimizer, scaler = parts = copy.deepcopy(self.parts)
-        with self._simulated(policy, course.watch) as simulation:
-            for step in range(steps):
-                x, y = self.batches[step % len(self.batches)]
-                model.zero_grad()
-                loss = self._loss(model, x, y)
-                (loss if scaler is None else scaler.scale(loss)).backward()
-                skipped = _updated(optimizer, scaler)
-                course.losses.append(float(loss.item()))
-                course.watch.step(skipped=float(skipped))
-                if course.watch.first is not None:
-                    break
-        course.parts, course.state = parts, simulation.state
-        return course
+        check_owned(model, [] if optimizer is None else optimizer.params)
 
     def gradients(self, policy: Policy, moment: TrialMoment, scale: float = 1.0) -> Arrays:
         """The gradients of the parameters at a moment, of the loss times a scale, which is taken out."""
-        model, _, scaler = copy.deepcopy(moment.parts)
+        model, _, scaler = self._copies(moment.parts)
         if scale != 1.0:
             scaler = StaticLossScale(scale)
-        model.zero_grad()
-        with self._simulated(policy, None, moment.state):
-            loss = self._loss(model, *moment.batch)
-            (loss if scaler is None else scaler.scale(loss)).backward()
+        with self._simulated(model, policy, None, moment.state):
+            self._differentiated(model, scaler, moment.batch)
         factors = {path: 1.0 if scaler is None else scaler.scale_of(p) for path, p in model.named_parameters()}
         return {
             path: np.zeros(p.shape) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64) / factors[path]
@@ -127,23 +157,18 @@ class TensorTrial:
 
     def step_of_zeros(self, policy: Policy, parts: Any, *, fresh: bool) -> tuple[Arrays, Arrays]:
         """Parameters and moments before and after a step whose gradients are zero; `fresh`: with no moments yet."""
-        model, optimizer, _ = copy.deepcopy(parts)
+        model, optimizer, _ = self._copies(parts)
         if fresh:
             optimizer.state = [{} for _ in optimizer.state]
         for parameter in optimizer.params:
             parameter.grad = np.zeros_like(parameter.data, np.float32)
         before = _arrays(model, optimizer)
-        with self._simulated(policy, None):
+        with self._simulated(model, policy, None):
             optimizer.step()
         return before, _arrays(model, optimizer)
 
-    def weight_decay(self) -> bool:
-        """Whether the optimizer lets weights decay."""
-        groups = self.parts[1].param_groups if self.parts[1] is not None else []
-        return any(group.get("weight_decay") for group in groups)
-
     @contextmanager
-    def _simulated(self, policy: Policy, watch: Watch | None, state: Any = None) -> Iterator[Simulation]:
+    def _simulated(self, model: Module, policy: Policy, watch: Watch | None, state: Any = None) -> Iterator[Simulation]:
         """A block of a simulation of its own, outside of whatever runs."""
         simulation = Simulation(policy, self.seed, watch)
         if state is not None:
@@ -157,19 +182,12 @@ class TensorTrial:
         made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's
         return loss
 
-
-def _updated(optimizer: Optimizer | None, scaler: LossScale | None) -> bool:
-    """Step the optimizer, if there is one; whether the loss scale skipped the step."""
-    if optimizer is None:
-        return False
-    if scaler is None:
-        optimizer.step()
-        return False
-    scaler.unscale_(optimizer)
-    skipped = scaler.is_skipping(optimizer)
-    scaler.step(optimizer)
-    scaler.update()
-    return skipped
+    def _updated_with(self, optimizer: Optimizer, scaler: LossScale) -> bool:
+        scaler.unscale_(optimizer)
+        skipped = scaler.is_skipping(optimizer)
+        scaler.step(optimizer)
+        scaler.update()
+        return skipped
 
 
 def _arrays(model: Module, optimizer: Optimizer) -> Arrays:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from simfloat.attribution.measure import made_for
-from simfloat.checks import check_count
+from simfloat.attribution.model_arguments import is_of_torch, pair_of_batch
+from simfloat.checks import check_count, check_loss_function
 from simfloat.nn import Module
 from simfloat.policy import Policy, policies
 from simfloat.policy.policy import as_policy
@@ -67,11 +67,9 @@ def count_work(model: Any, loss_fn: Loss, batch: tuple[Any, Any], *, moments: in
         [66.0, 33.0]
     """
     check_count("moments", moments, 0)
-    if not callable(loss_fn):
-        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
-    if not isinstance(batch, tuple | list) or len(batch) != 2:
-        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
-    return ModelWork(_pass_of(model), loss_fn, (batch[0], batch[1]), moments)
+    check_loss_function(loss_fn)
+    pair = pair_of_batch(batch)
+    return ModelWork(_pass_of(model), loss_fn, pair, moments)
 
 
 class Pass(Protocol):
@@ -84,14 +82,11 @@ class Pass(Protocol):
 
 
 def _pass_of(model: Any) -> Pass:
-    if isinstance(model, Module):
+    if not is_of_torch(model, "cost"):
         return TensorPass(model)
-    # A PyTorch model exists only where PyTorch is imported.
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
-        from simfloat.pricing.torch_pass import TorchPass
+    from simfloat.pricing.torch_pass import TorchPass
 
-        return TorchPass(model)
-    raise ValueError(f"cost takes a simfloat.nn.Module or a torch.nn.Module, got a {type(model).__name__}.")
+    return TorchPass(model)
 
 
 class TensorPass:

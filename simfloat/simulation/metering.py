@@ -38,7 +38,18 @@ class Product(NamedTuple):
     b: Site
 
 
-class WorkMeter(Observer):
+class Silent(Observer):
+    """Wants no events: with any observer, gradients of parameters are kept apart from those of activations."""
+
+    def wants(self, path: str, phase: str) -> bool:
+        """Never."""
+        return False
+
+    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
+        """Nothing comes here."""
+
+
+class WorkMeter(Silent):
     """Counts the work of a simulation: see `Simulation.meter`. As an observer it wants no events.
 
     * results: numbers that are rounded to a role; read: those that elementwise operations and sums take for them;
@@ -52,13 +63,6 @@ class WorkMeter(Observer):
         self.operands: Counter[Site] = Counter()
         self.products: Counter[Product] = Counter()
         self.sums: Counter[Site] = Counter()
-
-    def wants(self, path: str, phase: str) -> bool:
-        """Never: with any observer, gradients of parameters are kept apart from those of activations."""
-        return False
-
-    def observe(self, events: NDArray[np.int64], operation: str, path: str = "", phase: str = "forward") -> None:
-        """Nothing comes here."""
 
 
 class Metering(NamedTuple):

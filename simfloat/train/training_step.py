@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic.machines import Machine, is_on_gpu
 from simfloat.autodiff import Parameter, Tensor
 from simfloat.autodiff.variable import Variable
-from simfloat.checks import type_name
+from simfloat.checks import check_loss_function, type_name
 from simfloat.nn import Module
 from simfloat.nn.module_names import names_of
 from simfloat.optim import LossScale, LRScheduler, Optimizer, ReduceLROnPlateau, clip_grad_norm_
@@ -169,8 +169,7 @@ class TrainingStep:
 def _check_kinds(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
     if not isinstance(model, Module):
         raise ValueError(f"fit trains a simfloat.nn.Module or a torch.nn.Module, got a {type_name(model)}.")
-    if not callable(loss_fn):
-        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    check_loss_function(loss_fn)
     if not isinstance(optimizer, Optimizer):
         raise ValueError(f"fit takes an optimizer of simfloat.optim, got a {type_name(optimizer)}.")
     if scaler is not None and not isinstance(scaler, LossScale):

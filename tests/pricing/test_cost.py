@@ -173,7 +173,7 @@ def test_the_model_stays_as_it_is():
 @pytest.mark.parametrize(
     "change, words",
     [
-        ({"model": 3}, "cost takes a simfloat.nn.Module or a torch.nn.Module, got a int"),
+        ({"model": 3}, "cost takes a simfloat.nn.Module, got a int"),
         ({"loss_fn": "mse"}, "loss_fn is called as loss_fn(model(x), y); got a str"),
         ({"loss_fn": lambda output, y: output}, "must be a Tensor of one number"),
         ({"batch": X}, "batch is a pair (x, y), got a ndarray"),

@@ -1,0 +1,27 @@
+"""Models of either front end, as functions that measure or train them take them, with a batch."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from simfloat.nn import Module
+
+
+def is_of_torch(model: Any, taker: str) -> bool:
+    """Whether a model is PyTorch's, and not this package's. Raises ValueError, naming who takes it, for neither."""
+    if isinstance(model, Module):
+        return False
+    # A PyTorch model exists only where PyTorch is imported.
+    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+        return True
+    raise ValueError(
+        f"{taker} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."
+    )
+
+
+def pair_of_batch(batch: Any) -> tuple[Any, Any]:
+    """The pair (x, y) of a batch; ValueError for what is none."""
+    if not isinstance(batch, tuple | list) or len(batch) != 2:
+        raise ValueError(f"batch is a pair (x, y), got a {type(batch).__name__}.")
+    return batch[0], batch[1]
