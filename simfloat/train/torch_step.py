@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
+from simfloat.checks import check_loss_function
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.torch.open_run import opened, running
@@ -76,8 +77,7 @@ class TorchStep(TrainingStep):
     @staticmethod
     def check_parts(model: Any, loss_fn: Any, optimizer: Any, scaler: Any) -> None:
         """Raise ValueError for parts of other kinds, and for those that do not belong together."""
-        if not callable(loss_fn):
-            raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+        check_loss_function(loss_fn)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_in_full(optimizer)}.")
         closure = signature(type(optimizer).step).parameters.get("closure")
