@@ -22,17 +22,17 @@ class CycledMomentum(LRScheduler):
         """The momentum of a group at `last_epoch`."""
         raise ValueError(f"{type(self).__name__} has no method following_momentum; define one.")
 
-    def own(self) -> dict[str, Reader[Any]]:
+    def _own(self) -> dict[str, Reader[Any]]:
         """How what only this schedule keeps is read, by its name."""
         return {}
 
     def state_dict(self) -> dict[str, Any]:
         """What the schedule was told, and how far it has come; under PyTorch's names, JSON-able."""
-        return {**super().state_dict(), **{name: getattr(self, name) for name in self.own()}}
+        return {**super().state_dict(), **{name: getattr(self, name) for name in self._own()}}
 
     def readers(self) -> dict[str, Reader[Any]]:
         """How each value of a state is read, by its name."""
-        return {**super().readers(), **self.own()}
+        return {**super().readers(), **self._own()}
 
     def one_each(self, name: str, value: Any) -> list[float]:
         """A number for each group, of one for all or a list; ValueError for another number of them."""
