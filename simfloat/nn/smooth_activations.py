@@ -143,7 +143,7 @@ class CELU(ELU):
         >>> with sf.simulate("bf16-standard"):
         ...     y = layer([-1.0, 0.0, 1.0])
         >>> y.data
-        array([-0.7890625,  0.       ,  1.       ], dtype=float32)
+        array([-0.78515625,  0.        ,  1.        ], dtype=float32)
     """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:

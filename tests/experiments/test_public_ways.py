@@ -27,6 +27,7 @@ EXCEPTIONS = {
     "simfloat.policy.serialization.value_of": "the same",
     "simfloat.optim.step.COMPENSATION": "the memory of an optimizer's state is counted by what it holds",
     "simfloat.optim.step.STEP": "the same",
+    "simfloat.status_line.own_line": "a command has a bar of its own, as trainings have",
     "simfloat.plots.figure.label_axes": "axes without curves of ours look like the others",
     "simfloat.arithmetic.catalog.FUNCTIONS": "a benchmark of every function",
     "simfloat.arithmetic.machines.what_cuda_lacks": "benchmarks of a GPU say what is missing",
