@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from simfloat.attribution.roles_used import PolicyPart, below, parts_of_place, together
 from simfloat.policy import Policy
+from simfloat.policy.own_types import is_written
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation.metering import Silent
 from simfloat.torch import Run, simulate
@@ -19,15 +20,16 @@ from simfloat.torch.tensor_arguments import called
 
 
 class TorchRun:
-    """Gradients of copies in float64 of a PyTorch model on one batch."""
+    """Gradients of copies of a PyTorch model on one batch, in float64, or in its own types under a policy for those."""
 
     def __init__(self, model: torch.nn.Module, loss_fn: Callable[..., Any], batch: tuple[Any, Any], seed: int) -> None:
         self.model, self.loss_fn, self.seed = model, loss_fn, seed
-        self.batch = in_double(batch)
+        self.batch, self.wide_batch = batch, in_double(batch)
         self.paths = [path for path, _ in model.named_parameters()]
 
     def measured(self, policy: Policy) -> tuple[list[PolicyPart], NDArray[np.float64]]:
         """The parts of a run under `policy`, and the gradients of all parameters in one vector."""
+        refuse_own_types(policy, "attribute")
         run, _, gradient = self._run(policy)
         return together(_parts(run, policy), policy, self.paths), gradient
 
@@ -40,14 +42,25 @@ class TorchRun:
         return self._run(policy)[1:]
 
     def _run(self, policy: Policy) -> tuple[Run, float, NDArray[np.float64]]:
-        model, (x, y) = copy.deepcopy(self.model).double(), self.batch
+        model, (x, y) = copy.deepcopy(self.model), self.batch
+        if not is_written(policy):
+            model, (x, y) = model.double(), self.wide_batch
         with torch.random.fork_rng(devices=[]), simulate(model, policy, self.seed, Silent()) as run:
             torch.manual_seed(self.seed)
             model.zero_grad()
             loss = self.loss_fn(called(model, x), y)
             checked_loss(loss, model).backward()
         gradients = (torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters())
-        return run, loss.item(), torch.cat([gradient.detach().reshape(-1) for gradient in gradients]).numpy()
+        return run, loss.item(), torch.cat([gradient.detach().double().reshape(-1) for gradient in gradients]).numpy()
+
+
+def refuse_own_types(policy: Policy, taker: str) -> None:
+    """Raise ValueError for a policy that follows a program's own types, which copies in float64 do not have."""
+    if is_written(policy):
+        raise ValueError(
+            f"{taker} takes policies that name formats, got one that follows the program's own types, {policy.name!r}: "
+            "give the policy of these formats, such as 'bf16-standard', or compare both by simfloat.compare."
+        )
 
 
 def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:

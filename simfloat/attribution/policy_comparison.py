@@ -74,8 +74,9 @@ def compare(
     relative to that one's norm, infinite for a gradient that is not finite. A policy that the model cannot run under
     has the reason in its row. All runs draw the same random bits.
 
-    model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format.
-    batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a single number. The model stays as it is.
+    model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format,
+    and under "as-written" in the model's own types. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a
+    single number. The model stays as it is.
     `simfloat.plots.draw_comparison` draws what was found; `simfloat.attribute` says which part of a policy costs what.
 
     Raises ValueError for what is no model, batch or policy, for two policies of one name, and for a gradient under the

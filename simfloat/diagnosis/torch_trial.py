@@ -16,6 +16,7 @@ from simfloat.policy import Policy
 from simfloat.torch.open_run import opened
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
+from simfloat.torch.tensor_arrays import NARROW
 
 #: What an optimizer counts in tensors, which is no moment.
 COUNTER = "step"
@@ -38,6 +39,12 @@ class TorchTrial(TrainingTrial):
             raise ValueError(f"optimizer is one of torch.optim, got a {type(optimizer).__name__}.")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise ValueError(f"scaler is a torch.amp.GradScaler, got a {type(scaler).__name__}.")
+        narrow = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in NARROW), None)
+        if narrow is not None:
+            raise ValueError(
+                f"diagnose trains under the reference, too, which takes no parameters of {narrow}: give model.float(), "
+                "and a policy with the formats of the model, such as 'bf16-standard'."
+            )
         groups = [] if optimizer is None else optimizer.param_groups
         check_owned(model, [parameter for group in groups for parameter in group["params"]])
         closure = None if optimizer is None else signature(type(optimizer).step).parameters.get("closure")

@@ -13,6 +13,11 @@ from simfloat.policy.policy import Policy
 from simfloat.policy.roles import ROLES
 
 
+def is_written(policy: Policy) -> bool:
+    """Whether a policy, or an override of it, is written for a program's own types."""
+    return bool(policy.written) or any(dict(each.roles).get("written") for each in policy.overrides)
+
+
 @lru_cache(maxsize=1 << 8)
 def in_type(policy: Policy, format: Format) -> Policy:
     """The policy with this format where it has FP32 as one; in FP64 sums of FP32 are such, too."""

@@ -77,6 +77,9 @@ class Pass(Protocol):
 
     model: Any
 
+    def check(self, policy: Policy) -> None:
+        """Raise ValueError for a policy whose work cannot be counted so."""
+
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Make it under a policy, and count its work."""
 
@@ -94,6 +97,9 @@ class TensorPass:
 
     def __init__(self, model: Module) -> None:
         self.model = model
+
+    def check(self, policy: Policy) -> None:
+        """Every policy's is counted."""
 
     def run(self, loss_fn: Loss, batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Make it under a policy, and count its work."""
@@ -119,6 +125,7 @@ class ModelWork:
     def cost(self, policy: Policy | str) -> PolicyCost:
         """What the work costs under a policy: see :func:`cost`."""
         chosen = as_policy(policy, "cost")
+        self._pass.check(chosen)
         meter = self._counted(chosen) if _works_otherwise(chosen) else self._meter
         self._check_matched(chosen)
         prices = _Prices(chosen)

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from simfloat.attribution.of_torch import checked_loss, in_double
+from simfloat.attribution.of_torch import checked_loss, in_double, refuse_own_types
 from simfloat.policy import Policy
 from simfloat.simulation.metering import WorkMeter
 from simfloat.torch.simulated_model import Run
@@ -20,6 +20,10 @@ class TorchPass:
 
     def __init__(self, model: torch.nn.Module) -> None:
         self.model = model
+
+    def check(self, policy: Policy) -> None:
+        """Raise ValueError for a policy that follows the model's types, which the copies do not have."""
+        refuse_own_types(policy, "cost")
 
     def run(self, loss_fn: Callable[[Any, Any], Any], batch: tuple[Any, Any], policy: Policy, meter: WorkMeter) -> None:
         """Make it under a policy, and count its work."""

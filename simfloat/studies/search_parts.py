@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from typing import Any, NamedTuple
 
 from simfloat.accumulate import Accumulator
@@ -69,6 +71,23 @@ def default_cost(parts: Sequence[SearchPart]) -> Callable[[Policy], float]:
     Results that have the widest format of their operands count as the weights do.
     """
     return lambda policy: float(sum(part.bits(policy) for part in parts))
+
+
+def checked_cost(cost: Any) -> Callable[[Policy], float]:
+    """The function of a policy; its results are finite numbers. Raises ValueError for what is none."""
+    if not callable(cost):
+        raise ValueError(
+            "cost is a function of a policy, such as lambda policy: work.cost(policy).bits_moved; "
+            f"got a {type(cost).__name__}."
+        )
+
+    def price(policy: Policy) -> float:
+        found = cost(policy)
+        if not isinstance(found, Real) or not math.isfinite(found):
+            raise ValueError(f"cost(policy) must be a finite number, got {found!r} for {policy.name or 'a policy'}.")
+        return float(found)
+
+    return price
 
 
 def checked_parts(parts: Iterable[Any]) -> list[SearchPart]:
@@ -150,19 +169,25 @@ class SearchOption(NamedTuple):
 def options_of(
     parts: Sequence[SearchPart], start: Policy, formats: Iterable[Any], cost: Callable[[Policy], float]
 ) -> list[list[SearchOption]]:
-    """For each part the formats that are cheaper than its own and that it can have, the cheapest first."""
+    """For each part the formats that are cheaper than its own and that it can have, the cheapest first.
+
+    Raises ValueError where there are none, with what was said of the first format that a part cannot have.
+    """
     pairs = formats.items() if isinstance(formats, Mapping) else ((str(label_of(value)), value) for value in formats)
     named = [(label, parse(value) if isinstance(value, str) else value) for label, value in pairs]
     whole = cost(start)
-    found = []
+    found, refused = [], ""
     for part in parts:
         options = []
         for label, value in named:
             try:
                 saved = whole - cost(part.set_in(start, value))
-            except ValueError:  # the role takes no such format
+            except ValueError as error:  # the role takes no such format
+                refused = refused or f" {part} cannot have {label}: {error}"
                 continue
             if saved > 0:
                 options.append(SearchOption(value, label, saved))
         found.append(sorted(options, key=lambda option: -option.saved))
+    if not any(found):
+        raise ValueError(f"No part has a format that is cheaper than its own: there is nothing to search.{refused}")
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from simfloat.studies.search_parts import (
     SearchOption,
     SearchPart,
     apart,
+    checked_cost,
     checked_parts,
     default_cost,
     options_of,
@@ -113,10 +115,8 @@ def search(
         seen = trainings.watch((base, numbers[0])) if parts is None else ()
         jury.check_reference()
         chosen = parts_seen(seen) if parts is None else checked_parts(parts)
-        price = cost or default_cost(chosen)
+        price = default_cost(chosen) if cost is None else checked_cost(cost)
         options = options_of(chosen, apart(begin, chosen), formats, price)
-        if not any(options):
-            raise ValueError("No part has a format that is cheaper than its own: there is nothing to search.")
         found = Searching(jury, begin, chosen, options, price).run()
         if trainings.workspace is not None:
             write_search(found, train, trainings.workspace)
@@ -306,6 +306,10 @@ class Searching:
 def _check(train: Any, within: Any, formats: Any) -> None:
     if not callable(train):
         raise ValueError(f"search takes a function train(policy, seed), got a {type(train).__name__}.")
+    try:
+        signature(train).bind("policy", 0)
+    except TypeError as error:
+        raise ValueError(f"search calls train(policy, seed); {train!r} does not take these: {error}.") from None
     if isinstance(within, bool) or not isinstance(within, int | float) or not 0 < within < math.inf:
         raise ValueError(f"within is a share of the reference's loss above 0, such as 0.01; got {within!r}.")
     if isinstance(formats, str) or not formats:

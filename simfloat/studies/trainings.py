@@ -96,8 +96,16 @@ def trained(train: Train, job: Job) -> Result:
     """The loss of a training; what ValueError says of a policy that it cannot have."""
     policy, seen = watched(Policy.from_dict(job["policy"]), job["watch"])
     try:
-        loss = float(train(policy, job["seed"]))
+        loss = _as_loss(train(policy, job["seed"]))
     except ValueError as error:
         return {"loss": math.inf, "refused": str(error)}
     places = {"places": [list(place) for place in seen]} if job["watch"] else {}
     return {"loss": math.inf if math.isnan(loss) else loss, **places}
+
+
+def _as_loss(found: Any) -> float:
+    """The number that a training returned. Raises ValueError for what is none."""
+    try:
+        return float(found)
+    except TypeError:
+        raise ValueError(f"train returns its loss, a number; got a {type(found).__name__}.") from None

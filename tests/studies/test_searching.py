@@ -221,6 +221,9 @@ def test_processes_give_the_same_answer():
         ({"parts": [5]}, "A part is a role such as"),
         ({"formats": ["fp32"]}, "No part has a format that is cheaper than its own"),
         ({"formats": "bf16"}, "formats is a list of formats, got 'bf16'"),
+        ({"cost": "bits_moved"}, r"cost is a function of a policy, such as .*bits_moved; got a str"),
+        ({"cost": lambda policy: policy}, r"cost\(policy\) must be a finite number, got Policy\("),
+        ({"cost": lambda policy: math.nan}, r"cost\(policy\) must be a finite number, got nan for fp32"),
         ({"reference": "fp31"}, "Unknown policy 'fp31'"),
         ({"workers": 0}, "workers is a number of processes"),
     ],
@@ -235,11 +238,24 @@ def test_what_cannot_be_searched_is_refused(options, message):
     [
         (-1.0, "train must return positive losses, which ratios compare; got -1.0"),
         (math.nan, "The reference does not train: its loss is not finite"),
+        (None, "The reference does not train: train returns its loss, a number; got a NoneType"),
     ],
 )
 def test_a_reference_that_does_not_train_is_refused(loss, message):
     with pytest.raises(ValueError, match=message):
         sf.search(lambda policy, seed: loss, parts=PARTS)
+
+
+def test_what_cannot_be_called_with_a_policy_and_a_seed_is_refused_at_once():
+    with pytest.raises(ValueError, match=r"search calls train\(policy, seed\); .* too many positional arguments"):
+        sf.search(lambda policy: 1.0, parts=PARTS)
+
+
+def test_what_the_price_says_of_a_part_that_the_model_lacks_is_told():
+    model = sf.nn.MLP([2, 4, 1], rng=0)
+    work = sf.count_work(model, sf.nn.mse_loss, (np.ones((3, 2)), np.ones((3, 1))))
+    with pytest.raises(ValueError, match=r"nothing to search. haed cannot have E4M3: .*haed.*Did you mean 'head'"):
+        sf.search(lambda policy, seed: 1.0, parts=["haed"], cost=lambda policy: work.cost(policy).bits_moved)
 
 
 def test_formats_may_be_texts_and_have_labels_and_be_casts_and_accumulators_where_those_are_taken():

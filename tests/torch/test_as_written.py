@@ -169,6 +169,28 @@ def test_narrow_parameters_are_refused_by_other_policies_with_what_to_take():
         pass
 
 
+def test_compare_runs_a_narrow_model_in_its_own_types():
+    model, x, y = nn.Sequential(nn.Linear(4, 6), nn.GELU(), nn.Linear(6, 1)).bfloat16(), normal(8, 4), normal(8, 1)
+    batch = x.bfloat16(), y.bfloat16()
+    found = sf.compare(model, F.mse_loss, batch, ["as-written", "fp32"])
+    with sf.torch.simulate(model, AS_WRITTEN):
+        loss = F.mse_loss(model(batch[0]), batch[1])
+    assert found["as-written"].loss == loss.item() and loss.dtype == torch.bfloat16
+    assert found["as-written"].gradient_error > 1e-4 > found["fp32"].gradient_error > 0
+
+
+@pytest.mark.parametrize("of", [sf.cost, sf.attribute])
+def test_what_runs_copies_in_float64_refuses_to_follow_their_types(of):
+    with pytest.raises(ValueError, match="takes policies that name formats, got .*'as-written': .*'bf16-standard'"):
+        of(nn.Linear(2, 1).bfloat16(), F.mse_loss, (normal(3, 2), normal(3, 1)), "as-written")
+
+
+def test_diagnose_says_how_to_diagnose_a_narrow_model():
+    model, batch = nn.Linear(2, 1).half(), (normal(3, 2, dtype=torch.float16), normal(3, 1, dtype=torch.float16))
+    with pytest.raises(ValueError, match=r"reference, too, .* torch.float16: give model.float\(\), and a policy"):
+        sf.diagnose(model, F.mse_loss, [batch], "as-written")
+
+
 def test_tensors_of_our_own_are_fp32():
     with sf.simulate("as-written"):
         assert (sf.Tensor(0.1) * 3.0).format == sf.FP32
