@@ -158,6 +158,10 @@ class Array(ArrayFunctions, NumpyProtocol):
         """self to the power `other`, rounded once."""
         return self._computed("power", other)
 
+    def atan2(self, other: Any) -> Array:
+        """The angle of the point (other, self), from -pi to pi, rounded once."""
+        return self._computed("atan2", other)
+
     def matmul(self, other: Any) -> Array:
         """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
         x, u = self.numbers, self.arithmetic
@@ -281,6 +285,9 @@ class Array(ArrayFunctions, NumpyProtocol):
 
     def __complex__(self) -> complex:
         return complex(self.item())
+
+    def __format__(self, specification: str) -> str:
+        return format(self.item(), specification) if specification else str(self)
 
     def __array__(self, dtype: DTypeLike | None = None, copy: bool | None = None) -> NDArray[Any]:
         refuse_readers(self.called, self.passed_by)

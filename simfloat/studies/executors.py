@@ -52,6 +52,8 @@ def one_by_one(function: Callable[[Job], Result], jobs: Sequence[Job]) -> Genera
             result = function(job)
         except ValueError as error:
             raise JobError(job, str(error), refused=True) from error
+        except Exception as error:  # a fault of the function, whose place is the cause's
+            raise JobError(job, f"{type(error).__name__}: {error}") from error
         yield place, result
 
 

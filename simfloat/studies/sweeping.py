@@ -228,6 +228,8 @@ def at_point(function: Callable[..., Any], job: Job) -> Result:
 
 def checked_result(returned: Any, job: Job) -> Result:
     """The row that a function returned. Raises ValueError for one of values that a table does not take."""
+    if returned is None:
+        raise ValueError("A function that is swept returns a number, or a dictionary of them; got None: add a return.")
     row = returned if isinstance(returned, dict) else {VALUE: returned}
     measured = {name: _number(value) for name, value in row.items()}
     for name, value in measured.items():

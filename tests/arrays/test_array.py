@@ -54,6 +54,8 @@ def test_functions_are_those_of_the_package(way, rng):
         assert_bits(getattr(a, name)(), getattr(sf, name)(x, format, rounding))
     assert_bits(a**2, sf.power(x, 2.0, format, rounding))
     assert_bits(2**a, sf.power(2.0, x, format, rounding))
+    if format != sf.FP64:
+        assert_bits(a.atan2(-a[0]), sf.atan2(x, -x[0], format, rounding))
     assert_bits(-a, -x)
     assert_bits(abs(-a), x)
 
@@ -156,6 +158,7 @@ def test_comparisons_are_exact_and_of_any_format():
     assert (a < 0.1).tolist() == [True, False] and (a >= [0.0, 2.0]).tolist() == [True, False]
     assert bool(a[1] == 1) and float(a[1]) == 1.0 and int(a[1]) == 1 and len(a) == 2
     assert [float(x) for x in a] == a.tolist()
+    assert f"{a[1]:.2f} {a[1]}" == f"1.00 {a[1]!r}"
 
 
 def test_astype_rounds_once_and_keeps_what_is_not_given():

@@ -11,6 +11,7 @@ SAME = {
     "subtract": (lambda x, y: np.subtract(1.0, y), lambda x, y: 1.0 - y),
     "true_divide": (lambda x, y: np.true_divide(x, y), lambda x, y: x / y),
     "power": (lambda x, y: np.power(abs(x), 0.3), lambda x, y: abs(x) ** 0.3),
+    "arctan2": (lambda x, y: np.arctan2(x, y), lambda x, y: x.atan2(y)),
     "exp": (lambda x, y: np.exp(x), lambda x, y: x.exp()),
     "square": (lambda x, y: np.square(x), lambda x, y: x * x),
     "sqrt": (lambda x, y: np.sqrt(np.abs(x)), lambda x, y: abs(x).sqrt()),

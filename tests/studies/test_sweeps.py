@@ -140,10 +140,19 @@ def test_what_cannot_carry_out_a_sweep_is_refused():
         sf.studies.sweep(5, {"seed": [1]})
 
 
-@pytest.mark.parametrize("returned, message", [([1, 2], "returns a number, or a dictionary"), ({"seed": 1}, "an axis")])
+@pytest.mark.parametrize(
+    "returned, message",
+    [([1, 2], "returns a number, or a dictionary"), ({"seed": 1}, "an axis"), (None, "got None: add a return")],
+)
 def test_results_are_numbers_or_dictionaries_of_them(returned, message):
     with pytest.raises(sf.studies.JobError, match=rf"The job of <lambda>\(seed=1\) failed: .*{message}"):
         sf.studies.sweep(lambda seed: returned, {"seed": [1]})
+
+
+def test_whatever_a_function_raises_names_its_point_here_as_in_other_processes():
+    with pytest.raises(sf.studies.JobError, match=r"<lambda>\(seed=0\) failed: ZeroDivisionError: .*zero") as caught:
+        sf.studies.sweep(lambda seed: 1 // seed, {"seed": [0]})
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
 def test_a_page_has_the_table_the_question_and_the_limits_that_lie_beside(tmp_path):
