@@ -136,6 +136,7 @@ class TensorRun:
 
     def _run(self, policy: Policy) -> tuple[list[Made], float, NDArray[np.float64]]:
         model, (x, y) = copy.deepcopy(self.model), self.batch
+        model.zero_grad()  # gradients of before would be added to
         with simulate(policy, seed=self.seed):
             loss = self.loss_fn(model(x), y)
             made = made_for(loss, {id(parameter) for parameter in model.parameters()})

@@ -105,6 +105,7 @@ class TensorPass:
         """Make it under a policy, and count its work."""
         model, simulation = copy.deepcopy(self.model), Simulation(policy)
         simulation.meter = meter
+        model.zero_grad()  # added to none, gradients of parameters are no sums
         with simulation:
             loss = loss_fn(model(batch[0]), batch[1])
             made_for(loss, {id(parameter) for parameter in model.parameters()})  # refuses what is no loss of the copy's

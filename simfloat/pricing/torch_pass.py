@@ -30,6 +30,7 @@ class TorchPass:
         model, (x, y) = copy.deepcopy(self.model).double(), in_double(batch)
         run = Run(model, policy, 0, None)
         run.simulation.meter = meter
+        model.zero_grad()
         with torch.random.fork_rng(devices=[]), run:
             loss = loss_fn(called(model, x), y)
             checked_loss(loss, model).backward()

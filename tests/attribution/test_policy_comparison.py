@@ -35,6 +35,17 @@ def test_rows_are_what_runs_by_hand_give_whatever_the_order():
     assert (MODEL.weight.data == before).all() and found.loss == loss and found.reference == "fp64"
 
 
+def test_gradients_that_a_model_has_already_change_no_error():
+    model = sf.nn.Linear(4, 3, rng=5)
+    with sf.simulate("fp32"):
+        sf.nn.mse_loss(model(X), 3 * Y).backward()
+    before = model.weight.grad.copy()
+    found = sf.compare(model, sf.nn.mse_loss, (X, Y), ["bf16-standard"])
+    assert found["bf16-standard"] == sf.compare(MODEL, sf.nn.mse_loss, (X, Y), ["bf16-standard"])["bf16-standard"]
+    assert found["bf16-standard"].gradient_error == sf.attribute(model, sf.nn.mse_loss, (X, Y), "bf16-standard").total
+    assert (model.weight.grad == before).all()
+
+
 def test_errors_are_those_that_attribute_gives_for_the_whole_policy():
     found = sf.compare(MODEL, sf.nn.mse_loss, (X, Y), {"mine": "bf16-standard"})
     assert found["mine"].gradient_error == sf.attribute(MODEL, sf.nn.mse_loss, (X, Y), "bf16-standard").total

@@ -170,6 +170,14 @@ def test_the_model_stays_as_it_is():
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
+def test_gradients_that_a_model_has_already_are_no_work():
+    model = sf.nn.MLP([3, 8, 5, 2], rng=0)
+    fresh = sf.cost(model, sf.nn.cross_entropy, (X, LABELS), "bf16-standard")
+    with sf.simulate("fp32"):
+        sf.nn.cross_entropy(model(X), LABELS).backward()
+    assert sf.cost(model, sf.nn.cross_entropy, (X, LABELS), "bf16-standard") == fresh
+
+
 @pytest.mark.parametrize(
     "change, words",
     [
