@@ -111,11 +111,10 @@ def order_lanes(
     mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
     if mode == "plain" and not sums_are_plain(format, problem.a.bounds.times(problem.b.bounds)):
         return None
-    step = (
-        mode
-        if mode in loops.lane_orders.loops[order] and _overflows_as_float32(format, rounding)
-        else f"{mode}_watched"
-    )
+    steps = loops.lane_orders.loops[order]
+    step = mode if mode in steps and _overflows_as_float32(format, rounding) else f"{mode}_watched"
+    if step not in steps:
+        return None
     numbers = kernels.grid.numbers(format, rounding)
     return OrderLanes(order, step, numbers, rounding.zero_sum, careful, 0.05 * stages)
 

@@ -36,12 +36,18 @@ def operations() -> None:
 
 
 def flags() -> None:
-    """Exceptions of results in every pair of array types, and in FP64."""
-    for dtype, format in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20))):
-        sf.round(np.ones(2, dtype), format, flags=True)
-        sf.add(np.ones(2, dtype), 1.0, format, flags=True)
-    for name in CPU.loops.flag_loops.double_flags:
-        getattr(sf, name)(*[np.array([0.5, 0.75])] * len(OPERATIONS[name].operands), sf.FP64, flags=True)
+    """Exceptions of results in every pair of array types, of drawn ones, and by the loops of their own."""
+    modes = ((sf.nearest_even, None), (sf.stochastic(), sf.BitStream(0)))
+    for dtype, format, (mode, stream) in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20)), modes):
+        sf.round(np.ones(2, dtype), format, mode, stream=stream, flags=True)
+        sf.add(np.ones(2, dtype), 1.0, format, mode, stream=stream, flags=True)
+    loops = CPU.loops.flag_loops
+    for names, dtype, format in (
+        (loops.double_flags, np.float64, sf.FP64),
+        (loops.single_flags, np.float32, sf.BF16),
+    ):
+        for name in names:
+            getattr(sf, name)(*[np.array([0.5, 0.75], dtype)] * len(OPERATIONS[name].operands), format, flags=True)
 
 
 def sums() -> None:

@@ -12,7 +12,7 @@ from simfloat.arithmetic.catalog import CLASS_OF, FUNCTIONS, OPERATIONS
 from simfloat.kernels import elementwise
 from tests.bits import DETERMINISTIC, assert_bits
 
-COMMON = ["format", "rounding", "stream", "observer", "flags"]
+COMMON = ["format", "rounding", "stream", "observer", "flags", "out"]
 
 
 def test_every_row_says_what_it_is():

@@ -41,7 +41,8 @@ def first_results(entry, dtype, count):
         want = entry.op(sample.input, *sample.args, **sample.kwargs)
         try:
             with sf.torch.simulate(torch.nn.Identity(), "as-written"):
-                yield want, entry.op(sample.input, *sample.args, **sample.kwargs)
+                got = entry.op(sample.input, *sample.args, **sample.kwargs)
+            yield from [(want, got)] if isinstance(want, torch.Tensor) else zip(want, got, strict=True)
         except ValueError as error:
             assert refusal(error).word == "refused"
 
