@@ -117,6 +117,54 @@ OPTIMIZER = Extension(
 )
 
 
+SCHEDULE_TEXT = '''"""A schedule that falls with the root of the epoch."""
+
+from __future__ import annotations
+
+from math import sqrt
+
+from simfloat.optim.scheduler import LRScheduler
+
+
+class SquareRootLR(LRScheduler):
+    """lr is the first lr divided by the square root of the epoch's number, counted from 1."""
+
+    def following(self, group: int, lr: float, base: float, is_first: bool) -> float:
+        """The lr of a group at `last_epoch`, from its first one."""
+        return base / sqrt(self.last_epoch + 1)
+'''
+
+
+def schedule_lowers_the_lr():
+    import simfloat as sf
+
+    optimizer = sf.optim.SGD(sf.nn.Linear(2, 1, rng=0).parameters(), lr=0.5)
+    schedule, rates = sf.optim.SquareRootLR(optimizer), []
+    for _ in range(4):
+        rates += schedule.get_last_lr()
+        schedule.step()
+    assert rates[0] == 0.5 and rates[3] == 0.25
+    other = sf.optim.SquareRootLR(optimizer)
+    other.load_state_dict(schedule.state_dict())
+    assert (other.last_epoch, other.get_last_lr()) == (4, schedule.get_last_lr())
+
+
+SCHEDULE = Extension(
+    "a learning-rate schedule",
+    schedule_lowers_the_lr,
+    rows=(
+        Row(
+            "simfloat/optim/__init__.py",
+            "from simfloat.optim.sequential_schedule",
+            "from simfloat.optim.root_schedule import SquareRootLR",
+        ),
+        Row("simfloat/optim/__init__.py", '"SequentialLR",', '    "SquareRootLR",'),
+        Row("docs/reference/optimizers.rst", "sequential_schedule", "   root_schedule"),
+    ),
+    new={"simfloat/optim/root_schedule.py": SCHEDULE_TEXT},
+)
+
+
 LOSS_SCALE_TEXT = '''"""A scale that only falls."""
 
 from __future__ import annotations
@@ -291,4 +339,4 @@ def experiment_runs():
 EXPERIMENT = Extension("an experiment", experiment_runs, new={"experiments/halves/__init__.py": EXPERIMENT_TEXT})
 
 
-TRAININGS = (LAYER, OPTIMIZER, LOSS_SCALE, FIGURE, TORCH_RULE, EXPERIMENT)
+TRAININGS = (LAYER, OPTIMIZER, SCHEDULE, LOSS_SCALE, FIGURE, TORCH_RULE, EXPERIMENT)
