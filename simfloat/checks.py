@@ -38,6 +38,11 @@ def check_loss_function(loss_fn: Any) -> None:
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
 
 
+def is_torch_model(model: Any) -> bool:
+    """Whether a model is PyTorch's, which exists only where PyTorch is imported."""
+    return "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module)
+
+
 def file_path(path: Any) -> Path:
     """The path of a file or a folder; ValueError for what is none."""
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
+from simfloat.checks import is_torch_model
 from simfloat.nn import Module
 
 
@@ -12,8 +12,7 @@ def is_of_torch(model: Any, taker: str) -> bool:
     """Whether a model is PyTorch's, and not this package's. Raises ValueError, naming who takes it, for neither."""
     if isinstance(model, Module):
         return False
-    # A PyTorch model exists only where PyTorch is imported.
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+    if is_torch_model(model):
         return True
     raise ValueError(
         f"{taker} takes a simfloat.nn.Module, got a {type(model).__name__}; of PyTorch it takes a torch.nn.Module."

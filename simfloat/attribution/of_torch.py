@@ -16,6 +16,7 @@ from simfloat.policy.own_types import is_written
 from simfloat.policy.roles import UPDATE
 from simfloat.simulation.metering import Silent
 from simfloat.torch import Run, simulate
+from simfloat.torch.loss_leaves import parameters_of
 from simfloat.torch.tensor_arguments import called
 
 
@@ -71,19 +72,12 @@ def checked_loss(loss: Any, model: torch.nn.Module) -> torch.Tensor:
     if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
         raise ValueError(f"loss_fn(model(x), y) must be a tensor of one number with a gradient, got {loss!r}.")
     own = {id(parameter) for parameter in model.parameters()}
-    seen, stack = set(), [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)  # of a node that accumulates a gradient
-        if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+    for leaf in parameters_of(loss):
+        if id(leaf) not in own:
             raise ValueError(
                 f"loss_fn uses a parameter of shape {tuple(leaf.shape)}, which is none of the model's copy: put what "
                 "has parameters into the model."
             )
-        stack += [function for function, _ in node.next_functions]
     return loss
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sized
 from contextlib import nullcontext
 from typing import Any
 
 from simfloat.arithmetic.machines import machine_named
-from simfloat.checks import check_count
+from simfloat.checks import check_count, is_torch_model
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.train.checkpoints import Checkpoints
 from simfloat.train.differences import as_names
@@ -154,8 +153,7 @@ def fit(
 
 def _kind_of_step(model: Any) -> type[TrainingStep]:
     """The kind of step that a model makes."""
-    # A PyTorch model exists only where PyTorch is imported.
-    if "torch" in sys.modules and isinstance(model, sys.modules["torch"].nn.Module):
+    if is_torch_model(model):
         from simfloat.train.torch_step import TorchStep
 
         return TorchStep

@@ -14,6 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from simfloat.checks import check_loss_function
 from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
+from simfloat.torch.loss_leaves import parameters_of
 from simfloat.torch.open_run import opened, running
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called, replaced
@@ -218,16 +219,9 @@ def _told(loss: Any) -> str:
 def _check_leaves(loss: torch.Tensor, model: torch.nn.Module) -> None:
     """Raise ValueError for a parameter on which the loss depends and that is not the model's."""
     own = {id(parameter) for parameter in model.parameters()}
-    seen, stack = set(), [loss.grad_fn]
-    while stack:
-        node = stack.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)  # of a node that accumulates a gradient
-        if isinstance(leaf, torch.nn.Parameter) and id(leaf) not in own:
+    for leaf in parameters_of(loss):
+        if id(leaf) not in own:
             raise ValueError(
                 f"The loss depends on a parameter of shape {tuple(leaf.shape)}, which is not the model's: nothing "
                 "would train it, and no checkpoint hold it. Make it a part of the model."
             )
-        stack += [function for function, _ in node.next_functions]
