@@ -111,6 +111,11 @@ class Fused(Accumulator):
             )
 
     @property
+    def needs_narrow_operands(self) -> bool:
+        """Its products are exact float64 numbers."""
+        return True
+
+    @property
     def result(self) -> Format:
         """The format of the sums."""
         return self.output

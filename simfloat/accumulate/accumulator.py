@@ -37,6 +37,11 @@ class Accumulator(ABC):
     is_matrix_unit: ClassVar[bool] = False
 
     @property
+    def needs_narrow_operands(self) -> bool:
+        """Whether some operands of float64 have no sum, as in units of hardware and in sums of exact products."""
+        return self.is_matrix_unit
+
+    @property
     @abstractmethod
     def result(self) -> Format | None:
         """The format that sums come in; None for exact sums, which need an `output`."""

@@ -32,7 +32,8 @@ class Bounds(NamedTuple):
         """What is then known of the products of two arrays' elements."""
         precision, low, least, high, finite = self
         least, high, finite = least + other.least, high + other.high, finite and other.finite
-        return Bounds(precision + other.precision, low + other.low, least, high, finite)
+        bits = precision + other.precision - (min(precision, other.precision) == 1)  # a power of two adds none
+        return Bounds(bits, low + other.low, least, high, finite)
 
     def rounded(self, format: Format, rounding: Rounding = nearest_even) -> Bounds:
         """What is known of the numbers rounded to the format: perhaps up to the next power of two, or to infinity."""

@@ -46,6 +46,11 @@ class SumOfSums(Accumulator):
         return self.inner.is_matrix_unit or self.outer.is_matrix_unit
 
     @property
+    def needs_narrow_operands(self) -> bool:
+        """Whether one of both does; the outer one sums numbers, not products, unless it is a unit."""
+        return self.is_matrix_unit or self.inner.needs_narrow_operands
+
+    @property
     def result(self) -> Format | None:
         """The format of the outer sums."""
         return self.outer.result

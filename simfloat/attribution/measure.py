@@ -42,7 +42,7 @@ def attribute(
     together, relative to that one's norm; infinite for a gradient that is not finite. Roles are those of a policy: how
     operands, results, gradients, sums and stored parameters are rounded. Results of ``widest`` operations count in the
     formats that they have under the policy; fused composites are one operation; operands and sums of a matrix unit,
-    which takes its own formats only, are measured together.
+    which takes its own formats only, and of fused sums are measured together.
 
     model is a simfloat.nn.Module or a torch.nn.Module; of the latter copies run in float64, which holds every format,
     and PyTorch draws the same numbers in all of them. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a

@@ -17,7 +17,7 @@ from simfloat.simulation.place import Place
 #: A tensor, and the operation that made it.
 Made = tuple[Variable, Node]
 
-#: The roles that a matrix unit ties together: it takes operands of its own formats only.
+#: The roles that a matrix unit ties together, which takes operands of its own formats only, or one of one's own.
 UNIT = ("compute", "compute_gradients", "compute_weights", "accumulate", "accumulate_gradients", "rotation")
 
 #: The operation and the role of what parameters are stored in.
@@ -77,10 +77,10 @@ def parts_of_place(
 
 
 def _unit(place: Place, weights: Sequence[str]) -> dict[str, Any]:
-    """The roles of a contraction that a matrix unit ties together, if it is one of a matrix unit."""
+    """The roles of a contraction that a matrix unit or a fused sum ties together, if it is one of those."""
     recipe = place.recipe
     if not place.is_contraction or not any(
-        sums.is_matrix_unit for sums in (recipe.accumulate, recipe.accumulate_gradients)
+        sums.needs_narrow_operands for sums in (recipe.accumulate, recipe.accumulate_gradients)
     ):
         return {}
     own = {"compute_weights": place.recipe_of(weights[0]).compute_weights} if weights else {}

@@ -43,6 +43,13 @@ def test_facts_of_operations_hold_for_all_numbers(rng):
         holds(bounds_of(few).times(bounds_of(y)), np.outer(few, y))
 
 
+def test_products_with_powers_of_two_have_no_more_bits(rng):
+    powers, x = 2.0 ** rng.integers(-9, 9, 20), rng.standard_normal(20)
+    products = bounds_of(x).times(bounds_of(powers))
+    holds(products, np.outer(x, powers))
+    assert products.precision == bounds_of(x).precision == 53 and bounds_of(powers).times(bounds_of(powers))[0] == 1
+
+
 def holds(bounds, x):
     """Assert that the bounds are bounds."""
     assert bounds.finite <= np.isfinite(x).all()

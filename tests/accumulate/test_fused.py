@@ -39,6 +39,14 @@ def test_operands_as_they_are_have_the_exponents_of_their_array(rng):
         sf.dot(rng.standard_normal(4), rng.standard_normal(4), accumulate=accumulate)
 
 
+@pytest.mark.parametrize("align", [sf.toward_zero, sf.nearest_even, sf.to_odd], ids=str)
+def test_any_numbers_of_float64_have_a_fused_sum(align, rng):
+    x = rng.standard_normal((30, 3)) * 2.0 ** rng.integers(-40, 3, (30, 3))
+    accumulate = sf.fused(4, 20, sf.BF16, align=align)
+    want = [fused_dot(accumulate, column, np.ones(30), (-1022, -1022)) for column in x.T]
+    assert_bits(sf.sum(x, axis=0, accumulate=accumulate), np.array(want, float))
+
+
 def after(start, a, b, accumulate, terms):
     """The sum of products onto a sum so far of start[0] * start[1], which a chunk of its own makes."""
     x, y = np.zeros(terms + len(a)), np.zeros(terms + len(a))

@@ -175,3 +175,10 @@ def test_matrix_units_are_known_as_such():
     assert sf.tensor_core("hopper").is_matrix_unit and sf.matrix_core("cdna1", sf.FP16).is_matrix_unit
     assert sf.blocked(32, sf.tensor_core("hopper", sf.E4M3), sf.FP32).is_matrix_unit
     assert not any(x.is_matrix_unit for x in (sf.sequential(sf.FP32), sf.exact, sf.fused(4, 20), sf.kahan(sf.FP16)))
+
+
+def test_accumulators_that_need_narrow_operands_are_known_as_such():
+    own = sf.fused(4, 20)
+    for narrow in (sf.tensor_core("hopper"), own, sf.blocked(32, own, sf.FP32), sf.lanes(4, own, sf.pairwise(sf.FP32))):
+        assert narrow.needs_narrow_operands
+    assert not any(x.needs_narrow_operands for x in (sf.sequential(sf.FP32), sf.blocked(4, sf.FP16, own)))

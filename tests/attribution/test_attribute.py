@@ -165,6 +165,15 @@ def test_operands_and_sums_of_a_matrix_unit_are_measured_together():
         assert roles == {"operands and sums", "activations", "activation_gradients", "weight_gradients"}
 
 
+def test_operands_and_sums_of_a_unit_of_ones_own_are_measured_together():
+    own = sf.fused(8, 20, sf.Format(8, 13), align=sf.to_odd)
+    for unit in (own, sf.blocked(16, own, sf.FP32)):
+        policy = sf.Policy(compute=sf.E4M3, activations=sf.BF16, weights=sf.FP32, accumulate=unit)
+        found = sf.attribute(sf.nn.MLP([4, 5, 3], rng=6), sf.nn.mse_loss, (X, Y), policy)
+        roles = {cost.role for cost in found.costs if cost.operation == "linear"}
+        assert roles == {"operands and sums", "activations", "activation_gradients", "weight_gradients"}
+
+
 def test_a_fused_composite_is_one_operation():
     model = sf.nn.Sequential(sf.nn.Linear(4, 3, rng=1))
     policy = sf.policies["bf16-standard"].override(operation="log_softmax", fused=True)
