@@ -18,6 +18,7 @@ from simfloat.arithmetic.plan import BLOCK, Plan, is_one_piece, plan_for, round_
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Elements
 from simfloat.arithmetic.target import Target, carrier_of
+from simfloat.checks import check_flags
 from simfloat.formats import as_format, nearest_even
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike, as_rounding
@@ -87,6 +88,8 @@ def round(
         (array([0.5, nan, 0. ]), array([0, 5, 3], dtype=uint8))
     """
     x = as_operand(x)
+    if flags is not False:
+        check_flags(flags=flags)
     if flags and machine_of(x) is not CPU:
         return on_cpu_alone(
             lambda xs: round(xs[0], format, rounding, stream=stream, observer=observer, flags=True), [x], out

@@ -20,6 +20,7 @@ from simfloat.arithmetic.plan import is_one_piece, round_planned
 from simfloat.arithmetic.results import check_out, handed_over, memory_for
 from simfloat.arithmetic.sources import Route, route_of
 from simfloat.arithmetic.target import Target, carrier_of, check_inexact, check_precision
+from simfloat.checks import check_flags
 from simfloat.formats import FP64, as_format, nearest_even
 from simfloat.formats.rounding import RoundingLike, as_rounding
 from simfloat.kernels.events import wants_more
@@ -37,6 +38,8 @@ def operate(
 ) -> Any:
     """A public operation, as users call it: its results, or a pair of them and their flags."""
     arrays = list(map(as_operand, operands, operation.operands))
+    if flags is not False:
+        check_flags(flags=flags)
     if flags and machine_of(*arrays) is not CPU:
 
         def flagged(there: list[NDArray]) -> Any:

@@ -163,6 +163,13 @@ def test_flags_of_exotic_formats_that_hide_inexact_results_are_refused():
         sf.add(1.0, 2.0, sf.Format(11, 49), flags=True)
 
 
+@pytest.mark.parametrize("wrong", [None, 1, "no"], ids=str)
+def test_flags_are_asked_for_by_true_and_nothing_else(wrong):
+    for call in (sf.round, sf.exp):
+        with pytest.raises(ValueError, match="flags must be True or False, got"):
+            call([1.0], sf.BF16, flags=wrong)
+
+
 LANES = [
     sf.FP16,
     sf.BF16,
