@@ -21,6 +21,9 @@ LIBRARY = """acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 log 
     nn.functional.logsigmoid nn.functional.mish nn.functional.softplus nn.functional.elu nn.functional.celu
     nn.functional.selu nn.functional.gelu special.entr xlogy logit sinc""".split()
 
+#: Polynomials in float32, by recurrences whose products and sums a compiler may fuse: their names hold this.
+RECURRENCE = "_polynomial_"
+
 #: What PyTorch's kernels round at every step in 16 bits, where we take steps in FP32 and round once.
 TWICE = {
     "rsqrt": "the root is rounded before its reciprocal is",
@@ -29,6 +32,7 @@ TWICE = {
     "special.entr": "the logarithm is rounded before the product",
     "logit": "the quotient is rounded before its logarithm",
     "div.trunc_rounding": "the rounded quotient is cut; here it is that of the exact one",
+    "ldexp": "the power of two is rounded, and may overflow, before the product",
     "atan2": "a float32 angle that is not the nearest one is rounded",
     "float_power": "a float64 power that is not the nearest one",
 }
@@ -58,4 +62,6 @@ def test_elementwise_operations_have_the_bits_of_pytorchs_cpu(dtype):
             found = list(first_results(entry, dtype, 2))
             is_equal = all(got.dtype == want.dtype and same(got, want) for want, got in found)
             (equal if is_equal else differ).add(title_of(entry)) if found else None
+    if dtype == torch.float32:
+        exceptions |= {name for name in differ if RECURRENCE in name}
     assert differ <= exceptions and len(equal) > 80
