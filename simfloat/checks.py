@@ -36,6 +36,9 @@ def check_loss_function(loss_fn: Any) -> None:
     """Raise ValueError for what cannot be called as a loss of results and targets."""
     if not callable(loss_fn):
         raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got a {type(loss_fn).__name__}.")
+    if isinstance(loss_fn, type):
+        name = loss_fn.__name__
+        raise ValueError(f"loss_fn is called as loss_fn(model(x), y); got the class {name}: give one of it, {name}().")
 
 
 def is_torch_model(model: Any) -> bool:
