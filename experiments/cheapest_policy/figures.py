@@ -17,9 +17,12 @@ from simfloat.studies import Confirmation, Result, Search, SearchPoint
 def draw_fronts(results: list[Result], path: Path) -> None:
     """A panel for each problem: cost and loss of all policies that the search tried."""
     first = {result["problem"]: result for result in reversed(results)}
-    figure, axes = new_figure(rows=1, columns=len(first), width=FULL_WIDTH, height=2.8)
-    for panel, problem in zip(np.atleast_1d(axes), sorted(first, reverse=True), strict=True):
+    figure, axes = new_figure(rows=len(first), columns=1, width=FULL_WIDTH, height=2.4 * len(first))
+    panels = np.atleast_1d(axes)
+    for panel, problem in zip(panels, reversed(first), strict=True):
         draw_front(panel, search_in(first[problem]), title=problem)
+    for panel in panels[:-1]:
+        panel.set_xlabel("")  # all have that of the last one, and titles take its place
     save_figure(figure, path)
 
 

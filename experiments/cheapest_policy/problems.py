@@ -1,4 +1,4 @@
-"""An MLP and a convolutional network, and the parts of their policies that a search may change."""
+"""An MLP, a convolutional network and a small GPT, and the parts of their policies that a search may change."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 import simfloat as sf
+from experiments.block_scaling.problems import gpt
 from experiments.fp8_hybrid.problems import digits
 from experiments.operation_lists.problems import convolutional
 from experiments.problem import Problem
@@ -26,7 +27,7 @@ ROLES = ("activations", "weights")
 
 
 #: How many steps are trained: a search makes a hundred trainings and more.
-STEPS = {"digits": 100, "convolutional": 60}
+STEPS = {"digits": 100, "convolutional": 60, "gpt": 100}
 
 
 def shortened(name: str, problem: Callable[[int, bool], Problem], seed: int, tiny: bool) -> Problem:
@@ -36,11 +37,14 @@ def shortened(name: str, problem: Callable[[int, bool], Problem], seed: int, tin
 
 
 TRAINED: Problems = {
-    name: partial(shortened, name, problem) for name, problem in (("digits", digits), ("convolutional", convolutional))
+    name: partial(shortened, name, problem)
+    for name, problem in (("digits", digits), ("convolutional", convolutional), ("gpt", gpt))
 }
 
-#: The parts of each: layers, by the pattern of their paths, and roles. SGD without momentum has no state.
+#: The parts of each: layers, by the pattern of their paths, and roles. SGD without momentum has no state; Adam's is
+#: as the weights are.
 PARTS: dict[str, tuple[str, ...]] = {
     "digits": ("hidden.0", "hidden.1", "head", *ROLES),
     "convolutional": ("0", "3", "7", *ROLES),
+    "gpt": ("blocks.0.self_attn*", "blocks.0.linear1", "blocks.0.linear2", *ROLES),
 }
