@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -14,6 +13,7 @@ from simfloat.diagnosis.trial import Arrays, Batch, TrainingTrial, TrialMoment, 
 from simfloat.diagnosis.watch import Watch
 from simfloat.policy import Policy
 from simfloat.torch.open_run import opened
+from simfloat.torch.optimizing import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called
 from simfloat.torch.tensor_arrays import NARROW
@@ -47,10 +47,8 @@ class TorchTrial(TrainingTrial):
             )
         groups = [] if optimizer is None else optimizer.param_groups
         check_owned(model, [parameter for group in groups for parameter in group["params"]])
-        closure = None if optimizer is None else signature(type(optimizer).step).parameters.get("closure")
-        if closure is not None and closure.default is Parameter.empty:
-            name = type(optimizer).__name__
-            raise ValueError(f"{name} calls a closure, which diagnose does not have; give another optimizer.")
+        if optimizer is not None:
+            check_calls_no_closure(optimizer, "diagnose")
         if opened() is not None:
             raise ValueError("diagnose opens a block of its own: call it outside of simfloat.torch.simulate's.")
         for x, y in batches:

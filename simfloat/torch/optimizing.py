@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from inspect import Parameter, signature
 from threading import get_ident
 from typing import Any
 
@@ -31,6 +32,14 @@ BEGUN: dict[type[torch.optim.Optimizer], str] = {torch.optim.SGD: "momentum_buff
 
 #: The random streams with which a parameter was last updated, and which state of its memory that left.
 _MADE: MutableMapping[torch.Tensor, tuple[Streams, tuple[int, int]]] = WeakIdKeyDictionary()
+
+
+def check_calls_no_closure(optimizer: torch.optim.Optimizer, caller: str) -> None:
+    """Raise ValueError for an optimizer whose steps evaluate the loss themselves, as LBFGS's do."""
+    closure = signature(type(optimizer).step).parameters.get("closure")
+    if closure is not None and closure.default is Parameter.empty:
+        name = type(optimizer).__name__
+        raise ValueError(f"{name} calls a closure, which {caller} does not have; give another optimizer.")
 
 
 def _state_of(parameter: torch.Tensor) -> tuple[int, int]:

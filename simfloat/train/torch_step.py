@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from inspect import Parameter, signature
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ from simfloat.simulation import Simulation
 from simfloat.simulation.switching import SwitchingRule
 from simfloat.torch.loss_leaves import parameters_of
 from simfloat.torch.open_run import opened, running
+from simfloat.torch.optimizing import check_calls_no_closure
 from simfloat.torch.simulated_model import Run
 from simfloat.torch.tensor_arguments import called, replaced
 from simfloat.torch.tensor_arrays import numbers_of
@@ -81,10 +81,7 @@ class TorchStep(TrainingStep):
         check_loss_function(loss_fn)
         if not isinstance(optimizer, torch.optim.Optimizer):
             raise ValueError(f"A PyTorch model takes an optimizer of torch.optim, got a {_in_full(optimizer)}.")
-        closure = signature(type(optimizer).step).parameters.get("closure")
-        if closure is not None and closure.default is Parameter.empty:
-            name = type(optimizer).__name__
-            raise ValueError(f"{name} calls a closure, which fit does not have; give another optimizer.")
+        check_calls_no_closure(optimizer, "fit")
         if scaler is not None and not isinstance(scaler, torch.amp.GradScaler):
             raise ValueError(f"The scaler of a PyTorch model is a torch.amp.GradScaler, got a {_in_full(scaler)}.")
         own = {id(parameter) for parameter in model.parameters()}
