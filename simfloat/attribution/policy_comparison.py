@@ -78,6 +78,8 @@ def compare(
     and under "as-written" in the model's own types. batch is a pair (x, y), of which ``loss_fn(model(x), y)`` is a
     single number. The model stays as it is.
     `simfloat.plots.draw_comparison` draws what was found; `simfloat.attribute` says which part of a policy costs what.
+    One batch says what rounding does to one step; whether trainings end better or worse, over seeds, is what
+    `simfloat.studies.compare` judges, by a table of their results.
 
     Raises ValueError for what is no model, batch or policy, for two policies of one name, and for a gradient under the
     reference that is zero or not finite.

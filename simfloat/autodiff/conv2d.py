@@ -51,7 +51,7 @@ class Convolutions(Operations[Result]):
         Options are those of conv2d, integers each. Raises ValueError for shapes that do not fit.
         """
         weight = as_variable(weight)
-        _check_sequences("conv1d", self, weight)
+        _check_sequences("conv1d", "w (O, C / groups, k) with C and O multiples of groups", self, weight, groups)
         border = padding if isinstance(padding, str) else along_row("padding", padding, 0, 0)
         steps, gaps = along_row("stride", stride, 1, 1), along_row("dilation", dilation, 1, 1)
         geometry = geometry_of(as_images(self.numbers), as_images(weight.numbers), steps, border, gaps, groups)
@@ -91,7 +91,9 @@ class Convolutions(Operations[Result]):
         conv_transpose2d.
         """
         weight = as_variable(weight)
-        _check_sequences("conv_transpose1d", self, weight)
+        _check_sequences(
+            "conv_transpose1d", "weight (C, O / groups, k) with C and O multiples of groups", self, weight, groups
+        )
         x_shape, w_shape = ((*shape[:2], 1, *shape[2:]) for shape in (self.shape, weight.shape))
         options = along_row("stride", stride, 1, 1), along_row("padding", padding, 0, 0)
         more, gaps = along_row("output_padding", output_padding, 0, 0), along_row("dilation", dilation, 1, 1)
@@ -99,10 +101,17 @@ class Convolutions(Operations[Result]):
         return self.made(_transposed(self, weight, *found))
 
 
-def _check_sequences(name: str, x: Variable, weight: Variable) -> None:
-    """Raise ValueError unless both have three axes."""
-    if x.ndim != 3 or weight.ndim != 3:
-        raise ValueError(f"{name} needs x (N, C, L) and kernels of three axes, got {x.shape} and {weight.shape}.")
+def _check_sequences(name: str, kernels: str, x: Variable, weight: Variable, groups: Any) -> None:
+    """Raise ValueError unless both have three axes, and the kernels the channels of the sequences."""
+    fits = x.ndim == weight.ndim == 3
+    if fits and is_integer(groups, 1):  # what is none is refused as such, by the geometry
+        first, second = weight.shape[:2]
+        channels = first if name == "conv_transpose1d" else second * groups
+        fits = x.shape[1] == channels and first % groups == 0
+    if not fits:
+        raise ValueError(
+            f"{name} needs x (N, C, L) and {kernels}, got shapes {x.shape} and {weight.shape} with groups={groups!r}."
+        )
 
 
 def _convolved(x: Variable, weight: Variable, geometry: Geometry) -> Made:

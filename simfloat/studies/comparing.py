@@ -101,7 +101,8 @@ def compare(
 
     `margin` is a factor of more than 1 for ratios (default 1.05) or a number above 0 for differences, which has no
     default. table: what `sweep` returns, a sequence of rows as dictionaries, a dictionary of columns, a data frame, or
-    the path of a sweep's Parquet file.
+    the path of a sweep's Parquet file. It judges results that there are, of whatever was run; `simfloat.compare` runs
+    a model itself, on one batch, and gives the errors of its loss and gradient under each policy.
 
     Raises ValueError for columns that there are not, for a reference that is not in the column, and where a row has no
     partner or several.

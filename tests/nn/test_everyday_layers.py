@@ -150,6 +150,8 @@ def test_a_weighted_cross_entropy_of_probabilities_is_torchs():
     (lambda: sf.nn.Conv1d(2, 3, 1, padding_mode="reflect"), "padding_mode must be 'zeros'"),
     (lambda: sf.nn.Conv1d(2, 3, 1, groups=2), "multiples of groups"),
     (lambda: sf.nn.Conv1d(2, 3, 1)(np.ones((2, 2, 4, 4))), r"conv1d needs x \(N, C, L\)"),
+    (lambda: sf.nn.Conv1d(2, 3, 1)(np.ones((2, 4, 5))), r"conv1d needs x .*shapes \(2, 4, 5\) and \(3, 2, 1\)"),
+    (lambda: sf.nn.ConvTranspose1d(2, 3, 1)(np.ones((2, 4, 5))), r"conv_transpose1d needs x \(N, C, L\).*\(2, 4, 5\)"),
     (lambda: sf.nn.MaxPool1d(2, return_indices=True), "leave return_indices out"),
     (lambda: sf.nn.AdaptiveAvgPool1d(0), "output_size must be a positive integer, got 0"),
     (lambda: sf.nn.Dropout2d()(np.ones((2, 3))), "Dropout2d needs x of 4 or 3 axes"),
