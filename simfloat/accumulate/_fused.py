@@ -28,7 +28,7 @@ from simfloat.formats.rounding import RoundingLike, as_rounding
 E8M13 = Format(8, 13)
 
 #: Products of a tile from which on a look at its operands is worth what it spares: the care for infinities and NaN.
-MANY = 1 << 16
+WORTH_A_TEST = 1 << 16
 
 #: Products lie inside these powers of two, and so do the powers that zeros take part with.
 RANGE = 800
@@ -247,7 +247,7 @@ class FusedEngine(NamedTuple):
             s, t = (np.repeat(x, self.block, axis) for x, axis in zip(region.scales, (1, 0), strict=True))
             s, t = s[:, : a.shape[1]], t[: b.shape[0]]
             a, b, a_powers, b_powers = a * s, b * t, a_powers * s, b_powers * t
-        many = a.size * b.shape[1] >= MANY
+        many = a.size * b.shape[1] >= WORTH_A_TEST
         finite = many and bool(a_powers.max() < np.inf and b_powers.max() < np.inf)
         loop = machine.loops.fused_loops.loops[self.fused.align.mode][self.fused.conversion]
         loop(a, b, a_powers, b_powers, out, self.fused.unit, self.fused.grid, finite, *kernel_region(region))

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from simfloat.accumulate.bounds import Bounds
 from simfloat.accumulate.engine import Engine
-from simfloat.accumulate.long_pairwise import MANY, LongPairwise
+from simfloat.accumulate.long_pairwise import LEAST_CUT, LongPairwise
 from simfloat.accumulate.one_format import InOneFormat
 from simfloat.accumulate.operand_bounds import UNITY, OperandBounds, Problem
 from simfloat.arithmetic.loops import Loop
@@ -52,7 +52,7 @@ class Pairwise(InOneFormat):
         """The fastest loop that is exact for such operands, which may cut long sums into runs."""
         engine = super().engine(problem)
         may_be_cut = problem.machine is CPU and not self.rounding.is_stochastic and self.format.has_nan
-        if problem.depth < MANY or not may_be_cut:
+        if problem.depth < LEAST_CUT or not may_be_cut:
             return engine
         rounded = OperandBounds(problem.products.rounded(self.format, self.rounding), self.format, True)
         runs = super().engine(Problem(UNITY, rounded, problem.depth, problem.output, problem.rounding))

@@ -18,7 +18,7 @@ from simfloat.arithmetic.target import Target
 from simfloat.formats import Format, Rounding
 
 #: Products of a result from which on it is cut into runs, the products of a run, and the results that are few.
-MANY, RUN, FEW = 1 << 11, 1 << 8, 16
+LEAST_CUT, RUN, FEW = 1 << 11, 1 << 8, 16
 
 
 class LongPairwise(NamedTuple):
@@ -56,7 +56,7 @@ class LongPairwise(NamedTuple):
     def _sum(self, numbers: NDArray, region: Region) -> np.floating:
         """The pairwise sum of numbers of the format."""
         whole = numbers.size // RUN * RUN
-        if whole < MANY:
+        if whole < LEAST_CUT:
             return self._sums_of_columns(numbers[:, np.newaxis], region)[0]
         sums = self._sums_of_columns(np.ascontiguousarray(numbers[:whole].reshape(-1, RUN).T), region)
         if whole < numbers.size:

@@ -23,7 +23,7 @@ from simfloat.arithmetic.target import Target
 from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even
 
 #: Numbers from which on it is worth a look whether they are those of a format.
-MANY = 1 << 12
+WORTH_A_LOOK = 1 << 12
 
 
 class OperandBounds:
@@ -224,7 +224,7 @@ def raw_bounds_in(format: Format | None, x: NDArray) -> RawBounds:
     many bits as the longest.
     """
     raw = raw_bounds_of(x)
-    if format is None or x.size < MANY:
+    if format is None or x.size < WORTH_A_LOOK:
         return raw
     bounds, smallest = Bounds._make(raw), format.emin - format.mantissa_bits
     closer = bounds._replace(low=smallest)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.accumulate.long_pairwise import MANY, RUN
+from simfloat.accumulate.long_pairwise import LEAST_CUT, RUN
 from tests.bits import assert_bits
 
 
@@ -17,7 +17,9 @@ def tree(x, y, format, rounding):
     return nodes[0]
 
 
-@pytest.mark.parametrize("terms", [MANY - 1, MANY, MANY + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, MANY * RUN + RUN + 3])
+@pytest.mark.parametrize(
+    "terms", [LEAST_CUT - 1, LEAST_CUT, LEAST_CUT + 1, 9 * RUN - 1, 12 * RUN + 77, 40_000, LEAST_CUT * RUN + RUN + 3]
+)
 def test_sums_of_any_length_are_those_of_the_tree(terms, rng):
     cases = (
         (sf.BF16, sf.nearest_even),
