@@ -65,6 +65,11 @@ FUNCTIONS = {
         )
     },
     **{
+        f"grid_sample bicubic {padding} {corners}": lambda x, a=(IMAGES, "bicubic", padding, corners): looked_up(x, *a)
+        for padding, corners in (("zeros", False), ("zeros", True), ("border", False), ("reflection", False),
+            ("reflection", True))
+    },
+    **{
         f"ctc {reduction}": lambda x, r=reduction: ctc(
             x, TARGETS, torch.tensor([6, 5, 4]), torch.tensor([3, 2, 1]), reduction=r
         )

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from simfloat.formulas import activation_formulas, bent_activations
 from simfloat.formulas.loss_formulas import log_sigmoid
-from simfloat.formulas.rounded import Rounded
-from simfloat.torch.formula import Formula, Slopes
+from simfloat.formulas.rounded import Rounded, number
+from simfloat.torch.formula import Formula, Sloped, Slopes
 from simfloat.torch.handlers import Ruled
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.tensor_arrays import numbers_of
+
+Tensor = torch.Tensor
 
 
 def log_sigmoid_forward(u: Rounded, x: NDArray) -> tuple[NDArray, NDArray]:
@@ -35,6 +42,32 @@ def elu_backward(
     return slope(u, g, x, alpha, scale, input_scale)
 
 
+#: Slopes that lie nearer to each other than this are one slope: PyTorch draws none.
+APART = 1e-6
+
+
+def noisy_leaky_relu(
+    call: RuleCall, x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
+    generator: Any = None,
+) -> Tensor:  # fmt: skip
+    """x where it is positive, else x times a factor that PyTorch draws; or their mean, when nothing is trained."""
+    call.begin(x.shape)
+    if not training:
+        mean = (lower + upper) / 2
+        return call.laid_out(call.tensor(call.multiply(x, np.where(numbers_of(x) > 0, 1.0, mean))))
+    torch.ops.aten.rrelu_with_noise(x, noise, lower, upper, True, generator)
+    return call.laid_out(call.tensor(call.multiply(x, noise)))
+
+
+def noisy_leaky_relu_backward(
+    u: Rounded, g: NDArray, x: NDArray, noise: NDArray, lower: float, upper: float, training: bool, is_result: bool
+) -> NDArray:
+    """g times the factor that x was multiplied by."""
+    if training and upper - lower > APART:
+        return u.multiply(g, noise)
+    return activation_formulas.leaky_relu_slope(u, g, None, x, number((lower + upper) / 2))
+
+
 def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
     """The gradient of x."""
     return activation_formulas.silu_slope(u, g, None, x)
@@ -42,6 +75,8 @@ def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
 
 #: By PyTorch's name.
 TABLE: dict[str, Ruled] = {
+    "rrelu_with_noise": Ruled("rrelu", noisy_leaky_relu),
+    "rrelu_with_noise_backward": Sloped("rrelu", noisy_leaky_relu_backward),
     "silu": Formula("silu", activation_formulas.silu),
     "silu_backward": Formula("silu", silu_backward),
     "softplus": Formula("softplus", bent_activations.softplus),

@@ -14,6 +14,7 @@ from simfloat.torch.formula import Formula
 from simfloat.torch.handlers import Composed, Handler
 from simfloat.torch.phases import target_operand
 from simfloat.torch.rules.aten_reductions import axes_of
+from simfloat.torch.tensor_arrays import exactly
 
 Tensor = torch.Tensor
 
@@ -30,6 +31,13 @@ def logaddexp(x: Tensor, y: Tensor) -> Tensor:
     m = torch.maximum(x, y)
     m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
     return ((x - m).exp() + (y - m).exp()).log() + m
+
+
+def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
+    """log2(exp2(x - m) + exp2(y - m)) + m with m the larger of x and y."""
+    m = torch.maximum(x, y)
+    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
+    return ((x - m).exp2() + (y - m).exp2()).log2() + m
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
@@ -113,6 +121,13 @@ def weight_norm(v: Tensor, g: Tensor, dim: int = 0) -> tuple[Tensor, Tensor]:
     return v * (g / norm), norm
 
 
+def shortened(x: Tensor, p: float, dim: int, maxnorm: float) -> Tensor:
+    """Slices along an axis, those whose p-norm n is above the largest one times maxnorm / (n + 1e-7)."""
+    axes = [axis for axis in range(x.ndim) if axis != dim % x.ndim]
+    norm = torch.linalg.vector_norm(x, p, axes, keepdim=True)
+    return x * torch.where(norm > maxnorm, exactly(maxnorm) / (norm + 1e-7), torch.ones_like(norm))
+
+
 def weight_norm_backward(w: Tensor, v: Tensor, g: Tensor, norm: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """(g / n) * (w - v * (t / (n * n))) and t / n, where w is the gradient, n = |v|, and t the sums of w * v."""
     axes = [axis for axis in range(v.ndim) if axis != dim % v.ndim]
@@ -128,6 +143,8 @@ TABLE: dict[str, Handler] = {
     "_safe_softmax": Formula("softmax", lambda u, x, dim, _=None: exponentials.safe_softmax(u, x, axes_of(x, dim))),
     "logsumexp": Formula("logsumexp", logsumexp),
     "logaddexp": Composed("logaddexp", logaddexp),
+    "logaddexp2": Composed("logaddexp", logaddexp2),
+    "renorm": Composed("weight_norm", shortened),
     "logit": Composed("logit", logit),
     "logit_backward": Composed("logit", logit_backward),
     "hypot": Composed("sqrt", hypot),

@@ -87,6 +87,35 @@ def multi_margin_loss_backward(
     return slope.scatter(-1, places, -slope.sum(-1, keepdim=True)).reshape(shape)
 
 
+def margins_of_many(x: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    """What is left of 1 - x[t] + x for every target t, (..., targets, classes), 0 at targets; and where these are.
+
+    Targets end at the first -1.
+    """
+    given = (target >= 0).cumprod(-1).bool()
+    places = torch.where(given, target, 0)
+    counts = torch.zeros(x.shape, dtype=torch.int64).scatter_add(-1, places, given.long())
+    left = (1 - x.gather(-1, places).unsqueeze(-1) + x.unsqueeze(-2)).relu()
+    return torch.where(given.unsqueeze(-1) & (counts == 0).unsqueeze(-2), left, torch.zeros_like(left)), counts
+
+
+def multilabel_margin_loss(x: Tensor, target: Tensor, reduction: int = MEAN) -> tuple[Tensor, Tensor]:
+    """The sums of these margins over targets and classes, divided by the number of classes; and which are targets."""
+    shape, rows = target.shape, torch.atleast_1d(x)
+    left, counts = margins_of_many(rows, torch.atleast_1d(target))
+    loss = gathered(left.sum((-2, -1)) / rows.shape[-1], reduction)
+    return loss, (counts > 0).to(x.dtype).reshape(shape)
+
+
+def multilabel_margin_loss_backward(g: Tensor, x: Tensor, target: Tensor, reduction: int, is_target: Tensor) -> Tensor:
+    """g, divided as the loss was, summed over the targets where a margin is left; targets get minus their own sums."""
+    shape, rows, target = x.shape, torch.atleast_1d(x), torch.atleast_1d(target)
+    left = margins_of_many(rows, target)[0]
+    share = shared(g, rows[..., 0], reduction).reshape(*([-1] if g.ndim else []), 1, 1) / rows.shape[-1]
+    slope = torch.where(left > 0, share, torch.zeros_like(left))
+    return slope.sum(-2).scatter_add(-1, target.clamp(min=0), -slope.sum(-1)).reshape(shape)
+
+
 def xlogy(u: Rounded, x: NDArray | float, y: NDArray | float) -> NDArray:
     """The formula of this name, of which one operand may be a number."""
     return loss_formulas.xlogy(u, *(each if isinstance(each, np.ndarray) else number(each) for each in (x, y)))
@@ -141,6 +170,8 @@ TABLE: dict[str, Handler] = {
     "soft_margin_loss_backward": Composed("soft_margin_loss", soft_margin_loss_backward),
     "multi_margin_loss": Composed("multi_margin_loss", multi_margin_loss),
     "multi_margin_loss_backward": Composed("multi_margin_loss", multi_margin_loss_backward),
+    "multilabel_margin_loss_forward": Composed("multilabel_margin_loss", multilabel_margin_loss),
+    "multilabel_margin_loss_backward": Composed("multilabel_margin_loss", multilabel_margin_loss_backward),
     **{name: Formula("cross_entropy", nll_loss) for name in ("nll_loss_forward", "nll_loss2d_forward")},
     **{name: Formula("cross_entropy", nll_loss_slope) for name in ("nll_loss_backward", "nll_loss2d_backward")},
     "xlogy": Formula("xlogy", xlogy),

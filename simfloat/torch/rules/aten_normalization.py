@@ -51,13 +51,15 @@ def layer_to_bias(u: Rounded, g: Any, x: Any, shape: Any, *_: Any) -> NDArray:
 class BatchNorm(Ruled):
     """Batch normalization, whose running statistics take a step towards the batch's, rounded to `activations`.
 
-    Where these are used instead, there are no means and factors, as in PyTorch.
+    Where these are used instead, there are no means and factors, as in PyTorch. PyTorch has the operation under several
+    names, whose arguments `arranged` brings into the order of the first one's.
     """
 
     how = "decomposition"
 
-    def __init__(self) -> None:
-        super().__init__("batch_norm", self.computed)
+    def __init__(self, arranged: Callable[..., Sequence[Any]] | None = None) -> None:
+        rule = self.computed if arranged is None else lambda call, *args: self.computed(call, *arranged(*args))
+        super().__init__("batch_norm", rule)
 
     def computed(
         self, call: RuleCall, x: Tensor, weight: Tensor | None, bias: Tensor | None, running_mean: Tensor | None,
@@ -81,6 +83,36 @@ class BatchNorm(Ruled):
                 running.copy_(tensor_of(moved, running.dtype))
                 put_tag(running, tag_of(running)._replace(format=call.format))
         return made
+
+
+def without_statistics(x: Any, weight: Any, bias: Any, training: bool, momentum: float, eps: float) -> Sequence[Any]:
+    """The arguments of the operation that has no running statistics."""
+    return x, weight, bias, None, None, training, momentum, eps
+
+
+def with_update(x: Any, weight: Any, bias: Any, mean: Any, var: Any, momentum: float, eps: float) -> Sequence[Any]:
+    """The arguments of the operation that always takes the batch's statistics."""
+    return x, weight, bias, mean, var, True, momentum, eps
+
+
+class BatchNormWithUpdate(BatchNorm):
+    """The same, which gives a tensor besides that PyTorch's libraries keep for the way back; here it is empty."""
+
+    def computed(self, call: RuleCall, x: Tensor, *args: Any) -> tuple[Tensor, ...]:  # type: ignore[override]
+        """The result, means and factors of the batch, and nothing."""
+        return *super().computed(call, x, *args), torch.empty(0, dtype=torch.uint8)
+
+
+def of_updated(slope: Callable[..., NDArray]) -> Callable[..., NDArray]:
+    """A gradient of batch normalization by the arguments of the operation that always takes the batch's statistics."""
+
+    def function(
+        u: Rounded, g: Any, x: Any, weight: Any, running_mean: Any, running_var: Any, mean: Any, factor: Any,
+        training: bool, eps: float, mask: Any, reserve: Any,
+    ) -> NDArray:  # fmt: skip
+        return slope(u, g, x, weight, running_mean, running_var, mean, factor, training, eps)
+
+    return function
 
 
 def batch_to_x(
@@ -134,8 +166,8 @@ def group_to_weight(
 class NormSlopes(Slopes):
     """The gradients of x, weight and bias; a bias without a weight is the operation's second operand."""
 
-    def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray]) -> None:
-        super().__init__(operation, *functions, wanted=lambda *args, **_: args[-1])
+    def __init__(self, operation: str, weight_at: int, *functions: Callable[..., NDArray], mask_at: int = -1) -> None:
+        super().__init__(operation, *functions, wanted=lambda *args, **_: args[mask_at])
         self._weight_at = weight_at
 
     def operand(self, number: int, args: tuple[Any, ...]) -> int:
@@ -187,6 +219,12 @@ TABLE: dict[str, Handler] = {
     "native_layer_norm": Formula("layer_norm", layer_norm),
     "native_layer_norm_backward": NormSlopes("layer_norm", 5, layer_to_x, layer_to_weight, layer_to_bias),
     "native_batch_norm": BatchNorm(),
+    "_native_batch_norm_legit": BatchNorm(),
+    "_native_batch_norm_legit.no_stats": BatchNorm(without_statistics),
+    "_batch_norm_with_update": BatchNormWithUpdate(with_update),
+    "batch_norm_backward": NormSlopes(
+        "batch_norm", 2, *(of_updated(slope) for slope in (batch_to_x, batch_to_weight, batch_to_bias)), mask_at=9
+    ),
     "native_batch_norm_backward": NormSlopes("batch_norm", 2, batch_to_x, batch_to_weight, batch_to_bias),
     "native_group_norm": Formula("group_norm", group_norm),
     "native_group_norm_backward": NormSlopes("group_norm", 4, group_to_x, group_to_weight, batch_to_bias),

@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import FUNCTIONS
+from simfloat.arithmetic.spacing import nextafter
 from simfloat.formulas import activation_formulas, slopes
 from simfloat.formulas.rounded import number
 from simfloat.torch.floating_operands import Arguments, Options
@@ -75,6 +76,8 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "remainder": ("clip", modulo),
     "pow": ("power", power),
     "atan2": ("atan2", lambda u, a, b: u.apply("atan2", a, b)),
+    "nextafter": ("nextafter", lambda u, a, b: nextafter(u.round(a), b, u.format)),
+    "native_dropout_backward": ("dropout", lambda u, g, mask, scale: u.multiply(g, mask * scale)),
     "exp2": ("exp2", lambda u, a: u.apply("power", np.array(2.0), a)),
     "square": ("multiply", lambda u, a: u.multiply(a, a)),
     **{

@@ -174,6 +174,8 @@ TABLE: dict[str, Handler] = {
             "max_pool3d_with_indices",
             "adaptive_max_pool2d",
             "adaptive_max_pool3d",
+            "fractional_max_pool2d",
+            "fractional_max_pool3d",
         )
     },
 }

@@ -18,7 +18,7 @@ from simfloat.torch.tensor_arrays import tensor_of
 Tensor = torch.Tensor
 
 #: The numbers by which PyTorch's operations name how pixels are taken, and what lies outside of an image.
-BILINEAR, NEAREST = 0, 1
+BILINEAR, NEAREST, BICUBIC = 0, 1, 2
 ZEROS, BORDER, REFLECTION = 0, 1, 2
 
 
@@ -65,13 +65,18 @@ def reflected(at: Tensor, low: float, high: float) -> tuple[Tensor, Tensor]:
     return place, torch.where(is_back == (distance < 0), 1.0, -1.0).to(at.dtype)
 
 
+def unreflected(number: Tensor, size: int, corners: bool) -> Tensor:
+    """Pixels that lie off an image, reflected at the middle of the last ones, or at their borders: integers."""
+    if corners:
+        there = number.abs().remainder(max(2 * size - 2, 1))
+        return torch.where(there > size - 1, 2 * size - 2 - there, there)
+    there = number.remainder(2 * size)
+    return torch.where(there >= size, 2 * size - 1 - there, there)
+
+
 def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bool) -> list[Axis]:
     """The places (N, 1, points) of a grid (N, ..., axes), whose coordinates are those of the last axis first."""
-    if mode not in (BILINEAR, NEAREST):
-        raise ValueError("grid_sample has no rule for mode='bicubic'; take mode='bilinear' or 'nearest'.")
-    if grid.shape[0] != x.shape[0] or (grid.ndim, grid.shape[-1]) != (x.ndim, x.ndim - 2):
-        needed = f"({x.shape[0]}, ..., {x.ndim - 2}) with {x.ndim} axes"
-        raise ValueError(f"grid_sample takes a grid {needed} for x of shape {tuple(x.shape)}, got {tuple(grid.shape)}.")
+    check_points(x, grid)
     found = []
     for number, size in enumerate(x.shape[2:]):
         at, slope = along(grid[..., x.ndim - 3 - number].flatten(1).unsqueeze(1), size, padding, corners)
@@ -81,6 +86,13 @@ def axes_of_points(x: Tensor, grid: Tensor, mode: int, padding: int, corners: bo
             first = first + ((share > 0.5) | ((share == 0.5) & (first % 2 == 1))).long()
         found.append(Axis(size, first, share, slope))
     return found
+
+
+def check_points(x: Tensor, grid: Tensor) -> None:
+    """Raise ValueError unless there are points for every image, with a coordinate for every axis."""
+    if grid.shape[0] != x.shape[0] or (grid.ndim, grid.shape[-1]) != (x.ndim, x.ndim - 2):
+        needed = f"({x.shape[0]}, ..., {x.ndim - 2}) with {x.ndim} axes"
+        raise ValueError(f"grid_sample takes a grid {needed} for x of shape {tuple(x.shape)}, got {tuple(grid.shape)}.")
 
 
 def floor(at: Tensor) -> Tensor:
@@ -181,9 +193,6 @@ def affine_points(theta: Tensor, size: Sequence[int], corners: bool) -> Tensor:
 #: By PyTorch's name.
 TABLE: dict[str, Composed] = {
     "affine_grid_generator": Composed("matmul", affine_points),
-    **{
-        f"grid_sampler_{axes}d{ending}": Composed("grid_sample", function, results)
-        for axes in (2, 3)
-        for ending, function, results in (("", sampled, 1), ("_backward", sampled_backward, 2))
-    },
+    "grid_sampler_3d": Composed("grid_sample", sampled),
+    "grid_sampler_3d_backward": Composed("grid_sample", sampled_backward, 2),
 }

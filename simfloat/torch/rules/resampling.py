@@ -17,15 +17,28 @@ from simfloat.torch.tensor_arrays import numbers_of
 
 Sizes = Sequence[int]
 
-#: The bend of the cubic convolution kernel: Keys, IEEE TASSP 29(6), 1981, with the value that PyTorch takes.
-BEND = -0.75
+#: The bend of the cubic convolution kernel: Keys, IEEE TASSP 29(6), 1981, with the value that PyTorch takes; and his
+#: own, which it takes where kernels grow.
+BEND, KEYS = -0.75, -0.5
 
 
 class Taps(NamedTuple):
-    """Which of the old pixels along an axis make each new one, and by which weights: both (new pixels, taps)."""
+    """Which of the old pixels along an axis make each new one, and by which weights: both (new pixels, taps).
+
+    Where new pixels have several counts of taps, `used` tells which there are.
+    """
 
     places: NDArray[np.integer]
     weights: NDArray[np.floating]
+    used: NDArray[np.bool_] | bool = True
+
+    def of_pixels(self, numbers: NDArray, tap: int, axis: int) -> NDArray:
+        """The pixels along an axis that a tap takes, 0 where it takes none."""
+        pixels = numbers.take(self.places[:, tap], axis)
+        if isinstance(self.used, bool):
+            return pixels
+        shape = [-1 if number == axis else 1 for number in range(numbers.ndim)]
+        return np.where(self.used[:, tap].reshape(shape), pixels, 0)
 
 
 def sources(size: int, count: int, corners: bool, scale: float | None) -> NDArray[np.floating]:
@@ -49,9 +62,39 @@ def cubic(size: int, count: int, corners: bool, scale: float | None) -> Taps:
     at = sources(size, count, corners, scale)
     first = np.floor(at).astype(np.int64)
     distances = np.abs((at - first)[:, np.newaxis] - np.arange(-1, 3))
-    near = ((BEND + 2) * distances - (BEND + 3)) * distances * distances + 1
-    far = ((BEND * distances - 5 * BEND) * distances + 8 * BEND) * distances - 4 * BEND
-    return Taps(np.clip(first[:, np.newaxis] + np.arange(-1, 3), 0, size - 1), np.where(distances <= 1, near, far))
+    return Taps(np.clip(first[:, np.newaxis] + np.arange(-1, 3), 0, size - 1), convolution(distances, BEND))
+
+
+def convolution(distances: NDArray, bend: float) -> NDArray:
+    """The cubic convolution kernel, which ends at 2."""
+    near = ((bend + 2) * distances - (bend + 3)) * distances * distances + 1
+    far = ((bend * distances - 5 * bend) * distances + 8 * bend) * distances - 4 * bend
+    return np.where(distances <= 1, near, np.where(distances < 2, far, 0.0))
+
+
+def antialiased(kernel: Callable[[NDArray], NDArray], width: int) -> Kernel:
+    """All pixels below a kernel of this width that grows as images shrink, whose weights add up to 1."""
+
+    def taps(size: int, count: int, corners: bool, scale: float | None) -> Taps:
+        if corners:
+            step = (size - 1) / (count - 1) if count > 1 else 0.0
+        else:
+            step = 1 / scale if scale else size / count
+        centre, reach = step * (np.arange(count) + 0.5), width / 2 * max(step, 1.0)
+        first = np.maximum((centre - reach + 0.5).astype(np.int64), 0)
+        last = np.minimum((centre + reach + 0.5).astype(np.int64), size)
+        places = first[:, np.newaxis] + np.arange((last - first).max(initial=1))
+        used = places < last[:, np.newaxis]
+        nearness = kernel(np.abs(places - centre[:, np.newaxis] + 0.5) / max(step, 1.0))
+        weights = np.where(used, nearness, 0.0)
+        return Taps(np.minimum(places, size - 1), weights / weights.sum(1, keepdims=True), used)
+
+    return taps
+
+
+def triangle(distances: NDArray) -> NDArray:
+    """1 - d, and 0 from 1 on."""
+    return np.maximum(1 - distances, 0)
 
 
 Kernel = Callable[[int, int, bool, float | None], Taps]
@@ -69,10 +112,10 @@ def resampled(
     """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
     numbers = numbers_of(x)
     call.begin((*x.shape[:2], *size))
-    for back, (places, weights) in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
-        weights = weights.reshape(*weights.shape, *[1] * back)
+    for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
+        weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = numbers.ndim - 1 - back
-        terms = [call.multiply(numbers.take(places[:, t], axis), weights[:, t]) for t in range(places.shape[1])]
+        terms = [call.multiply(taps.of_pixels(numbers, t, axis), weights[:, t]) for t in range(weights.shape[1])]
         numbers = terms[0]
         for term in terms[1:]:
             numbers = call.add(numbers, term)
@@ -85,10 +128,12 @@ def resampled_backward(
     """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
     numbers = numbers_of(g)
     call.begin(old)
-    for axis, (places, weights) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
+    for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
         rows = np.moveaxis(numbers, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))
         terms = call.multiply(rows[:, np.newaxis], weights.reshape(*weights.shape, *[1] * (rows.ndim - 1)))
+        if not isinstance(used, bool):
+            terms, places = terms[used], places[used]
         total = call.added_rows(terms, places.reshape(-1), shape)
         numbers = np.moveaxis(total.reshape(shape[0], *rows.shape[1:]), 0, axis)
     return call.tensor(numbers)
@@ -98,5 +143,12 @@ def resampled_backward(
 TABLE: dict[str, Any] = {
     f"upsample_{name}{ending}": Ruled("interpolate", partial(rule, kernel=kernel))
     for name, kernel in (("linear1d", linear), ("bilinear2d", linear), ("trilinear3d", linear), ("bicubic2d", cubic))
+    for ending, rule in (("", resampled), ("_backward", resampled_backward))
+} | {
+    f"_upsample_{name}2d_aa{ending}": Ruled("interpolate", partial(rule, kernel=kernel))
+    for name, kernel in (
+        ("bilinear", antialiased(triangle, 2)),
+        ("bicubic", antialiased(lambda distances: convolution(distances, KEYS), 4)),
+    )
     for ending, rule in (("", resampled), ("_backward", resampled_backward))
 }

@@ -52,6 +52,15 @@ def index_put(
     return added_at(call, x, places, np.broadcast_to(numbers_of(values), places.shape))
 
 
+def masked_put(
+    call: RuleCall, x: torch.Tensor, mask: torch.Tensor, indices: Sequence[Any], values: torch.Tensor
+) -> torch.Tensor:
+    """x with those values added at indices that a mask keeps."""
+    places = _aten.index(numbered(x), [None if index is None else torch.where(mask, index, 0) for index in indices])
+    kept = mask.reshape(*mask.shape, *[1] * (places.ndim - mask.ndim)).expand(places.shape)
+    return added_at(call, x, places[kept], numbers_of(values.expand(places.shape)[kept]))
+
+
 def scatter_add(call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, src: torch.Tensor) -> torch.Tensor:
     """x with src added at places along an axis."""
     kept = numbers_of(src)[tuple(map(slice, index.shape))]
@@ -153,6 +162,7 @@ TABLE: dict[str, Handler] = {
     "index_put": Put(index_put),
     "_index_put_impl": Put(index_put),
     "_unsafe_index_put": Put(index_put),
+    "_unsafe_masked_index_put_accumulate": Ruled("index", masked_put),
     "put": Put(put),
     "scatter_reduce": Ruled("index", scatter_reduce),
     "index_reduce": Ruled("index", index_reduce),
@@ -161,6 +171,10 @@ TABLE: dict[str, Handler] = {
     **{
         name: Ruled("max_pool2d", max_pool_backward(axes))
         for axes in (2, 3)
-        for name in (f"max_pool{axes}d_with_indices_backward", f"adaptive_max_pool{axes}d_backward")
+        for name in (
+            f"max_pool{axes}d_with_indices_backward",
+            f"adaptive_max_pool{axes}d_backward",
+            f"fractional_max_pool{axes}d_backward",
+        )
     },
 }

@@ -8,6 +8,7 @@ from functools import cache
 from typing import Any, TypeVar
 
 import torch
+from torch._library.custom_ops import OPDEFS
 
 from simfloat.arithmetic.catalog import Kind, Operation, kind_of, register
 from simfloat.torch.floating_operands import COMPLEX, SPARSE
@@ -40,14 +41,17 @@ from simfloat.torch.rules import (
     aten_reductions,
     bags,
     convolutions,
+    cubic_points,
     distances,
     factorizations,
     grids,
+    histograms,
     matches,
     polynomials,
     resampling,
     scaled_products,
     scattering,
+    segments,
 )
 from simfloat.torch.rules.aten_movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
 
@@ -70,6 +74,9 @@ REMEDIES = {
     ),
     ("fft", "complex"): COMPLEX,
 }
+
+#: Operations that write to an operand beside their result: drawn factors, running statistics.
+WRITING = ("rrelu_with_noise", "_native_batch_norm_legit", "_batch_norm_with_update")
 
 #: What computes with numbers of PyTorch's own, which no policy rounds.
 PLAIN = ("_amp_update_scale_",)
@@ -105,6 +112,9 @@ RULES: dict[str, Handler] = {
     **aten_functions.TABLE,
     **grids.TABLE,
     **matches.TABLE,
+    **segments.TABLE,
+    **histograms.TABLE,
+    **cubic_points.TABLE,
 }
 
 #: Rules of users, by the operation's name with its library's, such as ``mylib::op``.
@@ -132,6 +142,8 @@ def handler_of(func: Any) -> Handler:
     space, name, overload = func.namespace, func.overloadpacket.__name__, func._overloadname
     if f"{space}::{name}" in USERS:
         return Composed(name, USERS[f"{space}::{name}"])
+    if space == "torch_nn" and f"{space}::{name}" in OPDEFS:  # PyTorch's own programs in its own operations
+        return Composed("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
     if space == "profiler" or name in PLAIN:
         return Plain()
     found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
@@ -156,7 +168,7 @@ def remedy_for(name: str) -> str:
 def _known(name: str, overload: str, is_mutable: bool) -> Handler | None:
     """What the tables have; rules give results, and write to no operand."""
     for key in (f"{name}.{overload}", name):
-        if key in RULES and (not is_mutable or name.startswith("_amp_")):
+        if key in RULES and (not is_mutable or name in WRITING or name.startswith("_amp_")):
             return RULES[key]
         if key in MAKING:
             return Movement(makes=True)
@@ -197,6 +209,8 @@ def _derived(func: Any, name: str) -> Handler | None:
     """What follows from another operation: on lists, in place, written to `out`."""
     if func.namespace != "aten":
         return None
+    if name == "rrelu_with_noise_":
+        return InPlace(_aten.rrelu_with_noise.default, RULES["rrelu_with_noise"])
     if name.startswith("_foreach_"):
         return _on_lists(name.removeprefix("_foreach_"))
     if not func._schema.is_mutable:
