@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
+from experiments.options import FIRST_SEED
 
 #: Further measures of a model with the weights it has, from its outputs and the labels.
 Measures = Callable[[sf.nn.Module, NDArray, NDArray], dict[str, float]]
@@ -58,6 +59,16 @@ def split(count: int, held_out: int, seed: int) -> tuple[NDArray[np.int64], NDAr
     """
     order = np.random.default_rng([seed, 4]).permutation(count)
     return order[held_out:], order[:held_out]
+
+
+def reserved(count: int, seed: int) -> NDArray[np.int64]:
+    """The numbers of the samples that the run of a seed may see: no sample is seen by runs of both kinds.
+
+    A fifth is for the seeds below FIRST_SEED, by whose runs sizes and rates are chosen, the others for those that
+    decide.
+    """
+    order = np.random.default_rng(0).permutation(count)
+    return order[: count // 5] if seed < FIRST_SEED else order[count // 5 :]
 
 
 def turned(text: NDArray, seed: int) -> NDArray:

@@ -4,7 +4,7 @@ Files are read directly: importing the packages in every worker would take longe
 not installed, and a download that fails, is one ValueError that says what to do.
 """
 
-from experiments.datasets.images import cifar10, digits, mnist, textures
+from experiments.datasets.images import cifar10, digits, fashion_mnist, mnist, textures
 from experiments.datasets.speech import Utterances, japanese_vowels
 from experiments.datasets.tables import Flights, diabetes, flights
 from experiments.datasets.text import python_topics, tiny_shakespeare
@@ -15,6 +15,7 @@ __all__ = [
     "cifar10",
     "diabetes",
     "digits",
+    "fashion_mnist",
     "flights",
     "japanese_vowels",
     "mnist",

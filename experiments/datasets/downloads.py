@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 
 class Download(NamedTuple):
-    """A file on the network: its address, its SHA-256 checksum in hexadecimal digits, and its name in the cache."""
+    """A file on the network: its address, its checksum such as "sha256:440f...", and its name in the cache."""
 
     url: str
-    sha256: str
+    checksum: str
     name: str
 
 
@@ -35,7 +35,7 @@ def fetch(download: Download, folder: Path | None = None) -> Path:
     with one_reason(download, path):
         pooch.retrieve(
             download.url,
-            f"sha256:{download.sha256}",
+            download.checksum,
             fname=path.name,
             path=path.parent,
             downloader=pooch.HTTPDownloader(timeout=PATIENCE),

@@ -85,7 +85,7 @@ def test_a_package_that_is_missing_or_lacks_a_file_is_one_message_with_the_comma
         installed.installed_file(name, "nothing.txt")
 
 
-@pytest.mark.parametrize("read", [datasets.mnist, datasets.cifar10, datasets.japanese_vowels])
+@pytest.mark.parametrize("read", [datasets.mnist, datasets.fashion_mnist, datasets.cifar10, datasets.japanese_vowels])
 def test_a_part_that_there_is_not_is_refused(read):
     with pytest.raises(ValueError, match="parts train and test; 'validation' was asked for"):
         read("validation")
@@ -101,7 +101,8 @@ class Server(http.server.ThreadingHTTPServer):
     def offer(self, name, content):
         """Put a file there; returns what downloads it."""
         (self.folder / name).write_bytes(content)
-        return Download(f"http://127.0.0.1:{self.server_port}/{name}", hashlib.sha256(content).hexdigest(), name)
+        checksum = f"sha256:{hashlib.sha256(content).hexdigest()}"
+        return Download(f"http://127.0.0.1:{self.server_port}/{name}", checksum, name)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -147,13 +148,13 @@ def test_a_file_is_downloaded_once_and_again_only_if_it_was_damaged(server, tmp_
 
 def test_a_file_that_was_put_there_by_hand_needs_no_server(tmp_path):
     (tmp_path / "letters.txt").write_bytes(b"abc")
-    download = Download("http://127.0.0.1:1/letters.txt", hashlib.sha256(b"abc").hexdigest(), "letters.txt")
+    download = Download("http://127.0.0.1:1/letters.txt", f"sha256:{hashlib.sha256(b'abc').hexdigest()}", "letters.txt")
     assert fetch(download, tmp_path).read_bytes() == b"abc"
 
 
 def test_without_a_server_the_message_names_the_file_and_where_to_put_it(tmp_path):
     with pytest.raises(ValueError, match=r"Cannot download http://127.0.0.1:1/x.txt: .* as .*x.txt yourself"):
-        fetch(Download("http://127.0.0.1:1/x.txt", "0" * 64, "x.txt"), tmp_path)
+        fetch(Download("http://127.0.0.1:1/x.txt", "sha256:" + "0" * 64, "x.txt"), tmp_path)
     assert names(tmp_path) == []
 
 
@@ -175,7 +176,7 @@ def test_an_answer_that_ends_half_way_is_not_kept(server, tmp_path):
 def test_a_checksum_that_differs_is_named_and_nothing_is_kept(server, tmp_path):
     download = server.offer("x.txt", b"abc")
     (server.folder / "x.txt").write_bytes(b"another")
-    with pytest.raises(ValueError, match=f"is not the expected file: .*expected sha256:{download.sha256} but got"):
+    with pytest.raises(ValueError, match=f"is not the expected file: .*expected {download.checksum} but got"):
         fetch(download, tmp_path / "cache")
     assert names(tmp_path / "cache") == []
 
@@ -207,7 +208,7 @@ def test_a_cache_that_is_no_folder_is_one_message(server, tmp_path):
 def test_without_pooch_the_message_has_the_command(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pooch", None)
     with pytest.raises(ValueError, match=r"pooch, which is not installed: pip install 'simfloat\[data\]'"):
-        fetch(Download("http://127.0.0.1:1/x.txt", "0" * 64, "x.txt"), tmp_path)
+        fetch(Download("http://127.0.0.1:1/x.txt", "sha256:" + "0" * 64, "x.txt"), tmp_path)
 
 
 def idx(array):
@@ -216,13 +217,24 @@ def idx(array):
     return gzip.compress(bytes([0, 0, 8, array.ndim]) + sizes + array.tobytes())
 
 
-def test_mnist_is_images_and_their_digits(server, tmp_path, monkeypatch):
-    pictures = np.arange(5 * 28 * 28).astype(np.uint8).reshape(5, 28, 28)
-    labels = np.array([3, 1, 4, 1, 5], np.uint8)
-    parts = {"test": (server.offer("images.gz", idx(pictures)), server.offer("labels.gz", idx(labels)))}
-    monkeypatch.setattr(images, "MNIST", parts)
-    found, digits = datasets.mnist("test", folder=tmp_path / "cache")
-    assert (found == pictures).all() and found.dtype == np.uint8 and digits.tolist() == labels.tolist()
+PICTURES = np.arange(5 * 28 * 28).astype(np.uint8).reshape(5, 28, 28)
+CLASSES = np.array([3, 1, 4, 1, 5], np.uint8)
+
+
+@pytest.mark.parametrize("name", ["MNIST", "FASHION_MNIST"])
+def test_images_of_28_by_28_and_their_classes_are_read_as_mnists_files_have_them(name, server, tmp_path, monkeypatch):
+    parts = {"test": (server.offer("images.gz", idx(PICTURES)), server.offer("labels.gz", idx(CLASSES)))}
+    monkeypatch.setattr(images, name, parts)
+    found, classes = getattr(datasets, name.lower())("test", folder=tmp_path / "cache")
+    assert (found == PICTURES).all() and found.dtype == np.uint8 and classes.tolist() == CLASSES.tolist()
+
+
+def test_clothes_are_read_where_debian_has_them_and_nothing_is_downloaded(tmp_path, monkeypatch):
+    monkeypatch.setattr(images, "DEBIAN", tmp_path)
+    (tmp_path / "t10k-images-idx3-ubyte.gz").write_bytes(idx(PICTURES))
+    (tmp_path / "t10k-labels-idx1-ubyte.gz").write_bytes(idx(CLASSES))
+    found, classes = datasets.fashion_mnist("test")
+    assert (found == PICTURES).all() and classes.tolist() == CLASSES.tolist()
 
 
 def test_cifar_10_is_five_batches_or_a_test_batch_of_pictures_after_their_class(server, tmp_path, monkeypatch):
@@ -247,6 +259,8 @@ def test_tiny_shakespeare_is_a_text(server, tmp_path, monkeypatch):
 
 
 def test_the_files_themselves_are_named_by_their_published_checksums():
-    downloads = [images.CIFAR10, text.TINY_SHAKESPEARE, *(file for part in images.MNIST.values() for file in part)]
-    assert all(re.fullmatch("[0-9a-f]{64}", file.sha256) and file.url.startswith("https://") for file in downloads)
-    assert len({file.name for file in downloads}) == len({file.sha256 for file in downloads}) == 6
+    parts = [part for each in (images.MNIST, images.FASHION_MNIST) for part in each.values()]
+    downloads = [images.CIFAR10, text.TINY_SHAKESPEARE, *(file for part in parts for file in part)]
+    assert all(re.fullmatch("sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", file.checksum) for file in downloads)
+    assert all(file.url.startswith("https://") for file in downloads)
+    assert len({file.name for file in downloads}) == len({file.checksum for file in downloads}) == 10
