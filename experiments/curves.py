@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from experiments.measurement import select
 from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
+
+#: Differences of more percent than this are drawn on a scale that is logarithmic beyond one percent.
+WIDE = 5
 
 
 def curves(results: list[Result], key: str, styles: Mapping[str, int], smooth: int = 1) -> list[Curve]:
@@ -23,6 +27,46 @@ def curves(results: list[Result], key: str, styles: Mapping[str, int], smooth: i
         values = np.array([run[key] for run in runs], np.float64)
         found.append(Curve(runs[0]["label"], np.array(runs[0]["iteration"]), values, styles.get(variant, 2), smooth))
     return found
+
+
+def draw_beside(
+    results: list[Result], titles: Mapping[str, str], path: Path, reference: str = "fp32", smooth: int = 3
+) -> None:
+    """A figure with a column for each problem: by how many percent losses lie above the reference's, seed by seed.
+
+    Runs of one seed share what makes seeds differ, so differences show that bands around losses hide. All columns have
+    one scale, which is logarithmic beyond one percent where there are large differences.
+    """
+    labels = {result["variant"]: result["label"] for result in results}
+    styles = {variant: style for style, variant in enumerate(labels)}
+    rows = -(-(len(styles) - 1) // 3)
+    figure, grid = new_figure(1, len(titles), FULL_WIDTH, 2.8 + 0.17 * rows, legend=0.05 + 0.17 * rows)
+    axes = np.atleast_1d(grid)
+    for number, (column, (problem, title)) in enumerate(zip(axes, titles.items(), strict=True)):
+        runs = select(results, problem=problem)
+        beside = np.array([run["loss"] for run in select(runs, variant=reference)], np.float64)
+        lines = [
+            curve._replace(values=100 * (curve.values / beside - 1))
+            for curve in curves([run for run in runs if run["variant"] != reference], "loss", styles, smooth)
+        ]
+        ylabel = "" if number else f"held-out loss above {labels[reference]}'s (%)"
+        draw_curves(column, lines, xlabel="iteration", ylabel=ylabel, title=title)
+    one_scale(axes)
+    add_legend(figure, max(axes, key=lambda column: len(column.lines)), columns=3)
+    save_figure(figure, path)
+
+
+def one_scale(axes: Iterable[Any]) -> None:
+    """The same limits for percentages in all columns, and a line where there is no difference."""
+    columns = list(axes)
+    low = min(column.get_ylim()[0] for column in columns)
+    high = max(column.get_ylim()[1] for column in columns)
+    for column in columns:
+        column.axhline(0, color="black", linewidth=0.8, zorder=0)
+        if max(-low, high) > WIDE:
+            column.set_yscale("symlog", linthresh=1, linscale=0.6)
+        column.set_ylim(low, high)
+        column.yaxis.set_major_formatter(lambda value, place: f"{value:+g}" if value else "0")
 
 
 def draw_losses(results: list[Result], titles: Mapping[str, tuple[str, str]], path: Path) -> None:

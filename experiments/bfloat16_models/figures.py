@@ -9,7 +9,7 @@ import numpy as np
 
 from experiments.bfloat16_models.policies import FP32, FP32_WEIGHTS, KAHAN, STANDARD, STOCHASTIC, TRADE_OFF
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
-from experiments.curves import curves
+from experiments.curves import curves, one_scale
 from experiments.experiment import drawn_as
 from experiments.measurement import final, select
 from simfloat.plots import (
@@ -33,19 +33,21 @@ STYLES = {FP32.key: 0, STANDARD.key: 2, STOCHASTIC.key: 4, KAHAN.key: 5, FP32_WE
 
 @drawn_as("training.png")
 def draw_training(results: list[Result], path: Path) -> None:
-    """Figures 1, 3 and 5 of the paper: the measure on training data over the iterations, problem by problem."""
+    """Figures 1, 3 and 5 of the paper: how much worse the training data are fitted than by 32-bit, pair by pair."""
     figure, axes = new_figure(rows=2, columns=3, width=FULL_WIDTH, height=4.2)
     figure.subplots_adjust(hspace=0.45)
     *places, corner = axes.flat
     handles: dict[str, Any] = {}
     for place, (problem, task) in zip(places, TASKS.items(), strict=True):
         runs = [run for run in select(results, problem=problem) if run["variant"] in {*STYLES, "given"}]
-        lines = [
-            curve._replace(values=task.shown(curve.values)) for curve in curves(runs, f"train_{task.measure}", STYLES)
-        ]
-        log = not task.is_share
-        draw_curves(place, lines, xlabel="iteration", ylabel=f"training {task.label}", title=task.title, log=log)
+        key = f"train_{task.measure}"
+        fp32 = np.array([run[key] for run in select(runs, variant=FP32.key)], np.float64)
+        others = curves([run for run in runs if run["variant"] != FP32.key], key, STYLES)
+        lines = [curve._replace(values=task.shortfall(curve.values, fp32), smooth=2) for curve in others]
+        worse = f"{task.name} below" if task.is_share else f"{task.name} above"
+        draw_curves(place, lines, xlabel="iteration", ylabel=f"{worse} 32-bit's (%)", title=task.title)
         handles |= dict(zip(*reversed(place.get_legend_handles_labels()), strict=True))
+    one_scale(places)
     corner.set_axis_off()
     corner.legend(handles.values(), handles, loc="center", frameon=False, fontsize=SMALL + 1, handlelength=3)
     fit_figure(figure)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from pathlib import Path
 
-from experiments.curves import draw_losses
+from experiments.curves import draw_beside
 from experiments.dynamic_scale.jobs import VARIANTS
 from experiments.experiment import drawn_as
 from experiments.gradients import as_histogram
@@ -23,7 +23,7 @@ from simfloat.plots import (
 )
 from simfloat.studies import Result
 
-TITLES = {"digits": ("Digits, MLP 64-16-10", "held-out cross-entropy")}
+TITLES = {"digits": "Digits, MLP 64-16-10"}
 
 #: Steps of the trace with the short interval that can be told apart.
 SHOWN = 300
@@ -31,8 +31,8 @@ SHOWN = 300
 
 @drawn_as("training.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss under every scale."""
-    draw_losses(results, TITLES, path)
+    """The held-out loss under every scale, beside FP32's."""
+    draw_beside(results, TITLES, path)
 
 
 @drawn_as("dynamic-scale.png", given=False, kind="training")

@@ -13,6 +13,9 @@ from experiments.measurement import measured_rows, over_seeds, select, table_ove
 from simfloat.plots import FULL_WIDTH, SMALL, Curve, add_legend, draw_curves, new_figure, save_figure
 from simfloat.studies import Result
 
+#: Numbers of bits that are labelled; points stand at their own.
+TICKS = (1, 2, 4, 8, 16, 32)
+
 STYLES = {"A": 2, "B": 4, "C": 6}
 
 
@@ -30,12 +33,14 @@ def draw_few_bits(results: list[Result], path: Path) -> None:
     draw_curves(right, losses, xlabel=label, title="digits: held-out loss")
     nearest = over_seeds(training, "loss", mode="nearest").mean()
     right.axhline(nearest, color="black", linestyle=":", linewidth=1)
-    right.text(
-        0.97, nearest, "to nearest", transform=right.get_yaxis_transform(), fontsize=SMALL, ha="right", va="bottom"
-    )
-    for axes, chosen in ((middle, sums), (right, training)):
-        bits = bits_of(chosen)
-        axes.set_xticks(range(len(bits)), bits)
+    place = {"xycoords": right.get_yaxis_transform(), "textcoords": "offset points", "ha": "right", "va": "top"}
+    right.annotate("to nearest", (0.97, nearest), (0, -3), fontsize=SMALL, **place)
+    right.margins(y=0.08)
+    for axes in (left, middle, right):
+        axes.set_xscale("log", base=2)
+        axes.set_xticks(TICKS, TICKS)
+        axes.set_xlim(0.9, 36)
+        axes.minorticks_off()
     add_legend(figure, left, columns=3)
     save_figure(figure, path)
 
@@ -50,11 +55,11 @@ def bias_curves(results: list[Result]) -> list[Curve]:
 
 
 def bits_of(results: list[Result]) -> list[int]:
-    """The numbers of bits that were tried, each drawn at the next place."""
+    """The numbers of bits that were tried."""
     return sorted({row["bits"] for result in results for row in measured_rows(result) if row.get("bits")})
 
 
 def positions(results: list[Result], key: str, variant: str) -> tuple[np.ndarray, np.ndarray]:
-    """Places of the bits, and the measurement at each of them for every seed."""
+    """The numbers of bits, and the measurement at each of them for every seed."""
     values = [over_seeds(results, key, mode=variant, bits=bits) for bits in bits_of(results)]
-    return np.arange(len(values)), np.array(values).T
+    return np.array(bits_of(results)), np.array(values).T

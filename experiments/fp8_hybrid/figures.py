@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.curves import draw_losses
+from experiments.curves import draw_beside
 from experiments.experiment import drawn_as
 from experiments.fp8_hybrid.findings import measured
 from experiments.fp8_hybrid.policies import VARIANTS
@@ -12,10 +12,7 @@ from experiments.fp8_hybrid.problems import PROBLEMS
 from simfloat.plots import FULL_WIDTH, add_legend, draw_points, new_figure, save_figure
 from simfloat.studies import Result
 
-TITLES = {
-    "digits": ("MLP", "held-out cross-entropy"),
-    "convolutional": ("Convolutions and batch norm", "held-out cross-entropy"),
-}
+TITLES = {"digits": "MLP", "convolutional": "Convolutions and batch norm"}
 
 #: What the first figure has: more lines could not be told apart.
 DRAWN = ("fp32", "fp16", "hybrid", "e4m3", "hybrid-bare", "e4m3-bare", "e4m3-loss", "given")
@@ -23,8 +20,8 @@ DRAWN = ("fp32", "fp16", "hybrid", "e4m3", "hybrid-bare", "e4m3-bare", "e4m3-los
 
 @drawn_as("fp8-hybrid.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss in each format."""
-    draw_losses([run for run in results if run["variant"] in DRAWN], TITLES, path)
+    """The held-out loss in each format, beside FP32's."""
+    draw_beside([run for run in results if run["variant"] in DRAWN], TITLES, path)
 
 
 @drawn_as("gradients.png", kind="gradients")

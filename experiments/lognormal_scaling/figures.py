@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 import simfloat as sf
-from experiments.curves import curves
+from experiments.curves import draw_beside
 from experiments.experiment import drawn_as
 from experiments.lognormal_scaling.jobs import VARIANTS
 from experiments.measurement import select
@@ -15,7 +15,6 @@ from simfloat.plots import (
     FULL_WIDTH,
     SMALL,
     add_legend,
-    draw_curves,
     draw_loss_scale,
     new_figure,
     save_figure,
@@ -25,19 +24,11 @@ from simfloat.studies import Result
 #: The rules, each beside the other.
 RULES = {variant.key: variant.label for variant in VARIANTS if variant.scaler is not None}
 
-#: Every variant looks the same.
-STYLES = {variant.key: number for number, variant in enumerate(VARIANTS)}
-
 
 @drawn_as("losses.png", kind="training")
-def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss under every rule."""
-    figure, axes = new_figure(rows=1, columns=1, width=FULL_WIDTH / 2, height=2.6, legend=0.4)
-    draw_curves(
-        axes, curves(results, "loss", STYLES, smooth=3), xlabel="step", ylabel="held-out cross-entropy", log=True
-    )
-    add_legend(figure, axes, columns=2)
-    save_figure(figure, path)
+def draw_training(results: list[Result], path: Path) -> None:
+    """The held-out loss under every rule, beside FP32's."""
+    draw_beside(results, {"digits": "Digits"}, path)
 
 
 @drawn_as("scales.png", given=False, kind="training")

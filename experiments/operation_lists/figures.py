@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.curves import draw_losses
+import numpy as np
+
+from experiments.curves import draw_beside
 from experiments.experiment import drawn_as
 from experiments.operation_lists.findings import errors
 from experiments.operation_lists.policies import ALONE, EVERYTHING, INFER_NARROW, MIXED
@@ -22,16 +24,16 @@ LAYERS = {
 ROWS = [*ALONE, MIXED, INFER_NARROW, EVERYTHING]
 
 TITLES = {
-    "convolutional": ("Convolutions and batch norm", "held-out cross-entropy"),
-    "transformer": ("Transformer", "held-out cross-entropy"),
-    "regression": ("Regression, large labels", "mean squared error"),
+    "convolutional": "Convolutions and batch norm",
+    "transformer": "Transformer",
+    "regression": "Regression, large labels",
 }
 
 
 @drawn_as("operation-lists.png", kind="training")
 def draw_training(results: list[Result], path: Path) -> None:
-    """The held-out loss of each problem."""
-    draw_losses(results, TITLES, path)
+    """The held-out loss of each problem, beside FP32's."""
+    draw_beside(results, TITLES, path)
 
 
 @drawn_as("gradient-errors.png", kind="gradients")
@@ -53,12 +55,21 @@ def draw_gradients(results: list[Result], path: Path) -> None:
 def draw_attribution(results: list[Result], path: Path) -> None:
     """The error that each operation in each layer makes by itself, under AMP and with everything in FP16."""
     run = next(run for run in results if run["attribution"])
-    figure, axes = new_figure(2, 1, FULL_WIDTH, 5.2)
-    figure.subplots_adjust(hspace=0.55, left=0.13, right=0.93, bottom=0.12)
+    figure, axes = new_figure(2, 1, FULL_WIDTH, 4.7)
+    figure.subplots_adjust(hspace=0.16, left=0.13, right=0.93, bottom=0.16)
+    most = max(np.max(run["attribution"][variant.key]["values"]) for variant in (EVERYTHING, MIXED))
     for place, variant in enumerate((EVERYTHING, MIXED)):
         grid = run["attribution"][variant.key]
         rows = [LAYERS.get(row, row) for row in grid["rows"]]
         draw_heat_map(
-            axes[place], rows, grid["columns"], grid["values"], title=variant.label, label="error of the gradient"
+            axes[place],
+            rows,
+            grid["columns"],
+            grid["values"],
+            title=variant.label,
+            label="error of the gradient",
+            most=float(most),
         )
+    if run["attribution"][EVERYTHING.key]["columns"] == run["attribution"][MIXED.key]["columns"]:
+        axes[0].set_xticklabels([])  # the same as below
     save_figure(figure, path)

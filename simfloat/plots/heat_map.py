@@ -27,14 +27,22 @@ DECADES = 6
 
 
 def draw_heat_map(
-    axes: Axes, rows: Sequence[str], columns: Sequence[str], values: ArrayLike, *, title: str = "", label: str = ""
+    axes: Axes,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: ArrayLike,
+    *,
+    title: str = "",
+    label: str = "",
+    most: float | None = None,
 ) -> None:
     """Draw values (rows, columns), none of them negative, in logarithmic colours, with a bar that tells them.
 
     Zeros and what is not finite are left blank; what lies more than six powers of ten below the largest has one colour.
-    As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``.
+    As for an attribution: ``draw_heat_map(axes, *sf.attribute(...).grid())``. Maps that are to be compared are given
+    one value, `most`: the colours of all of them reach from there six powers of ten down.
 
-    Raises ValueError if the names do not fit the values.
+    Raises ValueError if the names do not fit the values, and for a `most` that is not positive.
     """
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
@@ -44,9 +52,16 @@ def draw_heat_map(
         raise ValueError(
             f"{len(rows)} rows and {len(columns)} columns are named; the values have shape {numbers.shape}."
         )
+    if most is not None and not 0 < most < np.inf:
+        raise ValueError(f"most must be a positive number, the largest value of all maps, got {most!r}.")
     shown = np.where(np.isfinite(numbers) & (numbers > 0), numbers, np.nan)
-    most = np.nanmax(shown) if np.isfinite(shown).any() else 1.0
-    least = max(np.nanmin(shown), most * 10.0**-DECADES) if np.isfinite(shown).any() else 0.1
+    if most is not None:
+        least = most * 10.0**-DECADES
+    elif np.isfinite(shown).any():
+        most = np.nanmax(shown)
+        least = max(np.nanmin(shown), most * 10.0**-DECADES)
+    else:
+        least, most = 0.1, 1.0
     norm = LogNorm(min(least, most / 10), most, clip=True)
     image = axes.imshow(shown, norm=norm, cmap=COLORS, aspect="auto")
     axes.set_xticks(range(len(columns)), map(plain, columns), rotation=45, ha="right", rotation_mode="anchor")

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.plots.figure import SMALL
@@ -31,12 +32,15 @@ HORIZONTAL, VERTICAL = {1: "left", 0: "center", -1: "right"}, {1: "bottom", 0: "
 #: From a point to its name.
 LINE = {"arrowstyle": "-", "linewidth": 0.5, "color": "#777777", "shrinkA": 0, "shrinkB": 3}
 
+#: The ends of a line, level or upright, that labels are to leave free.
+Line = tuple[tuple[float, float], tuple[float, float]]
+
 #: What stands outside of the axes counts as so many times as much as what covers something.
 OUTSIDE = 10
 
 
-def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str]) -> None:
-    """Write each label beside its point, where it covers least of the points and of other labels.
+def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str], lines: Sequence[Line] = ()) -> None:
+    """Write each label beside its point, where it covers least of the points, of lines and of other labels.
 
     Limits of the axes stay where they are from here on.
     """
@@ -46,6 +50,9 @@ def draw_labels(axes: Axes, x: NDArray, y: NDArray, labels: Sequence[str]) -> No
     inside, reach = axes.get_window_extent(), 0.6 * DISTANCES[0] * axes.figure.dpi / 72
     points = [*zip(x, y, strict=True)]
     taken = [Bbox([place - reach, place + reach]) for place in axes.transData.transform(points)]
+    for ends in lines:
+        low, high = np.sort(axes.transData.transform(ends), axis=0)
+        taken.append(Bbox([low - 0.4 * reach, high + 0.4 * reach]))
     # Long names have fewest places.
     for point, label in sorted(zip(points, labels, strict=True), key=lambda pair: -len(pair[1])):
         text = _write(axes, label, point)

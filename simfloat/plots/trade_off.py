@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from simfloat.plots.curves import logarithmic, plain
 from simfloat.plots.figure import label_axes
-from simfloat.plots.labels import draw_labels
+from simfloat.plots.labels import Line, draw_labels
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,7 +67,9 @@ def draw_trade_off(
     if log:
         logarithmic(axes, "x")
     label_axes(axes, xlabel=xlabel, ylabel=ylabel, title=plain(title))
-    draw_labels(axes, costs, means, [plain(point.label) for point in points])
+    spreads = [((cost, each.min()), (cost, each.max())) for cost, each in zip(costs, values, strict=True)]
+    steps = _front_lines(costs[best], means[best])
+    draw_labels(axes, costs, means, [plain(point.label) for point in points], [*spreads, *steps])
 
 
 def unbeaten(costs: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray[np.bool_]:
@@ -78,5 +81,13 @@ def unbeaten(costs: NDArray[np.float64], values: NDArray[np.float64]) -> NDArray
 
 
 def _draw_front(axes: Axes, costs: NDArray[np.float64], values: NDArray[np.float64]) -> None:
+    for (x0, y0), (x1, y1) in _front_lines(costs, values):
+        axes.plot([x0, x1], [y0, y1], color=FRONT, linewidth=0.8, zorder=1)
+
+
+def _front_lines(costs: NDArray[np.float64], values: NDArray[np.float64]) -> list[Line]:
+    """The lines of the steps from each of these points to the next."""
     order = np.argsort(costs)
-    axes.step(costs[order], values[order], where="post", color=FRONT, linewidth=0.8, zorder=1)
+    points = [*zip(costs[order], values[order], strict=True)]
+    steps = [((here[0], here[1]), (there[0], here[1]), there) for here, there in pairwise(points)]
+    return [line for start, corner, end in steps for line in ((start, corner), (corner, end))]

@@ -36,6 +36,13 @@ def test_values_far_below_the_largest_have_one_colour():
     assert axes.get_images()[0].norm.vmin == 1e-6
 
 
+def test_maps_that_are_compared_have_one_scale():
+    norms = [drawn(values, most=10.0)[1].get_images()[0].norm for values in ([[1, 2, 3]] * 2, [[1e-3, 1e-9, 0]] * 2)]
+    assert [(norm.vmin, norm.vmax) for norm in norms] == [(10.0 * 10.0**-6, 10.0)] * 2
+    with pytest.raises(ValueError, match="most must be a positive number, .*, got 0"):
+        drawn([[1, 2, 3]] * 2, most=0)
+
+
 def test_names_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match=r"2 rows and 3 columns are named; the values have shape \(3, 2\)"):
         drawn(np.ones((3, 2)))
