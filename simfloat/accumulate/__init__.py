@@ -5,6 +5,7 @@ from simfloat.accumulate._exact import exact
 from simfloat.accumulate._fused import fused
 from simfloat.accumulate._kahan import kahan
 from simfloat.accumulate._lanes import lanes
+from simfloat.accumulate._library_sum import library_sum
 from simfloat.accumulate._matrix_core import matrix_core
 from simfloat.accumulate._pairwise import pairwise
 from simfloat.accumulate._partial_sums import partial_sums
@@ -17,6 +18,6 @@ from simfloat.accumulate.convolution import conv2d
 from simfloat.accumulate.product import dot, matmul, sum
 
 __all__ = [
-    "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "matmul",
-    "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "tensor_core", "tree",
+    "Accumulator", "all_reduce", "blocked", "conv2d", "dot", "exact", "fused", "kahan", "lanes", "library_sum",
+    "matmul", "matrix_core", "numpy_sum", "pairwise", "partial_sums", "sequential", "sum", "tensor_core", "tree",
 ]  # fmt: skip

@@ -18,6 +18,7 @@ from simfloat.accumulate import (
     exact,
     fused,
     lanes,
+    library_sum,
     matmul,
     matrix_core,
     sequential,
@@ -34,6 +35,7 @@ from simfloat.blackbox.readings import (
     Chain,
     Chunks,
     InOrder,
+    LikeLibrary,
     LikeNumPy,
     Pairs,
     Reading,
@@ -142,6 +144,8 @@ def _accumulators(evidence: Evidence, reading: Reading, terms: int) -> Iterator[
             yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "neighbours"], _sums(evidence))
         case LikeNumPy():
             yield from _made([order.make for order in ROUNDED_ORDERS if order.order == "numpy"], _sums(evidence))
+        case LikeLibrary(name):
+            yield library_sum(name)
         case InOrder(text):
             yield from _made([partial(accumulate.tree, text)], _sums(evidence))
         case Chunks(together):

@@ -75,7 +75,8 @@ def _scaled(box: BlackBox, span: ProductRange, large: float, sign: float) -> Pro
     """One as large as it may be for all ones together to be lost beside M."""
     rng = random.Random(0)
     places = range(box.terms)
-    triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1]]
+    # A last part may be added in more bits than all before it.
+    triples = [[0, 1, 2], [0, box.terms // 2, box.terms - 1], [*range(box.terms - 3, box.terms)]]
     triples += [rng.sample(places, 3) for _ in range(SAMPLES)]
     # Beside an odd M a power of two may not be kept although it is not lost.
     power = 2.0 ** math.ceil(math.log2(large))

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 from simfloat.accumulate._tree import numpys_order
+from simfloat.accumulate.library_orders import ORDERS, Places
 from simfloat.accumulate.nesting import ADD, in_postfix
 from simfloat.blackbox.tree import Builder, Tree, subtree
 
@@ -43,6 +47,19 @@ class LikeNumPy(NamedTuple):
 
     def __str__(self) -> str:
         return "as np.sum"
+
+
+class LikeLibrary(NamedTuple):
+    """In the order of a library's dot product."""
+
+    name: str
+
+    def add(self, builder: Builder, places: Sequence[int]) -> int:
+        """The node that is the sum of `places`."""
+        return int(ORDERS[self.name](_Nodes(builder, places), len(places))[0])
+
+    def __str__(self) -> str:
+        return f"as {self.name}"
 
 
 class InOrder(NamedTuple):
@@ -109,7 +126,10 @@ class Strided(NamedTuple):
         return f"{self.lanes} lanes {self.inner}, their sums {self.outer}"
 
 
-Reading: TypeAlias = Chain | Pairs | LikeNumPy | InOrder | Chunks | Runs | Strided
+Reading: TypeAlias = Chain | Pairs | LikeNumPy | LikeLibrary | InOrder | Chunks | Runs | Strided
+
+#: The sum of no products, which is no node.
+NOTHING = -1
 
 #: The most lanes that are looked for: four registers of sixteen.
 MOST_LANES = 64
@@ -120,7 +140,7 @@ def readings_of(tree: Tree, nested: int = 2) -> Iterator[Reading]:
 
     The tree's own order comes last, where there is no other and not more than two are added at once.
     """
-    simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *_chunks(tree)]
+    simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *map(LikeLibrary, ORDERS), *_chunks(tree)]
     found = [reading for reading in simple if _tree(reading, tree.terms) == tree]
     if nested:
         found += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
@@ -153,6 +173,30 @@ def _added(builder: Builder, places: Sequence[int], postfix: Sequence[int]) -> i
         else:
             waiting.append(places[k])
     return waiting[0]
+
+
+class _Nodes(NamedTuple):
+    """A library's sums as nodes of a tree: registers are arrays (lanes,)."""
+
+    builder: Builder
+    places: Sequence[int]
+
+    def chain(self, places: Places, start: NDArray[np.int64] | None = None) -> NDArray[np.int64]:
+        """The nodes of every lane's products."""
+        nodes = np.full(places.shape[1], NOTHING) if start is None else start.copy()
+        for step in places:
+            leaves = [self.places[k] if k < len(self.places) else NOTHING for k in step]
+            nodes = self.add(nodes, np.array(leaves))
+        return nodes
+
+    def add(self, x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The nodes that add two each."""
+        pairs = ([int(k) for k in pair if k != NOTHING] for pair in zip(x, y, strict=True))
+        return np.array([self.builder.add(pair) if pair else NOTHING for pair in pairs], np.int64)
+
+    def with_double(self, places: Places, x: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Nodes tell nothing of precision."""
+        return self.add(self.chain(places), x)
 
 
 def _chunks(tree: Tree) -> list[Chunks]:

@@ -58,6 +58,7 @@ FOUND_AGAIN = [
     # What leaves a sticky bit is never lost, which shows no order: chunks of every size are tried.
     (sf.fused(4, 20, rounding=sf.nearest_even, align=sf.to_odd), sf.BF16, None),
     (sf.exact, sf.FP32, sf.FP32),
+    *((sf.library_sum(name), sf.FP32, None) for name in ("mkl-avx2", "numpy-einsum", "torch-sum")),
 ]
 
 
@@ -129,6 +130,11 @@ FOUND_IN_NUMPY = {
     ("numpy.sum", 45): sf.numpy_sum(sf.FP32),
     ("numpy.sum in float64", 45): sf.numpy_sum(sf.FP64),
 }
+
+
+def test_a_last_part_in_more_bits_is_seen():
+    order = sf.library_sum("openblas-avx512")
+    assert sf.reveal(black_box(order), 37).accumulator == order
 
 
 @pytest.mark.parametrize("k", [2, 7, 8, 45])

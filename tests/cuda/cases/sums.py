@@ -30,7 +30,7 @@ ACCUMULATORS = [
     sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=sf.stochastic())),
     *(sf.numpy_sum(sf.FP16), sf.numpy_sum(sf.BF16, DRAWING[0]), sf.lanes(4, sf.FP16, sf.pairwise(sf.FP32))),
     sf.tree("4 + 10 + (0 + 7 + (2 + (1 + 8))) + (3 + 9 + (5 + 6))", sf.FP16, sf.stochastic(8)),
-    *(sf.exact, sf.fused(4, 10), sf.fused(3, 12, sf.FP16, zero_exponent=-3)),
+    *(sf.library_sum("openblas-avx2"), sf.exact, sf.fused(4, 10), sf.fused(3, 12, sf.FP16, zero_exponent=-3)),
     *(sf.fused(3, 6, *parts, rounding=mode, align=align) for align in ALIGNMENTS for *parts, mode in TOTALS),
     *(sf.tensor_core(name, sf.FP16) for name in ("volta", "ampere", "hopper")),
     *(sf.tensor_core("volta", sf.FP16, sf.FP16), sf.tensor_core("hopper", sf.E5M2, instruction="mma")),

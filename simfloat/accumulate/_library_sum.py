@@ -1,0 +1,152 @@
+"""Sums of FP32 numbers and products as libraries make them on vector registers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate._sequential import sequential
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate.bounds import Bounds, numbers_of
+from simfloat.accumulate.engine import Engine, Region, is_direct
+from simfloat.accumulate.library_orders import ORDERS, Places
+from simfloat.accumulate.operand_bounds import OperandBounds, Problem
+from simfloat.arithmetic.operands import FloatType
+from simfloat.formats import FP32, FP64, Format
+
+#: The orders whose products are rounded before they are added.
+UNFUSED = ("numpy-einsum", "torch-sum")
+
+#: Float32 numbers of running sums that are kept at once, some megabytes.
+KEPT = 1 << 20
+
+
+def library_sum(name: str) -> LibrarySum:
+    """Products of FP32 vectors of any length, summed on vector registers in the order of a library.
+
+    =================  ======================================================================================
+    `openblas-avx512`  np.dot with OpenBLAS from SkylakeX on: four registers of 16 lanes, which are folded to
+                       8 lanes for 32 products more; then the registers are added one after the other
+    `openblas-avx2`    the same from Haswell and Zen on: four registers of 8 lanes
+    `mkl-avx512`       torch.dot with Intel's MKL: four registers of 16 lanes, of which the first ones take
+                       what is left; then the registers are added as a tree
+    `mkl-avx2`         the same with registers of 8 lanes
+    `numpy-einsum`     np.einsum("i,i->", a, b) on x86: one register of 4 lanes, four at a time in reversed order
+    `torch-sum`        torch.sum of contiguous numbers on x86: four registers of 8 lanes, in cascades of 16 steps
+    =================  ======================================================================================
+
+    A lane is a chain of fused multiply-adds in FP32; in the last two products are rounded to FP32 first. OpenBLAS
+    rounds products beyond the last 32 to FP32, adds them in FP64, adds the sum of all others, and rounds to FP32 at
+    last. Vectors are contiguous, and no longer than one thread takes: 10 000 products of OpenBLAS, 32 768 numbers of
+    PyTorch. np.sum has an accumulator of its own, :func:`simfloat.numpy_sum`, in any format.
+
+    Orders are those of OpenBLAS 0.3.31 (kernel/x86_64/sdot.c), MKL 2024.2, NumPy 2.4 (einsum_sumprod.c.src) and
+    PyTorch 2.13 (ATen/native/cpu/SumKernel.cpp); :func:`simfloat.reveal` shows which one a machine has.
+
+    Raises ValueError for another name, and for operands that are no FP32 numbers.
+
+    Examples:
+        >>> a = np.random.default_rng(0).standard_normal((2, 100)).astype(np.float32)
+        >>> sf.dot(*a, accumulate=sf.library_sum("numpy-einsum")), sf.dot(*a, accumulate=sf.FP32)
+        (array(-1.0741596, dtype=float32), array(-1.0741591, dtype=float32))
+    """
+    if name not in ORDERS:
+        raise ValueError(f"A library's order is one of {', '.join(ORDERS)}; got {name!r}.")
+    return LibrarySum(name)
+
+
+@dataclass(frozen=True, repr=False)
+class LibrarySum(Accumulator):
+    """See :func:`library_sum`."""
+
+    name: str
+
+    __hash__ = Accumulator.__hash__
+    maker: ClassVar[str] = "library_sum"
+    result: ClassVar[Format] = FP32
+    needs_narrow_operands: ClassVar[bool] = True
+
+    def sums(self, products: Bounds, terms: int) -> Bounds:
+        """Numbers of FP32."""
+        return numbers_of(FP32)
+
+    def engine(self, problem: Problem) -> Engine:
+        """The chains of lanes, and how lanes are added."""
+        for known in (problem.a, problem.b):
+            if not (known.is_float32 or known.format == FP32 or known.bounds.inside(FP32)):
+                raise _refusal(self, known)
+        chain = sequential(FP32, products=FP32 if self.name in UNFUSED else None).engine(problem)
+        wide = sequential(FP64, products=FP32).engine(problem)
+        return RegistersEngine(self.name, chain, wide)
+
+
+def _refusal(accumulator: LibrarySum, known: OperandBounds) -> ValueError:
+    return ValueError(
+        f"{accumulator} takes FP32 operands; these have up to {known.bounds.precision} bits and reach from "
+        f"2^{known.bounds.low} to 2^{known.bounds.high}. Pass inputs=sf.FP32 to round them."
+    )
+
+
+class RegistersEngine(NamedTuple):
+    """Sums on registers."""
+
+    name: str
+    chain: Engine
+    wide: Engine
+    carrier: FloatType = np.float32
+    cost: float = 0.2
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        rows = max(1, KEPT // (64 * max(out.shape[1], 1)))
+        for top in range(0, len(a), rows):
+            sums = RegisterSums(self, a[top : top + rows], b, region)
+            out[top : top + rows] = ORDERS[self.name](sums, b.shape[0])[0]
+
+
+class RegisterSums(NamedTuple):
+    """An order's sums as numbers: registers are arrays (lanes, rows, columns)."""
+
+    engine: RegistersEngine
+    a: NDArray
+    b: NDArray
+    region: Region
+
+    def chain(self, places: Places, start: NDArray | None = None) -> NDArray:
+        """Every lane's products from where it starts."""
+        lanes = places.shape[1]
+        if start is None:
+            start = np.zeros((lanes, len(self.a), self.b.shape[1]), np.float32, like=self.b)
+        return self._summed(self.engine.chain, places, start)
+
+    def add(self, x: NDArray, y: NDArray) -> NDArray:
+        """FP32's own addition."""
+        with np.errstate(all="ignore"):
+            return x + y
+
+    def with_double(self, places: Places, x: NDArray) -> NDArray:
+        """The products in FP64, then the register, then one rounding to FP32."""
+        zero = np.zeros(x.shape, np.float64, like=x)
+        rest = self._summed(self.engine.wide, places, zero)
+        with np.errstate(all="ignore"):
+            return (rest + x).astype(np.float32)
+
+    def _summed(self, engine: Engine, places: Places, start: NDArray) -> NDArray:
+        """The sums of each lane's products, from what the lanes hold."""
+        if not len(places):
+            return start
+        lanes, (m, n) = places.shape[1], start.shape[1:]
+        short = max(int(places.max()) + 1 - self.b.shape[0], 0)
+        places = np.array(places.tolist(), np.int64, like=self.b)
+        a, b = np.pad(self.a, ((0, 0), (0, short))), np.pad(self.b, ((0, short), (0, 0)))
+        left = np.array(a[:, places].transpose(2, 0, 1), engine.carrier, order="C", like=a)
+        right = np.array(b[places].swapaxes(0, 1), engine.carrier, order="C", like=b)
+        sums = np.array(start, engine.carrier, order="C", like=start)
+        if is_direct(engine):  # takes all lanes below one another
+            engine.run(left.reshape(lanes * m, -1), right.reshape(-1, n), sums.reshape(lanes * m, n), self.region)
+        else:
+            for lane in range(lanes):
+                engine.run(left[lane], right[lane], sums[lane], self.region)
+        return sums
