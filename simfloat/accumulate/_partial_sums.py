@@ -5,11 +5,15 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.accumulate.accumulator import Accumulator
+from simfloat.accumulate._blocked import Blocked
+from simfloat.accumulate._fused import Fused
+from simfloat.accumulate._sequential import SequentialSum
+from simfloat.accumulate.accumulator import Accumulator, whole_steps
+from simfloat.accumulate.blocked_engines import RunsEngine
 from simfloat.accumulate.contraction import finish, prepare
-from simfloat.accumulate.engine import Region, TileScales
+from simfloat.accumulate.engine import Engine, Region, TileScales
+from simfloat.accumulate.given_draws import GivenSteps, roundings_of
 from simfloat.accumulate.product import Inputs, as_vectors, options_of
-from simfloat.accumulate.product_plan import Work
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
 from simfloat.arithmetic.arrays import empty
@@ -48,10 +52,8 @@ def partial_sums(
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
     row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
-    chunk, resumes = accumulator.chunk, accumulator.resumes
-    if work.scales and not accumulator.scales:
-        chunk, resumes = work.scales.block, not any(rounding.is_stochastic for rounding in accumulator.roundings)
-    sums = _running_sums(row, column, work, chunk, resumes)
+    row, column = (in_carrier(x, work.engine.carrier, work.quiet) for x in (row, column))
+    sums = _running_sums(row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw))
     if not options.target.rounding.is_stochastic:
         return finish(sums, sums.shape, options, work, row, column)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
@@ -61,21 +63,54 @@ def partial_sums(
     return results
 
 
-def _running_sums(row: NDArray, column: NDArray, work: Work, chunk: int, resumes: bool) -> NDArray:
-    """The running sum after every chunk; from the start each time, unless the accumulator can go on from the last."""
-    engine, terms = work.engine, row.size
-    row, column = (in_carrier(x, engine.carrier, work.quiet) for x in (row, column))
+def _running_sums(
+    row: NDArray, column: NDArray, engine: Engine, accumulator: Accumulator, scales: Scales | None, region: Region
+) -> NDArray:
+    """The running sum after every chunk, each from the last one from which the accumulator can go on."""
+    if isinstance(engine, RunsEngine) and region.draw is not None:
+        # Inner and outer sums draw at steps of their own: all runs are summed, then their results.
+        whole = region._replace(scales=scales and _within(scales, slice(0, row.size)))
+        results = engine.results(row, column, whole)
+        ones, outer = np.ones_like(results.T), _outer(engine, accumulator)
+        return _running_sums(ones, results, engine.outer, outer, None, region._replace(swapped=True))
+    chunk, span, terms = accumulator.chunk, _span(accumulator), row.size
+    if scales and not accumulator.scales:
+        chunk, span = scales.block, 1
+    assert chunk is not None
     sums = np.zeros(-(-terms // chunk), engine.carrier, like=row)
     running = np.zeros((1, 1), engine.carrier, like=row)
     for i in range(sums.size):
-        first = i * chunk if resumes else 0
-        within = slice(first, min((i + 1) * chunk, terms))
-        if not resumes:
-            running[:] = 0.0
-        region = Region(0, 1, 1, work.draw, scales=work.scales and _within(work.scales, within))
-        engine.run(np.array(row[:, within], order="C", like=row), column[within], running, region)
+        first = i - i % span if span else 0
+        within = slice(first * chunk, min((i + 1) * chunk, terms))
+        running[:] = sums[first - 1] if first else 0.0
+        at = region._replace(step=first, scales=scales and _within(scales, within))
+        _engine_from(engine, accumulator, first * chunk).run(
+            np.array(row[:, within], order="C", like=row), column[within], running, at
+        )
         sums[i] = running[0, 0]
     return sums
+
+
+def _span(accumulator: Accumulator) -> int:
+    """A sum can go on from each so many-th running sum, since words are drawn for some steps at once; 0: from none."""
+    if accumulator.resumes:
+        return 1
+    return whole_steps(accumulator.roundings, 1) if isinstance(accumulator, SequentialSum | Fused) else 0
+
+
+def _outer(engine: RunsEngine, accumulator: Accumulator) -> Accumulator:
+    """The accumulator of the results of runs."""
+    if engine.freeing is not None:
+        return engine.freeing.total
+    assert isinstance(accumulator, Blocked)
+    return accumulator.outer
+
+
+def _engine_from(engine: Engine, accumulator: Accumulator, first: int) -> Engine:
+    """The engine that goes on from product `first`: of given draws those before are taken."""
+    if first and isinstance(engine, GivenSteps):
+        return engine._replace(words=engine.words[:, roundings_of(accumulator, first) :])
+    return engine
 
 
 def _within(scales: Scales, products: slice) -> TileScales:

@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region, is_direct
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
@@ -138,6 +139,10 @@ def _kept_ones(carrier: FloatType) -> NDArray:
 class Freeing(Protocol):
     """Takes scales off sums."""
 
+    @property
+    def total(self) -> Accumulator:
+        """The accumulator of the results."""
+
     def free(self, sums: NDArray, a: NDArray, b: NDArray) -> NDArray:
         """The sums (rows, columns) without the scales a of the rows and b of the columns."""
 
@@ -182,6 +187,11 @@ class RunsEngine(NamedTuple):
                 at = region._replace(first=first + row * region.row_step, swapped=True, scales=None)
                 self.outer.run(ones, part.reshape(count, totals.size), totals, at)
                 out[place] = totals.reshape(part.shape[1:])
+
+    def results(self, a: NDArray, b: NDArray, region: Region) -> NDArray:
+        """The results of the runs of one row and one column, below one another."""
+        a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
+        return self._sums_of_runs(a, b, self.lengths.places(b.shape[0]), region)[:, 0]
 
     def _sums_of_runs(self, a: NDArray, b: NDArray, places: list[slice], region: Region) -> NDArray:
         """The results of all runs: (runs, rows, columns), in the outer engine's type."""

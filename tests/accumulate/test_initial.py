@@ -225,6 +225,9 @@ def test_random_addends_change_no_proof(seed):
         assert_bits(got, matrix_product(a, b, total))
 
 
+RANDOM = sf.fused(2, 9, sf.BF16, rounding=sf.stochastic(4))
+
+
 def test_partial_sums_are_the_running_sums(rng):
     x, y = sf.round(rng.standard_normal((2, 70)), sf.E4M3)
     for accumulate, step in [
@@ -233,6 +236,10 @@ def test_partial_sums_are_the_running_sums(rng):
         (sf.tensor_core("hopper", sf.E4M3, sf.FP16, instruction="mma"), 32), (sf.matrix_core("cdna2", sf.FP16), 4),
         (sf.blocked(4, sf.pairwise(sf.FP16), sf.sequential(sf.FP16, rounding=sf.stochastic())), 4),
         (sf.blocked(4, sf.FP16, sf.fused(2, 20)), 8), (sf.tensor_core("hopper", sf.FP64), 1),
+        (sf.fused(3, 12, sf.BF16, rounding=sf.stochastic(9)), 3),
+        (sf.sequential(sf.FP16, rounding=sf.stochastic(8), products=sf.E5M2), 1),
+        (sf.blocked(8, sf.blocked(2, RANDOM, RANDOM), sf.blocked(2, RANDOM, RANDOM)), 32),
+        (sf.blocked(2, RANDOM, sf.kahan(sf.BF16, rounding=sf.stochastic())), 2),
     ]:  # fmt: skip
         got = sf.partial_sums(x, y, inputs=sf.E4M3, accumulate=accumulate, stream=sf.BitStream(3))
         ends = [*range(step, 70, step), 70]
@@ -246,6 +253,16 @@ def test_partial_sums_are_rounded_as_the_last_one(rng):
     options = dict(accumulate=sf.FP32, output=sf.E4M3, rounding=sf.stochastic())
     got = sf.partial_sums(x, y, stream=sf.BitStream(3), **options)
     assert_bits(got, [sf.dot(x[:n], y[:n], stream=sf.BitStream(3), **options) for n in range(1, 21)])
+
+
+def test_partial_sums_of_given_draws_go_on_with_the_next_ones(rng):
+    x, y = sf.round(rng.standard_normal((2, 9)), sf.FP16)
+    draws = rng.integers(16, size=18)
+    for accumulate, step in ((RANDOM, 2), (sf.sequential(sf.BF16, rounding=sf.stochastic(4), products=sf.BF16), 1)):
+        got = sf.partial_sums(x, y, accumulate=accumulate, stream=sf.GivenBits(draws))
+        ends = [*range(step, 9, step), 9]
+        want = [sf.dot(x[:n], y[:n], accumulate=accumulate, stream=sf.GivenBits(draws)) for n in ends]
+        assert_bits(got, want)
 
 
 @pytest.mark.parametrize(
