@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Places = NDArray[np.int64]
 
 
-class Lanes(Protocol):
+class RegisterArithmetic(Protocol):
     """What an order is carried out with."""
 
     def chain(self, places: Places, start: Any = None) -> Any:
@@ -36,7 +36,7 @@ BUFFER = 8192
 CASCADES = 4
 
 #: The one sum of so many products as a register of one lane.
-Order = Callable[[Lanes, int], Any]
+Order = Callable[[RegisterArithmetic, int], Any]
 
 
 def _blocks(start: int, stop: int, width: int, registers: int) -> list[Places]:
@@ -45,25 +45,25 @@ def _blocks(start: int, stop: int, width: int, registers: int) -> list[Places]:
     return [places[:, register] for register in range(registers)]
 
 
-def _in_halves(sums: Lanes, x: Any) -> Any:
+def _in_halves(sums: RegisterArithmetic, x: Any) -> Any:
     """The upper half of a register is added to its lower one."""
     half = len(x) // 2
     return sums.add(x[:half], x[half:])
 
 
-def _in_pairs(sums: Lanes, x: Any) -> Any:
+def _in_pairs(sums: RegisterArithmetic, x: Any) -> Any:
     """Neighbours are added."""
     return sums.add(x[::2], x[1::2])
 
 
-def _folded(sums: Lanes, x: Any) -> Any:
+def _folded(sums: RegisterArithmetic, x: Any) -> Any:
     """The lanes of a register are added: halves while there are more than four, then pairs."""
     while len(x) > 1:
         x = _in_halves(sums, x) if len(x) > 4 else _in_pairs(sums, x)
     return x
 
 
-def openblas_avx512(sums: Lanes, terms: int) -> Any:
+def openblas_avx512(sums: RegisterArithmetic, terms: int) -> Any:
     """OpenBLAS from SkylakeX on, kernel/x86_64/sdot_microk_skylakex-2.c: four registers of 16, folded to 8 for 32."""
     whole, run = terms - terms % 64, terms - terms % 32
     wide = [sums.chain(places) for places in _blocks(0, whole, 16, 4)]
@@ -76,7 +76,7 @@ def openblas_avx512(sums: Lanes, terms: int) -> Any:
     return sums.with_double(np.arange(run, terms)[:, np.newaxis], _folded(sums, total))
 
 
-def openblas_avx2(sums: Lanes, terms: int) -> Any:
+def openblas_avx2(sums: RegisterArithmetic, terms: int) -> Any:
     """OpenBLAS from Haswell and Zen on, kernel/x86_64/sdot_microk_haswell-2.c: four registers of 8."""
     run = terms - terms % 32
     r0, r1, r2, r3 = (_in_halves(sums, sums.chain(places)) for places in _blocks(0, run, 8, 4))
@@ -84,7 +84,7 @@ def openblas_avx2(sums: Lanes, terms: int) -> Any:
     return sums.with_double(np.arange(run, terms)[:, np.newaxis], _folded(sums, total))
 
 
-def _mkl(sums: Lanes, terms: int, width: int) -> Any:
+def _mkl(sums: RegisterArithmetic, terms: int, width: int) -> Any:
     """Four registers; the rest fills two, then one, then a part of one, beside zeros."""
     block = 4 * width
     whole = terms - terms % block
@@ -101,17 +101,17 @@ def _mkl(sums: Lanes, terms: int, width: int) -> Any:
     return sums.add(sums.add(r0, r1), sums.add(r2, r3))
 
 
-def mkl_avx512(sums: Lanes, terms: int) -> Any:
+def mkl_avx512(sums: RegisterArithmetic, terms: int) -> Any:
     """Intel's MKL with AVX-512, as probes show it."""
     return _folded(sums, _mkl(sums, terms, 16))
 
 
-def mkl_avx2(sums: Lanes, terms: int) -> Any:
+def mkl_avx2(sums: RegisterArithmetic, terms: int) -> Any:
     """Intel's MKL with AVX2, as probes show it: pairs are added, then halves, then pairs."""
     return _in_pairs(sums, _in_halves(sums, _in_pairs(sums, _mkl(sums, terms, 8))))
 
 
-def numpy_einsum(sums: Lanes, terms: int) -> Any:
+def numpy_einsum(sums: RegisterArithmetic, terms: int) -> Any:
     """np.einsum("i,i->") on x86, einsum_sumprod.c.src: buffers of 8192, each in one register of 4 lanes."""
     total = sums.chain(np.arange(0)[:, np.newaxis])
     for start in range(0, terms, BUFFER):
@@ -123,7 +123,7 @@ def numpy_einsum(sums: Lanes, terms: int) -> Any:
     return total
 
 
-def torch_sum(sums: Lanes, terms: int) -> Any:
+def torch_sum(sums: RegisterArithmetic, terms: int) -> Any:
     """PyTorch on x86, ATen/native/cpu/SumKernel.cpp: rows of registers of 8 lanes; scalars left over come first."""
     width = 8 if terms >= 8 else 1
     whole = terms - terms % width
@@ -133,7 +133,7 @@ def torch_sum(sums: Lanes, terms: int) -> Any:
     return total
 
 
-def _row(sums: Lanes, places: Places) -> Any:
+def _row(sums: RegisterArithmetic, places: Places) -> Any:
     """`row_sum`: four registers take turns, the first one what is left over; they are added one after the other."""
     width, whole = places.shape[1], len(places) - len(places) % 4
     first, *others = (_cascade(sums, places[:whole].reshape(-1, 4, width)[:, register]) for register in range(4))
@@ -143,7 +143,7 @@ def _row(sums: Lanes, places: Places) -> Any:
     return total
 
 
-def _cascade(sums: Lanes, places: Places) -> Any:
+def _cascade(sums: RegisterArithmetic, places: Places) -> Any:
     """`multi_row_sum`: runs of a power of two steps, whose sums go up through levels as in a counter with carries."""
     power = max(4, (len(places) - 1).bit_length() // CASCADES)
     zero, taken = sums.chain(places[:0]), 0
