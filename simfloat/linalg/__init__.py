@@ -6,9 +6,11 @@ together with ``format=``. Results are `simfloat.Array`.
 
 from simfloat.linalg.cholesky_factorization import cholesky
 from simfloat.linalg.conjugate_gradients import cg
+from simfloat.linalg.eigenvalues import eigh
 from simfloat.linalg.householder import lstsq, qr
 from simfloat.linalg.lu_factorization import lu
 from simfloat.linalg.refinement import solve
+from simfloat.linalg.singular_values import svd
 from simfloat.linalg.substitution import solve_triangular
 
-__all__ = ["cg", "cholesky", "lstsq", "lu", "qr", "solve", "solve_triangular"]
+__all__ = ["cg", "cholesky", "eigh", "lstsq", "lu", "qr", "solve", "solve_triangular", "svd"]

@@ -63,11 +63,9 @@ def qr(
     """
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u)
-    r, reflections = _reflected(u, a)
+    r, reflections = reflected(u, a)
     k = min(a.shape)
-    q = np.eye(len(a), k, dtype=u.dtype)
-    for column, (v, tau) in reversed(list(enumerate(reflections))):
-        _reflect(u, v, tau, q[column:, column:])
+    q = multiplied(u, reflections, len(a), k)
     _check_range(u, a, q, r)
     return QR(result(q, u), result(r[:k], u))
 
@@ -101,10 +99,10 @@ def lstsq(
     if rows < columns:
         raise ValueError(f"Least squares need as many rows as columns or more, got shape {a.shape}.")
     b = right_hand_side(b, u, rows)
-    r, reflections = _reflected(u, a)
+    r, reflections = reflected(u, a)
     c = b.reshape(rows, -1).copy()
     for column, (v, tau) in enumerate(reflections):
-        _reflect(u, v, tau, c[column:])
+        reflect(u, v, tau, c[column:])
     _check_range(u, a, r, c)
     zeros = np.flatnonzero(r.diagonal() == 0)
     if zeros.size:
@@ -115,19 +113,37 @@ def lstsq(
     return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
 
 
-def _reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
+def multiplied(u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], rows: int, columns: int) -> NDArray:
+    """The product of reflections, the last one applied first, to so many columns of the identity."""
+    q = np.eye(rows, columns, dtype=u.dtype)
+    for column, (v, tau) in reversed(list(enumerate(reflections))):
+        reflect(u, v, tau, q[column:, column:])
+    return q
+
+
+def completed(u: ArrayArithmetic, q: NDArray, norms: NDArray, columns: int) -> NDArray:
+    """Orthonormal columns, the first ones q, of which those without a norm are new, as many as asked for."""
+    count = int(np.count_nonzero(norms))
+    if count == columns:
+        return q
+    # Zeros have no reflections of their own.
+    others = multiplied(u, reflected(u, q[:, :count].copy())[1], len(q), columns)
+    return np.concatenate([q[:, :count], others[:, count:]], 1)
+
+
+def reflected(u: ArrayArithmetic, a: NDArray) -> tuple[NDArray, list[tuple[NDArray, NDArray]]]:
     """The upper trapezoid, and the reflections (v, tau) that made it."""
     r, reflections = a.copy(), []
     for k in range(min(len(a) - 1, a.shape[1])):
         x = r[k:, k].copy()
-        alpha, v, tau = _reflection(u, x)
+        alpha, v, tau = reflection(u, x)
         reflections.append((v, tau))
         r[k, k], r[k + 1 :, k] = alpha[0], 0
-        _reflect(u, v, tau, r[k:, k + 1 :])
+        reflect(u, v, tau, r[k:, k + 1 :])
     return r, reflections
 
 
-def _reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+def reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArray]:
     """What the first element of x becomes, and the reflection (v, tau) that makes the others zero."""
     s = u.compute("sqrt", u.matmul(x, x).reshape(1))
     first, v = x[:1], x.copy()
@@ -140,7 +156,7 @@ def _reflection(u: ArrayArithmetic, x: NDArray) -> tuple[NDArray, NDArray, NDArr
     return alpha, v, u.compute("divide", pivot, -alpha)
 
 
-def _reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
+def reflect(u: ArrayArithmetic, v: NDArray, tau: NDArray, a: NDArray) -> None:
     """(I - tau v v^T) a, in the place of a."""
     if a.shape[1] and tau[0]:
         t = u.compute("multiply", tau, u.matmul(v, a))

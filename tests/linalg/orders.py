@@ -27,7 +27,7 @@ class Steps:
     def sqrt(self, x):
         from simfloat.formats.definition import round_value
 
-        return round_value(root(x) if x else x, self.format, self.rounding, self._draw())
+        return x if x == np.inf else round_value(root(x) if x else x, self.format, self.rounding, self._draw())
 
     def dot(self, xs, ys):
         total = 0.0
@@ -130,3 +130,63 @@ def conjugate_gradients(a, b, steps, count):
         beta = steps("divide", rho, before)
         p = [steps("fma", beta, p[i], r[i]) for i in range(n)]
     return x
+
+
+def rotation(first, last, between, steps):
+    """(t, c, s) of the angle that makes [[first, between], [between, last]] diagonal."""
+    tau = steps("divide", steps("subtract", last, first), steps("multiply", 2.0, between))
+    root = steps.sqrt(steps("fma", tau, tau, 1.0))
+    t = steps("divide", -1.0 if tau < 0 else 1.0, steps("add", abs(tau), root))
+    c = steps("divide", 1.0, steps.sqrt(steps("fma", t, t, 1.0)))
+    return t, c, steps("multiply", t, c)
+
+
+def rotate(x, y, c, s, steps):
+    new = [steps("fma", c, x[k], -steps("multiply", s, y[k])) for k in range(len(x))]
+    y[:] = [steps("fma", c, y[k], steps("multiply", s, x[k])) for k in range(len(x))]
+    x[:] = new
+
+
+def eigh(a, steps):
+    """Cyclic rotations of pairs, until a sweep leaves all alone."""
+    n = len(a)
+    a, v, count = np.tril(a) + np.tril(a, -1).T, np.eye(n), 1
+    while count:
+        count = 0
+        for p in range(n):
+            for q in range(p + 1, n):
+                between, first, last = a[p, q], a[p, p], a[q, q]
+                if not between or all(steps("add", abs(d), abs(between)) == abs(d) for d in (first, last)):
+                    continue
+                count += 1
+                t, c, s = rotation(first, last, between, steps)
+                rotate(a[:, p], a[:, q], c, s, steps)
+                rotate(v[:, p], v[:, q], c, s, steps)
+                a[p, p], a[q, q] = steps("fma", -t, between, first), steps("fma", t, between, last)
+                a[p, q] = a[q, p] = 0
+                a[p], a[q] = a[:, p], a[:, q]
+    order = np.argsort(a.diagonal(), kind="stable")
+    return a.diagonal()[order], v[:, order]
+
+
+def svd(a, steps):
+    """Rotations of pairs of columns, until a sweep leaves all alone; of at least as many rows as columns."""
+    a = np.array(a, float)
+    n = a.shape[1]
+    v, count = np.eye(n), 1
+    while count:
+        count = 0
+        for p in range(n):
+            for q in range(p + 1, n):
+                alpha, beta, gamma = (steps.dot(a[:, i], a[:, j]) for i, j in ((p, p), (q, q), (p, q)))
+                limit = steps("multiply", steps.sqrt(alpha), steps.sqrt(beta))
+                if not gamma or abs(gamma) <= steps("multiply", len(a) * steps.format.eps, limit):
+                    continue
+                count += 1
+                _, c, s = rotation(alpha, beta, gamma, steps)
+                rotate(a[:, p], a[:, q], c, s, steps)
+                rotate(v[:, p], v[:, q], c, s, steps)
+    norms = np.array([steps.sqrt(steps.dot(column, column)) for column in a.T])
+    u = np.array([[steps("divide", x, s) for x in column] for column, s in zip(a.T, norms, strict=True)]).T
+    order = np.argsort(-norms, kind="stable")
+    return u[:, order], norms[order], v[:, order].T

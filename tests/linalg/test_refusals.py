@@ -33,6 +33,10 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.cholesky([[1, 2], [2, 1]], format=sf.BF16), "column 1 is -3.0, not positive"),
         (lambda: sf.linalg.cholesky(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
         (lambda: sf.linalg.qr(LARGE, format=sf.FP16), r"The factorization left the range of FP16.*2\*\*-2"),
+        (lambda: sf.linalg.eigh(np.ones((2, 3)), format=sf.BF16), r"square matrix, got shape \(2, 3\)"),
+        (lambda: sf.linalg.eigh(6e4 * np.ones((2, 2)), format=sf.FP16), r"The eigenvalues left the range of FP16"),
+        (lambda: sf.linalg.svd(LARGE, format=sf.FP16), r"The decomposition left the range of FP16.*2\*\*-2"),
+        (lambda: sf.linalg.svd(EYE, format=sf.FP16, full_matrices=1), "full_matrices must be True or False"),
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
         (
             lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),

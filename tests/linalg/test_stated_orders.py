@@ -124,6 +124,41 @@ def test_least_squares_apply_the_reflections_to_b(way, rng):
     assert_bits(got.residual, np.array(residual))
 
 
+def test_eigenvalues_are_jacobis(way, rng):
+    format, rounding = way
+    a = matrix(rng, (4, 4), format)
+    got = sf.linalg.eigh(a, format=format, rounding=rounding)
+    values, vectors = orders.eigh(a, orders.Steps(format, rounding))
+    assert_bits(got.values, values)
+    assert_bits(got.vectors, vectors)
+    near = np.linalg.eigvalsh(a)
+    assert np.abs(got.values.numbers - near).max() <= 64 * format.unit_roundoff * np.abs(near).max()
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (2, 3)])
+def test_singular_values_are_hestenes(shape, way, rng):
+    format, rounding = way
+    a = matrix(rng, shape, format)
+    got = sf.linalg.svd(a, format=format, rounding=rounding)
+    u, s, vh = orders.svd(a if shape[0] > shape[1] else a.T, orders.Steps(format, rounding))
+    u, vh = (u, vh) if shape[0] > shape[1] else (vh.T, u.T)
+    for mine, due in zip(got, (u, s, vh), strict=True):
+        assert_bits(mine, due)
+    near = np.linalg.svd(a)[1]
+    assert np.abs(got.s.numbers - near).max() <= 64 * format.unit_roundoff * near[0]
+
+
+def test_columns_that_singular_values_lack_are_those_of_qr(rng):
+    a = matrix(rng, (5, 3), sf.BF16)
+    a[:, 1] = 0
+    u, s, vh = sf.linalg.svd(a, format=sf.BF16, full_matrices=True)
+    assert u.shape == (5, 5) and vh.shape == (3, 3) and s.numbers[2] == 0
+    assert_bits(u[:, :2], sf.linalg.svd(a[:, [0, 2]], format=sf.BF16).u)
+    # Columns of zeros have no reflections of their own, and leave room for the rest of q.
+    q, _ = sf.linalg.qr(np.concatenate([u.numbers[:, :2], np.zeros((5, 3))], 1), format=sf.BF16)
+    assert_bits(u[:, 2:], q[:, 2:])
+
+
 def test_conjugate_gradients_step_by_step(way, rng):
     format, rounding = way
     a, b = definite(rng, 4, format), matrix(rng, 4, format)

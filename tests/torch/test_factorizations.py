@@ -37,6 +37,16 @@ FUNCTIONS = {
         for name in ("solve", "solve from the right", "inv", "det", "slogdet", "lu_solve", "matrix_power")
         for where, turned in (("", lambda x: x.contiguous()), (" of a transposed", lambda x: x.mT.contiguous().mT))
     },
+    "svdvals": torch.linalg.svdvals,
+    "svd": lambda x: torch.linalg.svd(x[..., :3], full_matrices=False)[0].abs(),
+    "eigh": lambda x: torch.linalg.eigh(definite(x))[1].abs(),
+    "eigvalsh": lambda x: torch.linalg.eigvalsh(x + x.mT, UPLO="U"),
+    "pinv": lambda x: torch.linalg.pinv(x[..., :3]),
+    "pinv of a symmetric": lambda x: torch.linalg.pinv(definite(x), hermitian=True),
+    "lstsq": lambda x: torch.linalg.lstsq(x[..., :2], side(x)).solution,
+    "lstsq of few rows": lambda x: torch.linalg.lstsq(x[:, :2], side(x)[:, :2]).solution,
+    "householder_product": lambda x: torch.linalg.householder_product(x.tril(-1), x[..., 0].sigmoid()),
+    "nuclear norm": lambda x: torch.linalg.matrix_norm(x, "nuc"),
     "lu": lambda x: torch.cat(torch.linalg.lu(x)[1:], -1),
     **{
         name: lambda x, name=name: getattr(torch.special, name)(x.detach() / 3, torch.arange(4)) + 0 * x
@@ -67,7 +77,7 @@ def test_results_and_gradients_under_fp64_are_those_of_plain_pytorch(name):
     compare_with_plain(Function.of(FUNCTIONS[name]), X)
 
 
-@pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "det", "qr"])
+@pytest.mark.parametrize("name", ["cholesky", "solve", "inv", "det", "qr", "svdvals", "eigh", "pinv", "lstsq"])
 def test_results_and_gradients_are_numbers_of_the_policys_format(name):
     check_format(Function.of(FUNCTIONS[name]), X)
 
@@ -93,6 +103,23 @@ def test_factors_have_the_bits_of_our_own():
         found = sf.linalg.qr(m, **options)
         assert_bits(q[i].numpy(), found.q.numbers.astype(np.float32))
         assert_bits(r[i].numpy(), found.r.numbers.astype(np.float32))
+
+
+def test_reflections_singular_values_and_eigenvalues_have_the_bits_of_our_own():
+    a, options = X.float(), dict(format=sf.BF16, accumulate=sf.FP32)
+    with sf.torch.simulate(torch.nn.Identity(), "bf16-standard"):
+        found = [*torch.linalg.svd(a), *torch.linalg.eigh(a)]
+        packed, tau = torch.geqrf(a)
+        q, other = torch.linalg.householder_product(packed, tau), torch.ormqr(packed, tau, torch.eye(4).expand(a.shape))
+    for i in range(2):
+        m = sf.round(a[i].numpy(), sf.BF16)
+        ours = [*sf.linalg.svd(m, full_matrices=True, **options), *sf.linalg.eigh(m, **options)]
+        for got, due in zip(found, ours, strict=True):
+            assert_bits(got[i].numpy(), due.numbers.astype(np.float32))
+        factors = sf.linalg.qr(m, **options)
+        assert_bits(packed[i].triu().numpy(), factors.r.numbers.astype(np.float32))
+        assert_bits(q[i].numpy(), factors.q.numbers.astype(np.float32))
+        assert_bits(other[i].numpy(), q[i].numpy())
 
 
 def test_a_matrix_without_factors_is_refused_with_what_to_do():

@@ -233,9 +233,7 @@ def test_what_does_not_fit_is_refused(call, message):
 def test_what_has_no_clear_definition_is_refused_with_what_to_do():
     table = torch.nn.Embedding(4, 3, max_norm=1.0)
     with sf.torch.simulate(table, "fp32"):
-        with pytest.raises(ValueError, match="bicubic'; take mode='bilinear' or 'nearest'"):
-            F.grid_sample(torch.ones(1, 1, 2, 2), torch.zeros(1, 1, 1, 2), mode="bicubic", align_corners=True)
         with pytest.raises(ValueError, match="leave max_norm out of nn.Embedding"):
             table(torch.tensor([0]))
-        with pytest.raises(ValueError, match="_linalg_svd"):
-            torch.linalg.svd(torch.eye(2))
+        with pytest.raises(ValueError, match="linalg_eig"):
+            torch.linalg.eig(torch.eye(2))

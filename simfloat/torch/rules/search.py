@@ -52,6 +52,7 @@ from simfloat.torch.rules import (
     scaled_products,
     scattering,
     segments,
+    spectra,
 )
 from simfloat.torch.rules.aten_movement import CHOOSING, KEEPING, MAKING, MOVEMENT, OVERWRITING
 
@@ -115,6 +116,7 @@ RULES: dict[str, Handler] = {
     **segments.TABLE,
     **histograms.TABLE,
     **cubic_points.TABLE,
+    **spectra.TABLE,
 }
 
 #: Rules of users, by the operation's name with its library's, such as ``mylib::op``.

@@ -1,0 +1,112 @@
+"""Singular values and vectors, by Jacobi's method on one side."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.accumulate.accumulator import Accumulator
+from simfloat.arithmetic.bit_stream import Stream
+from simfloat.arrays import Array
+from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.checks import check_flags
+from simfloat.formats.format_names import FormatLike
+from simfloat.formats.rounding import RoundingLike
+from simfloat.linalg.householder import completed
+from simfloat.linalg.rotations import SWEEPS, PlaneRotation, not_converged
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of, matrix_of, overflowed, result
+
+
+class SVD(NamedTuple):
+    """The factors of A = u diag(s) vh: orthonormal columns, singular values, descending, and orthonormal rows."""
+
+    u: Array
+    s: Array
+    vh: Array
+
+
+def svd(
+    A: Any,
+    *,
+    full_matrices: bool = False,
+    format: FormatLike | None = None,
+    rounding: RoundingLike | None = None,
+    accumulate: Accumulator | FormatLike | None = None,
+    stream: Stream | None = None,
+) -> SVD:
+    """``(u, s, vh)`` with A (m, n) near u diag(s) vh: u (m, k), s (k,) and vh (k, n), k the lesser of m and n; u (m, m)
+    and vh (n, n) with `full_matrices`.
+
+    Hestenes's method: for m >= n sweeps over all pairs p < q of columns, row by row, every operation rounded to the
+    format, sums through `accumulate`; for m < n the transposed matrix is decomposed.
+
+    * alpha = a_p . a_p, beta = a_q . a_q, gamma = a_p . a_q. The pair is left alone where gamma is 0, or \\|gamma\\| no
+      larger than m eps (sqrt(alpha) sqrt(beta)), two products, m eps being exact.
+    * Else both columns, and those of v, which begin as the identity, are rotated by the rotation of
+      :func:`simfloat.linalg.eigh` for [[alpha, gamma], [gamma, beta]].
+
+    After a sweep that leaves all pairs alone s_j = sqrt(a_j . a_j), and u_j = a_j / s_j. Where s_j is 0, and for what
+    `full_matrices` adds, columns are those of the q of :func:`simfloat.linalg.qr` of the others. Stochastic modes draw
+    in this order.
+
+    Raises ValueError where numbers leave the format's range (a . a does first), where 30 sweeps are not enough, and for
+    what is no real matrix.
+
+    Source: Golub and Van Loan, Matrix Computations, 4th ed., section 8.6.3; Demmel and Veselic, SIAM J. Matrix Anal.
+    Appl. 13(4), 1992.
+
+    Examples:
+        >>> sf.linalg.svd([[0.0, 2.0], [3.0, 0.0]], format=sf.BF16).s
+        array([3.0, 2.0], BF16)
+    """
+    check_flags(full_matrices=full_matrices)
+    u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
+    a = matrix_of(A, u)
+    is_wide = a.shape[0] < a.shape[1]
+    left, s, right = orthogonalized(u, a.T.copy() if is_wide else a)
+    left = completed(u, left, s, len(left) if full_matrices else len(s))
+    if is_wide:
+        left, right = right, left
+    return SVD(result(left, u), result(s, u), result(right.T, u))
+
+
+def orthogonalized(u: ArrayArithmetic, given: NDArray) -> tuple[NDArray, NDArray, NDArray]:
+    """Columns that are orthogonal to each other and of norm 1, or 0; their norms, descending; and what turned them."""
+    a, n = given.copy(), given.shape[1]
+    v = np.eye(n, dtype=u.dtype)
+    for _ in range(SWEEPS):
+        if not sum(turned(u, a, v, p, q) for p in range(n) for q in range(p + 1, n)):
+            break
+        if not (np.isfinite(a).all() and np.isfinite(v).all()):
+            raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
+    else:
+        raise not_converged("Hestenes's method", u.format)
+    s = np.array([norm(u, a[:, j]) for j in range(n)], u.dtype)
+    if not np.isfinite(s).all():
+        raise overflowed("The decomposition", np.square(np.asarray(given, np.float64)), u.format)
+    for j in np.flatnonzero(s):
+        a[:, j] = u.compute("divide", a[:, j].copy(), s[j : j + 1])
+    order = np.argsort(-s, kind="stable")
+    return np.where(s[order] == 0, np.zeros(1, a.dtype), a[:, order]), s[order], v[:, order]
+
+
+def norm(u: ArrayArithmetic, x: NDArray) -> np.floating:
+    """The square root of x . x."""
+    column = x.copy()
+    return u.compute("sqrt", u.matmul(column, column).reshape(1))[0]
+
+
+def turned(u: ArrayArithmetic, a: NDArray, v: NDArray, p: int, q: int) -> bool:
+    """Whether two columns were rotated, which changes a and v in their places."""
+    x, y = a[:, p].copy(), a[:, q].copy()
+    alpha, beta, gamma = (u.matmul(one, other).reshape(1) for one, other in ((x, x), (y, y), (x, y)))
+    limit = u.compute("multiply", u.compute("sqrt", alpha), u.compute("sqrt", beta))
+    limit = u.compute("multiply", np.array([len(a) * u.format.eps]), limit)
+    if not gamma[0] or abs(gamma[0]) <= limit[0]:
+        return False
+    rotation = PlaneRotation.of(u, alpha, beta, gamma)
+    a[:, p], a[:, q] = rotation.apply(u, x, y)
+    v[:, p], v[:, q] = rotation.apply(u, v[:, p].copy(), v[:, q].copy())
+    return True

@@ -1,0 +1,180 @@
+"""Singular values, eigenvalues of symmetric matrices, reflections, least squares, in the orders of `simfloat.linalg`.
+
+Operations have the format of results, sums go through `accumulate`; the matrices of a batch come one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from simfloat import linalg
+from simfloat.linalg import householder
+from simfloat.linalg.systems import ArithmeticOptions, arithmetic_of
+from simfloat.torch.handlers import Composed, Handler, Ruled
+from simfloat.torch.rule_call import RuleCall
+from simfloat.torch.rules.factorizations import matrices, options_of
+from simfloat.torch.tensor_arrays import numbers_of
+
+Tensor = torch.Tensor
+_aten = torch.ops.aten
+
+
+def batched(
+    function: Callable[..., Sequence[NDArray]], shapes: Sequence[tuple[int, ...]], *batches: NDArray
+) -> list[NDArray]:
+    """What the function gives for each matrix of the batches: for each of its results a batch of this shape."""
+    found = [function(*one) for one in zip(*map(matrices, batches), strict=True)]
+    if not found:
+        return [np.zeros(shape, batches[0].dtype) for shape in shapes]
+    return [np.stack(parts).reshape(shape) for parts, shape in zip(zip(*found, strict=True), shapes, strict=True)]
+
+
+def numbers(*results: Any) -> list[NDArray]:
+    """The numbers of arrays."""
+    return [one.numbers for one in results]
+
+
+def svd(
+    call: RuleCall, a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
+) -> tuple[Tensor, ...]:
+    """The factors, or the singular values alone."""
+    call.begin(a.shape)
+    (*batch, m, n), options = a.shape, options_of(call)
+    k = min(m, n)
+    left, right = (m, n) if full_matrices else (k, k)
+    shapes = [(*batch, m, left), (*batch, k), (*batch, right, n)]
+    u, s, vh = batched(lambda x: numbers(*linalg.svd(x, full_matrices=full_matrices, **options)), shapes, numbers_of(a))
+    nothing = np.zeros(0, s.dtype)
+    return tuple(call.tensor(x) for x in ((u, s, vh) if compute_uv else (nothing, s, nothing)))
+
+
+def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:  # noqa: N803
+    """Eigenvalues and eigenvectors of what one triangle tells, or the eigenvalues alone."""
+    call.begin(a.shape)
+    options, given = options_of(call), numbers_of(a)
+    given = given.swapaxes(-1, -2) if UPLO.upper() == "U" else given
+    values, vectors = batched(lambda x: numbers(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], given)
+    return call.tensor(values), call.tensor(vectors if compute_v else np.zeros(0, values.dtype))
+
+
+def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
+    """r with the reflections' v below its diagonal, whose first elements are 1; and every tau."""
+    call.begin(a.shape)
+    u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
+
+    def packed(x: NDArray) -> tuple[NDArray, NDArray]:
+        r, found = householder.reflected(u, u.round(x))
+        taus = np.zeros(k, r.dtype)
+        for column, (v, tau) in enumerate(found):
+            r[column + 1 :, column], taus[column] = v[1:], tau[0]
+        return r, taus
+
+    r, taus = batched(packed, [tuple(a.shape), (*a.shape[:-2], k)], numbers_of(a))
+    return call.tensor(r), call.tensor(taus)
+
+
+def unpacked(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]:
+    """The reflections of a packed matrix."""
+    found = []
+    for column, tau in enumerate(u.round(taus)):
+        v = u.round(a[column:, column])
+        v[0] = 1
+        found.append((v, np.array([tau], v.dtype)))
+    return found
+
+
+def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
+    """The first columns of the product of reflections, the last one applied first."""
+    call.begin(a.shape)
+    u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
+    taus = numbers_of(tau)[..., np.newaxis]
+    (q,) = batched(
+        lambda x, t: [householder.multiplied(u, unpacked(u, x, t[:, 0]), *x.shape)],
+        [tuple(a.shape)],
+        numbers_of(a),
+        taus,
+    )
+    return call.tensor(q)
+
+
+def times_reflections(
+    call: RuleCall, a: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
+) -> Tensor:
+    """The product q b of reflections and a matrix, b q, or the same with q transposed."""
+    call.begin(other.shape)
+    u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
+
+    def multiplied(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
+        found = list(enumerate(unpacked(u, x, t[:, 0])))
+        c = u.round(b if left else b.T)
+        # b q is the transposed of q^T b^T.
+        for column, (v, tau) in found if left == transpose else reversed(found):
+            householder.reflect(u, v, tau, c[column:])
+        return [c if left else c.T]
+
+    taus = numbers_of(tau)[..., np.newaxis]
+    return call.tensor(batched(multiplied, [tuple(other.shape)], numbers_of(a), taus, numbers_of(other))[0])
+
+
+def least_squares(a: Tensor, b: Tensor, rcond: float | None = None, *, driver: str | None = None) -> tuple[Tensor, ...]:
+    """The x that makes b - a x least, and of several the least: by the q and r of a, or of a transposed.
+
+    With them come, as PyTorch's drivers give them, the sums of squared residuals, the rank, which is full, and the
+    singular values.
+    """
+    is_vector = b.ndim == 1 or (b.ndim == a.ndim - 1 and b.shape == a.shape[:-1])
+    columns = b.unsqueeze(-1) if is_vector else b
+    (m, n), driver = a.shape[-2:], driver or "gelsy"
+    if m >= n:
+        q, r = torch.linalg.qr(a)
+        x = _aten.linalg_solve_triangular(r, q.mT @ columns, upper=True)
+    else:
+        q, r = torch.linalg.qr(a.mT)
+        x = q @ _aten.linalg_solve_triangular(r.mT, columns, upper=False)
+    d = columns - a @ x if m > n and driver != "gelsy" else a.new_zeros(0)
+    residuals = (d * d).sum(-2) if d.numel() else d
+    rank = torch.full(a.shape[:-2] if driver != "gels" else (0,), min(m, n), dtype=torch.int64)
+    values = _aten._linalg_svd(a, False, False)[1] if driver in ("gelsd", "gelss") else a.new_zeros(0)
+    return x.squeeze(-1) if is_vector else x, residuals, rank, values
+
+
+def pseudoinverse(
+    a: Tensor, *, atol: Tensor | None = None, rtol: Tensor | None = None, hermitian: bool = False
+) -> Tensor:
+    """v (1 / s) u^T of the singular values, or eigenvalues, that are larger than atol and rtol times the largest.
+
+    Without these rtol is the type's eps times the larger size.
+    """
+    if not a.numel():
+        return a.new_zeros(*a.shape[:-2], a.shape[-1], a.shape[-2])
+    default = max(a.shape[-2:]) * torch.finfo(a.dtype).eps
+    if rtol is None:
+        rtol = torch.full(a.shape[:-2], default, dtype=a.dtype)
+        rtol = rtol if atol is None else torch.where(atol > 0, torch.zeros_like(rtol), rtol)
+    atol = torch.zeros(a.shape[:-2], dtype=a.dtype) if atol is None else atol
+    if hermitian:
+        values, vectors = _aten._linalg_eigh(a)
+        sizes, left, right = values.abs(), vectors, vectors.mT
+    else:
+        left, values, right = _aten._linalg_svd(a)
+        sizes, left, right = values, right.mT, left.mT
+    limit = torch.maximum(atol.unsqueeze(-1), rtol.unsqueeze(-1) * sizes.amax(-1, keepdim=True))
+    inverse = torch.where(sizes > limit, values.reciprocal(), torch.zeros_like(values))
+    return (left * inverse.unsqueeze(-2)) @ right
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Handler] = {
+    "_linalg_svd": Ruled("svd", svd),
+    "_linalg_eigh": Ruled("eigh", eigh),
+    "geqrf": Ruled("qr", reflections),
+    "linalg_householder_product": Ruled("qr", product_of_reflections),
+    "ormqr": Ruled("qr", times_reflections),
+    "linalg_lstsq": Composed("lstsq", least_squares, 4),
+    "linalg_pinv.atol_rtol_tensor": Composed("svd", pseudoinverse),
+}
