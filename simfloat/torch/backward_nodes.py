@@ -12,6 +12,7 @@ from simfloat.formats import FP32, Format
 from simfloat.policy.role_types import WIDEST
 from simfloat.simulation.arithmetic import HeldEvents
 from simfloat.torch.deferring import Deferred
+from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
 from simfloat.torch.gradients import Gradients
 from simfloat.torch.tags import stored_format, tag_of, weight_path
@@ -36,7 +37,7 @@ class BackwardNode:
 
     def begin(self, *_: Any) -> None:
         """The node begins to compute what belongs to operands of different roles."""
-        self.deferred = Deferred()
+        self.deferred = DeferredRecorded() if torch.is_grad_enabled() else Deferred()
 
     def end(self, results: Sequence[Any], *_: Any) -> tuple[Any, ...]:
         """The node has computed: its results, each by the role of the operand whose gradient it is."""
@@ -50,8 +51,10 @@ class BackwardNode:
                     result = deferred.carried_out(result)
                     self._pass_on_all_but([result])
                 elif any(result is x for x in found):
-                    result = result.detach()  # a tensor of its own, by which it is known later
+                    result = result.view_as(result)  # a tensor of its own, by which it is known later
             found.append(result)
+        if deferred is not None:
+            deferred.end()
         self._results = found
         return (*found, *results[len(found) :])
 
@@ -85,6 +88,7 @@ class BackwardNodes:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, BackwardNode] = {}
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
+        self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
     def of(self, node: Any) -> BackwardNode | None:
         """The way through a node; None where no operation of the run made it."""
@@ -102,18 +106,21 @@ class BackwardNodes:
         return found
 
     @contextmanager
-    def open(self, roots: Iterable[Any], accumulates: bool) -> Iterator[None]:
-        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
+    def open(self, roots: Iterable[Any], accumulates: bool, is_recorded: bool) -> Iterator[None]:
+        """A block in which a backward pass runs from these tensors.
+
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        """
         hooks: list[Any] = []
-        nodes, before = list(_nodes_behind(roots)), self._gradients.under
+        nodes, before, were_recorded = list(_nodes_behind(roots)), self._gradients.under, self.are_recorded
         first = next((note for node in nodes if (note := self._note_of(node)) is not None), None)
-        self._gradients.under = None if first is None else first.place
+        self._gradients.under, self.are_recorded = None if first is None else first.place, is_recorded
         try:
             for node in nodes:
                 hooks += self._listen(node, accumulates)
             yield
         finally:
-            self._gradients.under, self._ended = before, None
+            self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
             for hook in hooks:
                 hook.remove()
             for node in nodes:

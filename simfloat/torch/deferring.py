@@ -71,6 +71,12 @@ class Deferred:
 
     def carried_out(self, result: Tensor) -> Tensor:
         """A tensor that the node returns, by the operations that led to it."""
+        made = self._made(result)
+        known = made.get(memory_of(result))
+        return result if known is None else seen_as(result, *known)
+
+    def _made(self, result: Tensor) -> dict[int, tuple[Tensor, Tensor]]:
+        """By memory, what PyTorch made on the way to a tensor, and what takes its place."""
         made: dict[int, tuple[Tensor, Tensor]] = {}
         if self._before:
             with _disable_current_modes():
@@ -85,7 +91,10 @@ class Deferred:
             for plain, x in zip(step.results, tensors_in(found), strict=False):
                 if memory_of(plain) not in made:
                     made[memory_of(plain)] = plain, _laid_out_as(x, plain)
-        return real(result)
+        return made
+
+    def end(self) -> None:
+        """The node has computed."""
 
     def _leading_to(self, result: Tensor) -> list[DeferredOperation]:
         wanted, found = {memory_of(result)}, []

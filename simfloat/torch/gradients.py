@@ -14,10 +14,10 @@ from simfloat.policy.role_types import WIDEST
 from simfloat.simulation import Simulation
 from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import LoggedOperation, Operand
+from simfloat.torch.narrowing import Narrowed
 from simfloat.torch.observing import observed_at
 from simfloat.torch.phases import Backward, Complete
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, stored_format, tag_of, weight_path
-from simfloat.torch.tensor_arrays import numbers_of, tensor_of
 
 current_node = torch._C._current_autograd_node
 
@@ -35,10 +35,10 @@ class Gradients:
             if tag_of(x).events is not None:
                 tag_of(x).events.pass_on()
         kind = Complete if any(tag_of(x).owner is not None for x in operands) else Backward
-        note = self._note(node.variable)
+        note = self.note(node.variable)
         return kind(note, self._simulation, note.operands[0])
 
-    def _note(self, leaf: torch.Tensor) -> LoggedOperation:
+    def note(self, leaf: torch.Tensor) -> LoggedOperation:
         """The leaf as something that an operation of the backward pass reaches: by an addition."""
         path = weight_path(leaf)
         layer = (path or "").rpartition(".")[0]
@@ -52,7 +52,7 @@ class Gradients:
         An observer receives the events of its last rounding at the parameter's path; where `.grad` has numbers already,
         the last rounding is the addition to them, which follows.
         """
-        note, path = self._note(leaf), str(weight_path(leaf))
+        note, path = self.note(leaf), str(weight_path(leaf))
         place, tag = note.place, tag_of(gradient)
         chosen = place.recipe_of(path).weight_gradients
         format = note.operands[0].format if chosen == WIDEST else chosen
@@ -64,7 +64,7 @@ class Gradients:
             arithmetic = observed_at(where, place, place.to_weight(path, 0, note.operands[0].format))
             if tag.format == format:  # only counted, so that an observer draws nothing
                 arithmetic = arithmetic.rounded_by(nearest_even)
-            gradient = tensor_of(arithmetic.round(numbers_of(gradient)), gradient.dtype)
+            gradient = Narrowed.apply(gradient, arithmetic)
         put_own_tag(gradient, Tag(format, True, path))
         return gradient
 

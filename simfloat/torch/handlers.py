@@ -65,6 +65,17 @@ class Plain(Handler):
         return func(*args, **options)
 
 
+class Zeros(Movement):
+    """Zeros without memory, as which PyTorch has the slope of a sign: zeros like others."""
+
+    def __init__(self) -> None:
+        super().__init__(makes=True)
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The zeros."""
+        return super().__call__(run, torch.ops.aten.zeros.default, args, options, into)
+
+
 class Ruled(Handler):
     """A rule computes the result from a RuleCall and the operation's arguments; `operation` names it in a policy."""
 

@@ -27,8 +27,11 @@ class OpenRun(Protocol):
         """The path of the module that runs, or whose backward pass does."""
         ...
 
-    def backward(self, roots: Iterable[Any], accumulates: bool) -> AbstractContextManager[None]:
-        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
+    def backward(self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool) -> AbstractContextManager[None]:
+        """A block in which a backward pass runs from these tensors.
+
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        """
         ...
 
 

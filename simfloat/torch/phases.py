@@ -153,7 +153,9 @@ class Backward(Forward):
     def has_bias(self) -> bool:
         """Whether the operation adds a bias to a contraction; a product of three operands is a composite."""
         way = self.way_back
-        return self.place.operation in WITH_BIAS and len(way.operands) == 3 and not way.is_composite
+        if way.is_composite or way.is_of_backward:
+            return False
+        return self.place.operation in WITH_BIAS and len(way.operands) == 3
 
     def is_of_bias(self, operation: str) -> bool:
         """Whether an operation is one of the addition of the bias: its sums, and all that reaches it."""
@@ -177,6 +179,8 @@ class Backward(Forward):
         tag, format = tag_of(x), self.way_back.format
         if not tag.is_gradient or format is None or tag.node == _current_number():
             return x
+        if self.way_back.is_of_backward and (tag.node or 0) < (_current_number() or 0):
+            return x  # a gradient that the operation itself read, made before it
         place = self.place
         if self.has_bias():
             place = self.simulation.beside(place, "add", place.path, place.operations[:-1])

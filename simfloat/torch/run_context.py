@@ -18,6 +18,7 @@ from simfloat.simulation.place import Place
 from simfloat.simulation.widest import widest
 from simfloat.torch.backward_nodes import BackwardNodes
 from simfloat.torch.deferring import Deferred
+from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
 from simfloat.torch.gradients import Gradients, current_node, is_recomputing
 from simfloat.torch.module_paths import ModulePaths
@@ -26,6 +27,7 @@ from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
 from simfloat.torch.stored_parameters import StoredParameters
 from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
+from simfloat.torch.tensor_arguments import tensors_in
 from simfloat.torch.tensor_arrays import numbers_of, result_type
 
 #: Operations with the places where they compute, in a dry run.
@@ -104,8 +106,20 @@ class RunContext:
     def deferred(self) -> Deferred | None:
         """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
         node = current_node()
-        way = None if node is None or self._composites or torch.is_grad_enabled() else self.ways.of(node)
+        if node is None or self._composites or torch.is_grad_enabled() and is_recomputing():
+            return None
+        way = self.ways.of(node)
         return None if way is None else way.deferred
+
+    def wait(self, deferred: Deferred, func: Any, args: tuple[Any, ...], options: dict[str, Any]) -> Any:
+        """What PyTorch makes of an operation that waits, which is noted where the backward pass is recorded."""
+        if not isinstance(deferred, DeferredRecorded):
+            return deferred.result(func, args, options)
+        operands = [x for x in tensors_in((args, options)) if x.is_floating_point()]
+        note = self.note(func, operands)
+        result = deferred.result(func, args, options)
+        deferred.noted(note, operands, result)
+        return result
 
     def phase(self, operation: str, operands: Sequence[torch.Tensor], into: Tag = NOTHING) -> Forward | None:
         """Where an operation on these operands stands; None for the counting of an optimizer."""
@@ -114,8 +128,11 @@ class RunContext:
             if operands and node is None and torch.is_grad_enabled():
                 self.notes.begin(self.simulation.place(SCALE, ""), operands)
             return None
-        if node is not None and not (torch.is_grad_enabled() and self._recomputes()):
-            return self._backward(node, operation, operands)
+        if node is not None and not (torch.is_grad_enabled() and is_recomputing()):
+            found = self._backward(node, operation, operands)
+            if found is not None and torch.is_grad_enabled():
+                found.note = self._note_of_backward(found.place, operands)
+            return found
         if into.is_weight:
             self.simulation.repeats.update(None)  # what runs next has other numbers
             return self._update(str(into.owner), into)
@@ -166,9 +183,12 @@ class RunContext:
             return phase.inside(operation)
         return phase.of_bias() if phase.is_of_bias(operation) else phase
 
-    def backward(self, roots: Iterable[Any], accumulates: bool) -> AbstractContextManager[None]:
-        """A block in which a backward pass runs from these tensors; `accumulates` if gradients become `.grad`."""
-        return self.ways.open(roots, accumulates)
+    def backward(self, roots: Iterable[Any], *, accumulates: bool, is_recorded: bool) -> AbstractContextManager[None]:
+        """A block in which a backward pass runs from these tensors.
+
+        `accumulates` if gradients become `.grad`, `is_recorded` if gradients of them may be asked for.
+        """
+        return self.ways.open(roots, accumulates, is_recorded)
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
@@ -178,26 +198,34 @@ class RunContext:
             return note
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
 
-    def _is_recorded(self) -> bool:
-        """Whether autograd records the operation: going forward, or doing so again for its backward pass."""
-        return torch.is_grad_enabled() and (current_node() is None or is_recomputing())
+    def _note_of_backward(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
+        """Note an operation of a backward pass that is recorded: its own way back has the same place."""
+        if not self.ways.are_recorded:
+            raise ValueError(
+                f"{place.where}: a backward pass records what it computes, by torch.enable_grad(), and is not asked "
+                "for gradients of gradients. Give create_graph=True, write it without, or use torch.utils.checkpoint "
+                "for what is to run again."
+            )
+        note = self.notes.begin(place, operands)
+        if note is not None:
+            note.is_of_backward = True
+        return note
 
-    def _recomputes(self) -> bool:
-        if is_recomputing():
-            return True
-        raise ValueError(
-            "A backward pass that is recorded, by create_graph=True, cannot be simulated: gradients of gradients have "
-            "no place in the model. Leave create_graph out."
-        )
+    def _noted(self, operation: str, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
+        """Note an operation that autograd records, if it does: of the forward pass, or of a backward pass."""
+        if not operands or not torch.is_grad_enabled():
+            return None
+        node: Any = current_node()
+        if node is None or is_recomputing():
+            place = self.simulation.place(operation, self.path, self._composites)
+            return self.notes.begin(self._typed(place, operands), operands)
+        way = self.gradients.note(node.variable) if node._sequence_nr() == ACCUMULATING else self._note_of(node)
+        return None if way is None else self._note_of_backward(way.place, operands)
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note a movement of the forward pass for the way back."""
-        if not operands or not self._is_recorded():
-            return None
+        """Note a movement for the way back."""
         name = func.overloadpacket.__name__
-        operation = name if kind_of(name) == MOVEMENT else MOVEMENT  # as policies can name it
-        place = self.simulation.place(operation, self.path, self._composites)
-        return self.notes.begin(self._typed(place, operands), operands)
+        return self._noted(name if kind_of(name) == MOVEMENT else MOVEMENT, operands)  # as policies can name it
 
     @staticmethod
     def _typed(place: Place, operands: Sequence[torch.Tensor]) -> Place:
@@ -277,8 +305,8 @@ class RunContext:
     @contextmanager
     def inside(self, operation: str, operands: Sequence[torch.Tensor]) -> Iterator[None]:
         """A block whose operations are parts of the composite `operation` on these operands."""
-        if not self._composites and self._is_recorded():
-            note = self.notes.begin(self._typed(self.simulation.place(operation, self.path), operands), operands)
+        if not self._composites:
+            note = self._noted(operation, operands)
             if note is not None:
                 note.is_composite = True
         before = self._composites

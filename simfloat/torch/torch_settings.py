@@ -47,15 +47,15 @@ def off(before: bool) -> bool:
 def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
     """The start of a backward pass, which first marks the gradients that it begins with, and finds the ways back."""
 
-    def begin(outputs: Any, gradients: Any, *args: Any, **options: Any) -> Any:
+    def begin(outputs: Any, gradients: Any, keeps: bool, is_recorded: bool, *args: Any, **options: Any) -> Any:
         run = running()
         if run is None:
-            return engine(outputs, gradients, *args, **options)
+            return engine(outputs, gradients, keeps, is_recorded, *args, **options)
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
                 _mark(gradient)
-        with run.backward(outputs, options.get("accumulate_grad", False)):
-            return engine(outputs, gradients, *args, **options)
+        with run.backward(outputs, accumulates=options.get("accumulate_grad", False), is_recorded=is_recorded):
+            return engine(outputs, gradients, keeps, is_recorded, *args, **options)
 
     return begin
 
@@ -65,8 +65,8 @@ def _mark(gradient: torch.Tensor) -> None:
         put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
     except NotImplementedError:  # a tensor without memory of its own
         raise ValueError(
-            "Gradients by torch.func cannot be simulated: it records them, and gradients of gradients have no place in "
-            "the model. Use backward() or torch.autograd.grad."
+            "Gradients by torch.func cannot be simulated: it wraps tensors, and then nothing tells whose gradient a "
+            "result is. Use backward(), or torch.autograd.grad, with create_graph=True for gradients of gradients."
         ) from None
 
 

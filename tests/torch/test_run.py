@@ -112,12 +112,6 @@ def test_an_override_that_matches_nothing_is_refused_at_the_end():
         pass
 
 
-def test_a_recorded_backward_pass_is_refused():
-    model = model_of()
-    with sf.torch.simulate(model, "fp32"), pytest.raises(ValueError, match="create_graph"):
-        torch.autograd.grad(model(torch.ones(2, 3)).sum(), list(model.parameters()), create_graph=True)
-
-
 def test_explain_lists_layers_formats_and_what_would_be_refused_and_leaves_the_model_alone():
     class Odd(torch.nn.Module):
         def forward(self, x):

@@ -26,6 +26,7 @@ from simfloat.torch.handlers import (
     Ruled,
     Unscale,
     Written,
+    Zeros,
 )
 from simfloat.torch.rules import (
     adjoints,
@@ -83,6 +84,7 @@ WRITING = ("rrelu_with_noise", "_native_batch_norm_legit", "_batch_norm_with_upd
 PLAIN = ("_amp_update_scale_",)
 
 RULES: dict[str, Handler] = {
+    "_efficientzerotensor": Zeros(),
     **{
         name: aten_pointwise.PointwiseRule(*row, name in aten_pointwise.PRIMITIVES)
         for name, row in aten_pointwise.TABLE.items()

@@ -1,0 +1,64 @@
+"""Operations that wait in a backward pass which autograd records, so that gradients of gradients may be asked for.
+
+What autograd has recorded are PyTorch's own tensors: they stay, and get the numbers once these are known.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.torch.deferring import Deferred
+from simfloat.torch.forward_log import LoggedOperation
+from simfloat.torch.storage import memory_of, seen_as
+from simfloat.torch.tags import put_tag, stored_format, tag_of, weight_path
+
+Tensor = torch.Tensor
+
+
+class DeferredRecorded(Deferred):
+    """The operations that wait, with their notes: of each of them a gradient may be asked for later."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notes: list[tuple[LoggedOperation, list[Tensor], Tensor]] = []  # with its operands and its result
+        self._returned: set[int] = set()  # memory of gradients that have their numbers
+
+    def noted(self, note: LoggedOperation | None, operands: list[Tensor], result: Any) -> None:
+        """Keep the note of an operation that waits, of whose numbers nothing is known yet."""
+        if note is not None and isinstance(result, Tensor):
+            self._notes.append((note, operands, result))
+
+    def carried_out(self, result: Tensor) -> Tensor:
+        """A tensor that the node returns, with its numbers by the operations that led to it."""
+        memory = memory_of(result)
+        if memory in self._returned:  # another operand's too, whose gradient has a role of its own
+            shared, result = result, result.clone()
+        else:
+            shared = result
+        with torch.no_grad():
+            made = self._made(shared)
+            for known, (plain, real) in made.items():
+                if known in self._waiting and known not in self._returned and known != memory:
+                    _give(plain, real)
+            _give(result, seen_as(shared, *made[memory]))
+        self._returned.add(memory_of(result))
+        return result
+
+    def end(self) -> None:
+        """Know of all operations that waited what is known of their operands and results."""
+        for note, operands, result in self._notes:
+            note.operands = tuple(
+                known._replace(format=stored_format(x)) for known, x in zip(note.operands, operands, strict=True)
+            )
+            note.format, note.weight = tag_of(result).format, weight_path(result)
+        self._notes.clear()
+
+
+def _give(plain: Tensor, real: Tensor) -> None:
+    """Give a recorded tensor its numbers, which is no writing that autograd would know."""
+    with _disable_current_modes():
+        plain.data.copy_(real)
+    put_tag(plain, tag_of(real))
