@@ -1,0 +1,91 @@
+"""What is run: stochastic gradient descent on least squares without noise, of which only the update is rounded."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.options import Options
+from experiments.update_cancellation.problems import ALPHA, MOST_NORM
+from experiments.update_cancellation.theorem1 import largest_input, safe_radius
+from simfloat.studies import Job, Result
+
+#: Step sizes: the paper's, and smaller ones.
+ALPHAS = (ALPHA, ALPHA / 2, ALPHA / 4, ALPHA / 8)
+
+#: Mantissa bits with BF16's eight bits of exponent, and largest weights of the optimum.
+BITS, WIDTHS = (3, 5, 7, 9), (1.0, 10.0, 100.0)
+
+#: Numbers of fixed point with a spacing of 2^-8 up to 2^11, which is that of BF16 from 1 to 2 and a half.
+FIXED = sf.fixed(20, 8)
+
+#: Steps times step size: without rounding the distance falls by e^-20. Of the end, a tenth is the mean.
+DURATION, LAST, TINY = 20, 0.1, 0.005
+
+#: Weights and samples of the problem that does not determine its weights.
+MANY, FEW = 50, 20
+
+
+class Descent(NamedTuple):
+    """A run: the format of the weights, the step size, the largest weight, and whether samples are few."""
+
+    format: sf.Format
+    alpha: float = ALPHA
+    width: float = 100.0
+    few: bool = False
+
+
+#: Runs by what is varied in them.
+RUNS: dict[str, list[Descent]] = {
+    "alpha": [Descent(sf.BF16, alpha) for alpha in ALPHAS],
+    "bits": [Descent(sf.Format(8, bits)) for bits in BITS],
+    "floating": [Descent(sf.BF16, width=width) for width in WIDTHS],
+    "fixed": [Descent(FIXED, width=width) for width in WIDTHS],
+    "few": [Descent(format, few=True) for format in (sf.BF16, sf.FP32)],
+}
+
+
+def jobs(options: Options) -> list[Job]:
+    """A job for each seed."""
+    return [{"kind": "descents", "seed": seed, "tiny": options.tiny} for seed in options.seed_numbers]
+
+
+def run(job: Job) -> Result:
+    """Carry out a job: a row for each run."""
+    return {**job, "rows": [{"varied": varied, **descend(job, each)} for varied, runs in RUNS.items() for each in runs]}
+
+
+def descend(job: Job, descent: Descent) -> dict[str, Any]:
+    """Where a run ends: the distance to the optimum, the loss, and the radius inside which no BF16 weight moves."""
+    x, optimum = data(job["seed"], descent)
+    rng = np.random.default_rng([job["seed"], 1])
+    steps = int(DURATION / descent.alpha * (TINY if job["tiny"] else 1))
+    weight, distances = np.zeros(len(optimum)), []
+    for row in x[rng.integers(0, len(x), steps)]:
+        gradient = (row @ weight - row @ optimum) * row
+        weight = np.asarray(sf.subtract(weight, descent.alpha * gradient, descent.format), np.float64)
+        distances.append(float(np.linalg.norm(weight - optimum)))
+    return {
+        "format": str(descent.format),
+        "alpha": descent.alpha,
+        "bits": descent.format.mantissa_bits,
+        "width": descent.width,
+        "distance": float(np.mean(distances[-max(1, int(LAST * steps)) :])),
+        "loss": float(np.mean((x @ (weight - optimum)) ** 2)),
+        "start": float(np.linalg.norm(optimum)),
+        "radius": safe_radius(descent.alpha, largest_input(x), float(np.abs(optimum).min())),
+    }
+
+
+def data(seed: int, descent: Descent) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Inputs from N(0, I), drawn again until |x|^2 is small enough for the theorem, and w* uniform from 0 on."""
+    rng = np.random.default_rng(seed)
+    count, width = (FEW, MANY) if descent.few else (2000, 10)
+    x = rng.standard_normal((count, width))
+    if not descent.few:
+        while (large := (x**2).sum(axis=1) > MOST_NORM).any():
+            x[large] = rng.standard_normal((int(large.sum()), width))
+    return x, rng.uniform(0, descent.width, width)
