@@ -128,6 +128,9 @@ class Strided(NamedTuple):
 
 Reading: TypeAlias = Chain | Pairs | LikeNumPy | LikeLibrary | InOrder | Chunks | Runs | Strided
 
+#: How deep runs and lanes of runs and lanes are looked for.
+DEPTH = 2
+
 #: The sum of no products, which is no node.
 NOTHING = -1
 
@@ -135,12 +138,13 @@ NOTHING = -1
 MOST_LANES = 64
 
 
-def readings_of(tree: Tree, nested: int = 2) -> Iterator[Reading]:
+def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
     """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep.
 
     The tree's own order comes last, where there is no other and not more than two are added at once.
     """
-    simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *map(LikeLibrary, ORDERS), *_chunks(tree)]
+    libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())  # which are no parts of other orders
+    simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *libraries, *_chunks(tree)]
     found = [reading for reading in simple if _tree(reading, tree.terms) == tree]
     if nested:
         found += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
