@@ -64,11 +64,17 @@ def all_reduce(
     accumulator = as_accumulator(accumulate)
     if order == "tree":
         accumulator = _as_tree(accumulator)
-    rows = numbers.reshape(len(numbers), math.prod(numbers.shape[1:]))
-    if order == "ring":
-        rows = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
+    rows = in_order(numbers.reshape(len(numbers), math.prod(numbers.shape[1:])), order)
     result = summed(rows, 0, accumulate=accumulator, output=output, rounding=rounding, stream=stream, observer=observer)
     return result.reshape(numbers.shape[1:])
+
+
+def in_order(rows: NDArray[np.floating], order: Order) -> NDArray[np.floating]:
+    """The numbers of every column, one of each replica, in the order in which they are added."""
+    if order != "ring":
+        return rows
+    found: NDArray[np.floating] = rows[beside(_ring(*rows.shape), rows), beside(np.arange(rows.shape[1]), rows)]
+    return found
 
 
 def _stacked(parts: Any) -> NDArray:

@@ -16,7 +16,7 @@ from simfloat.simulation.place import Place
 from simfloat.torch.forward_log import LoggedOperation, Operand
 from simfloat.torch.narrowing import Narrowed
 from simfloat.torch.observing import observed_at
-from simfloat.torch.phases import Backward, Complete
+from simfloat.torch.phases import Backward, Complete, Forward, Share
 from simfloat.torch.tags import FORMAT_OF, Tag, put_own_tag, stored_format, tag_of, weight_path
 
 current_node = torch._C._current_autograd_node
@@ -29,12 +29,18 @@ class Gradients:
         self._simulation = simulation
         self.under: Place | None = None  # whose policy the backward pass that runs follows
 
-    def phase(self, node: Any, operands: Sequence[torch.Tensor]) -> Backward:
-        """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a user's hook."""
+    def phase(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Forward:
+        """Where an operation on a leaf's gradient stands: an addition to what `.grad` has, or one of a hook.
+
+        A multiplication among replicas makes it the share of one of them in the mean over all.
+        """
         for x in operands:
             if tag_of(x).events is not None:
                 tag_of(x).events.pass_on()
-        kind = Complete if any(tag_of(x).owner is not None for x in operands) else Backward
+        owner = next((tag.owner for x in operands if (tag := tag_of(x)).owner is not None), None)
+        if owner is not None and operation in ("multiply", "divide") and are_replicas():
+            return Share(self._simulation.place("update", owner), self._simulation)
+        kind = Backward if owner is None else Complete
         note = self.note(node.variable)
         return kind(note, self._simulation, note.operands[0])
 
@@ -67,6 +73,11 @@ class Gradients:
             gradient = Narrowed.apply(gradient, arithmetic)
         put_own_tag(gradient, Tag(format, True, path))
         return gradient
+
+
+def are_replicas() -> bool:
+    """Whether this process is one of several that torch.distributed connects."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def is_recomputing() -> bool:

@@ -280,6 +280,14 @@ class Clipping(OfParameter):
         return Tag(format, True, self.place.path or None)
 
 
+class Share(Clipping):
+    """The multiplication of a gradient that makes it one replica's share of the mean over all of them."""
+
+    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+        """That by which gradients of replicas become that of all."""
+        return self.place.to_replicas
+
+
 class Update(OfParameter):
     """An operation of an optimizer on what belongs to one parameter, written to `into` if that is known."""
 

@@ -20,13 +20,13 @@ from simfloat.torch.backward_nodes import BackwardNodes
 from simfloat.torch.deferring import Deferred
 from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
-from simfloat.torch.gradients import Gradients, current_node, is_recomputing
+from simfloat.torch.gradients import Gradients, are_replicas, current_node, is_recomputing
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
 from simfloat.torch.phases import Backward, Beside, Clipping, Forward, Sum, Update, target_number
 from simfloat.torch.stored_parameters import StoredParameters
-from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_tag, stored, stored_format, tag_of
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, has_parts, put_own_tag, put_tag, stored, stored_format, tag_of
 from simfloat.torch.tensor_arguments import tensors_in
 from simfloat.torch.tensor_arrays import numbers_of, result_type
 
@@ -160,9 +160,9 @@ class RunContext:
     def _update(self, owner: str, into: Tag) -> Update:
         return Update(self.simulation.place("update", owner), self.simulation, self.optimizing, into)
 
-    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Backward | None:
+    def _backward(self, node: Any, operation: str, operands: Sequence[torch.Tensor]) -> Forward | None:
         if node._sequence_nr() == ACCUMULATING:
-            return self.gradients.phase(node, operands)
+            return self.gradients.phase(node, operation, operands)
         note = self._note_of(node)
         if note is None:
             raise ValueError(
@@ -290,6 +290,9 @@ class RunContext:
             self.parameters.renew()
         is_whole = target.numel() * target.element_size() == target.untyped_storage().nbytes()
         format = tag.format
+        if not is_whole and tag.is_gradient and tag.owner is not None and are_replicas():
+            put_own_tag(target, Tag(format, True, tag.owner))  # in a bucket of several gradients
+            return
         if not is_whole and into.format != format:
             formats = [x for x in (into.format, format) if x is not None]
             format = widest(formats) if len(formats) == 2 else None

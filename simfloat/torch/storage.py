@@ -47,6 +47,16 @@ class TaggedParts(Generic[T]):
         last = bisect_left(self._begins, end)
         self._begins[first:last], self._parts[first:last] = [begin], [(end, known)]
 
+    def within(self, x: torch.Tensor) -> list[tuple[torch.Tensor, T]]:
+        """The parts inside of a tensor whose elements lie one behind the other, as vectors, with what is known."""
+        (begin, end), size = extent_of(x), x.element_size()
+        with _disable_current_modes(), torch.no_grad():
+            return [
+                (x.as_strided(((stop - start) // size,), (1,), start // size), known)
+                for start, (stop, known) in zip(self._begins, self._parts, strict=True)
+                if begin <= start and stop <= end
+            ]
+
     def change(self, x: torch.Tensor, known: T) -> bool:
         """Know this of the whole part that a tensor lies in, if it lies in one; whether it does."""
         begin, end = extent_of(x)

@@ -74,6 +74,12 @@ def has_parts(tensor: torch.Tensor) -> bool:
     return parts is not None and parts.at(tensor) is None
 
 
+def parts_of(tensor: torch.Tensor) -> list[tuple[torch.Tensor, Tag]]:
+    """The parts of a tensor that are known by themselves, as vectors; none where it is known as a whole."""
+    parts: TaggedParts[Tag] | None = getattr(tensor.untyped_storage(), _PARTS, None)
+    return [] if parts is None or not tensor.is_contiguous() else parts.within(tensor)
+
+
 def put_own_tag(tensor: torch.Tensor, tag: Tag) -> None:
     """Know this of a tensor's numbers, and not of others in the same memory."""
     storage = tensor.untyped_storage()

@@ -49,6 +49,7 @@ from simfloat.torch.rules import (
     histograms,
     matches,
     polynomials,
+    process_groups,
     resampling,
     scaled_products,
     scattering,
@@ -150,6 +151,8 @@ def handler_of(func: Any) -> Handler:
         return Composed("cross_entropy", OPDEFS[f"{space}::{name}"]._init_fn)
     if space == "profiler" or name in PLAIN:
         return Plain()
+    if space == "c10d" and name in process_groups.TABLE:
+        return process_groups.TABLE[name]
     found = _known(name, overload, func._schema.is_mutable) if space == "aten" else None
     if isinstance(found, Movement) and func._schema.is_mutable:  # what is written to may be a parameter
         found = _derived(func, name) or found

@@ -1,0 +1,126 @@
+"""Collectives of torch.distributed: gradients are summed over replicas in the role `all_reduce`, around a ring."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.accumulate import sequential
+from simfloat.accumulate import sum as summed
+from simfloat.accumulate.collectives import in_order
+from simfloat.simulation.arithmetic import Arithmetic
+from simfloat.torch.floating_operands import Arguments, Options, refusal
+from simfloat.torch.handlers import Handler
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, parts_of, put_own_tag, put_tag, tag_of
+from simfloat.torch.tensor_arguments import tensors_in, written_by
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+
+Tensor = torch.Tensor
+
+#: The number of the sum among torch.distributed's operations.
+SUM = 0
+
+
+class AllReduced(Handler):
+    """The sum over replicas of one tensor of each, in the order of `simfloat.all_reduce` around a ring.
+
+    A bucket of DistributedDataParallel is one tensor: its chunks are the ring's, and every gradient in it is added in
+    its own parameter's role. Each replica receives the tensors of all and computes the sum.
+    """
+
+    how = "rule"
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """What PyTorch gives, once the tensors hold the sums."""
+        tensors, group, operation, *_ = args
+        if not any(x.is_floating_point() for x in tensors):
+            return run.left_alone(func(*args, **options), [])
+        if operation.op() != SUM or len(tensors) != 1:
+            raise refusal(run, func, "replicas' numbers are summed, by ReduceOp.SUM; divide, or choose, by yourself.")
+        (x,) = tensors
+        made = self._summed(run, x, _gathered(x, group))
+        tags = [(part, tag) for part, tag in parts_of(x) if tag.is_gradient]
+        with _disable_current_modes(), torch.no_grad():
+            is_first = torch.distributed.ProcessGroup.unbox(group).rank() == 0
+            # PyTorch's own sum follows, in which all but the first add -0: no number changes.
+            x.copy_(made) if is_first else x.fill_(-0.0)
+            found = func(*args, **options)
+        for part, tag in tags:
+            put_own_tag(part, tag._replace(format=_adding(run, part, tag).format))
+        if not tags:
+            put_tag(x, tag_of(x)._replace(format=_adding(run, x, tag_of(x)).format))
+        return found
+
+    def _summed(self, run: RunContext, x: Tensor, parts: list[Tensor]) -> Tensor:
+        rows = in_order(np.stack([numbers_of(part).reshape(-1) for part in parts]), "ring")
+        total = np.empty(x.numel(), rows.dtype)
+        for begin, end, adding in self._pieces(run, x):
+            target = adding.target
+            adds = sequential(target.format, rounding=target.rounding)
+            piece = summed(rows[:, begin:end], 0, accumulate=adds, stream=target.stream, observer=target.observer)
+            total[begin:end] = piece
+        return tensor_of(total.reshape(x.shape), x.dtype)
+
+    def _pieces(self, run: RunContext, x: Tensor) -> Iterator[tuple[int, int, Arithmetic]]:
+        """Where each gradient in a tensor begins and ends, and how it is added; what is none goes with one before."""
+        known = [(int(part.storage_offset() - x.storage_offset()), part, tag) for part, tag in parts_of(x)]
+        if not known:
+            yield 0, x.numel(), _adding(run, x, tag_of(x))
+            return
+        begins = [0, *(begin for begin, *_ in known[1:]), x.numel()]
+        for number, (_, part, tag) in enumerate(known):
+            yield begins[number], begins[number + 1], _adding(run, part, tag)
+
+
+def _adding(run: RunContext, x: Tensor, tag: Tag) -> Arithmetic:
+    """How a gradient is added to those of other replicas; other numbers as by an addition of the forward pass."""
+    if tag.is_gradient and tag.owner is not None:
+        return run.simulation.place("update", tag.owner).in_type(FORMAT_OF[x.dtype]).to_replicas
+    place = run.simulation.place("add", run.path).in_type(FORMAT_OF[x.dtype])
+    return place.forward_in(tag.format or FORMAT_OF[x.dtype]) if place.is_widest else place.forward
+
+
+def _gathered(x: Tensor, group: Any) -> list[Tensor]:
+    """The tensors of all replicas, in their order."""
+    with _disable_current_modes(), torch.no_grad():
+        parts = [torch.empty_like(x) for _ in range(torch.distributed.ProcessGroup.unbox(group).size())]
+        _, work = torch.ops.c10d.allgather_([parts], [x.contiguous()], group)
+        torch._C._distributed_c10d.Work.unbox(work).wait()
+    return parts
+
+
+class Received(Handler):
+    """Numbers of other replicas are received as they are; what is written to a parameter is rounded as ever."""
+
+    how = "movement"
+
+    def __init__(self, *, keeps: bool = False) -> None:
+        self.keeps = keeps  # the format, which the other replica's numbers have too
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """What PyTorch makes of it."""
+        known = [(x, run.known_of(x)) for x in _written(func, args, options) if x.is_floating_point()]
+        found = func(*args, **options)
+        if known:
+            torch._C._distributed_c10d.Work.unbox(found[-1]).wait()
+        for x, tag in known:
+            run.overwritten(x, tag, Tag(tag.format if self.keeps else None))
+        return found
+
+
+def _written(func: Any, args: Arguments, options: Options) -> Iterator[Tensor]:
+    """The tensors that a collective writes to: those that its schema marks, or lists of them that stand first."""
+    return iter(list(written_by(func, args, options)) or tensors_in(args[0]))
+
+
+#: By PyTorch's name.
+TABLE: dict[str, Handler] = {
+    "allreduce_": AllReduced(),
+    "broadcast_": Received(keeps=True),
+    "allgather_": Received(),
+}
