@@ -8,7 +8,7 @@ from pkgutil import iter_modules
 from experiments.experiment import Experiment
 
 #: Packages that are no experiment.
-SHARED = ("datasets", "models")
+SHARED = ("datasets", "independent", "models")
 
 PACKAGES = [module.name for module in iter_modules([str(Path(__file__).parent)]) if module.ispkg]
 

@@ -1,0 +1,54 @@
+"""The command: python -m experiments.independent."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from experiments.independent import sums, trainings
+from experiments.independent.narrow import Remade
+
+#: What is made again, the quickest first.
+AGAIN: tuple[Callable[[], Remade | tuple[Remade, ...]], ...] = (
+    sums.harmonic_series,
+    sums.counting,
+    sums.below_the_least,
+    sums.small_updates,
+    sums.block_scales,
+    sums.accumulator_bits,
+    sums.stochastic_sums,
+    trainings.least_squares,
+    trainings.limits,
+    trainings.sixteen_bits,
+)
+
+#: A row of findings: its claim first, its verdict last.
+ROW = re.compile(r"^\| (.*?) \| .* \| (.*?) \|$", re.MULTILINE)
+
+
+def stored_verdict(remade: Remade) -> str:
+    """The verdict that the experiment's README has on the claim. Raises ValueError for a claim that it has not."""
+    readme = Path(__file__).parents[1] / remade.experiment.replace("-", "_") / "README.md"
+    for claim, verdict in ROW.findall(readme.read_text(encoding="utf-8")):
+        if claim.startswith(remade.claim):
+            return verdict.partition(" (")[0]
+    raise ValueError(f"{readme} has no claim that begins {remade.claim!r}.")
+
+
+def main() -> int:
+    """Make all again, and print a line for each; returns 1 where a verdict is another than that of the README."""
+    others = 0
+    for make in AGAIN:
+        made = make()
+        for remade in [made] if isinstance(made, Remade) else made:
+            stored = stored_verdict(remade)
+            others += stored != remade.verdict
+            beside = "as in the README" if stored == remade.verdict else f"README: {stored}"
+            print(f"{remade.experiment}: {remade.claim} ... {remade.measured}: {remade.verdict} ({beside})", flush=True)
+    return int(others > 0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

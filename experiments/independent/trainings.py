@@ -1,0 +1,173 @@
+"""Findings on trainings: least squares in NumPy, and digits in PyTorch's own float16 and bfloat16."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from experiments.independent.narrow import Array, Remade, matches, ratio_above, seeds, stochastically, to_nearest
+
+#: Significant bits of BF16.
+BF16 = 8
+
+#: Weights, and what is kept for the next update, after one.
+Update = Callable[[Array, Array, Array, np.random.Generator], tuple[Array, Array]]
+
+
+def nearest(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The sum rounded to nearest."""
+    return to_nearest(weight + update, BF16), kept
+
+
+def stochastic(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The sum rounded stochastically."""
+    return stochastically(weight + update, BF16, rng), kept
+
+
+def kahan(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Kahan's sum, its correction in BF16, too."""
+    corrected = to_nearest(to_nearest(update, BF16) - kept, BF16)
+    total = to_nearest(weight + corrected, BF16)
+    return total, to_nearest(to_nearest(total - weight, BF16) - corrected, BF16)
+
+
+def exact(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The sum in float64."""
+    return weight + update, kept
+
+
+def fixed(weight: Array, update: Array, kept: Array, rng: np.random.Generator) -> tuple[Array, Array]:
+    """The sum rounded to a multiple of 2^-8."""
+    return np.rint((weight + update) * 256) / 256, kept
+
+
+def descend(
+    seed: int, update: Update, alpha: float = 0.01, width: float = 100, noise: float = 0.5
+) -> tuple[float, float]:
+    """The loss and the distance to the optimum in which least squares by single samples end, after enough steps."""
+    rng = np.random.default_rng(seed)
+    x, optimum = rng.standard_normal((2000, 10)), rng.uniform(0, width, 10)
+    y = x @ optimum + noise * rng.standard_normal(2000)
+    weight, kept, draws = np.zeros(10), np.zeros(10), np.random.default_rng([seed, 9])
+    losses, distances = [], []
+    rows = rng.integers(0, 2000, int((8 if noise else 20) / alpha))
+    for step, row in enumerate(rows):
+        gradient = (x[row] @ weight - y[row]) * x[row]
+        weight, kept = update(weight, -alpha * gradient, kept, draws)
+        if step >= 0.8 * len(rows) and step % 20 == 0:
+            losses.append(np.mean((x @ weight - y) ** 2))
+            distances.append(np.linalg.norm(weight - optimum))
+    return float(np.mean(losses)), float(np.mean(distances))
+
+
+def least_squares() -> tuple[Remade, Remade]:
+    """Nearest updates saturate the loss; stochastic ones and Kahan's repair it, the second better."""
+    losses = {each: [descend(seed, each)[0] for seed in seeds(10)] for each in (exact, kahan, stochastic, nearest)}
+    ratios = {each.__name__: np.divide(losses[each], losses[exact]) for each in (kahan, stochastic, nearest)}
+    measured = ", ".join(f"{name} {np.mean(values):.1f}" for name, values in ratios.items())
+    order = {ratio_above(losses[stochastic], losses[kahan], 1), ratio_above(losses[nearest], losses[stochastic], 1)}
+    return (
+        Remade(
+            "update-cancellation",
+            "synthetic: rounding the update",
+            f"{measured} times the exact updates' loss",
+            ratio_above(losses[nearest], losses[exact], 10),
+        ),
+        Remade(
+            "update-cancellation",
+            "synthetic: stochastic rounding and Kahan",
+            measured,
+            "reproduced" if order == {"reproduced"} else "not reproduced",
+        ),
+    )
+
+
+def limits() -> tuple[Remade, Remade]:
+    """Smaller steps end farther from the optimum; the weights' size counts in floating point."""
+    ends = {alpha: [descend(seed, nearest, alpha, noise=0)[1] for seed in seeds(5)] for alpha in (0.01, 0.005)}
+    sizes = {
+        (update.__name__, width): np.mean([descend(seed, update, width=width, noise=0)[1] for seed in seeds(5)])
+        for update in (nearest, fixed)
+        for width in (1.0, 100.0)
+    }
+    floating = [descend(seed, nearest, width=1.0, noise=0)[1] for seed in seeds(5)]
+    measured = ", ".join(f"{name} to {width:g}: {value:.3f}" for (name, width), value in sizes.items())
+    return (
+        Remade(
+            "update-limits",
+            "nearest updates stop farther",
+            ", ".join(f"{alpha:g}: {np.mean(values):.2f}" for alpha, values in ends.items()),
+            ratio_above(ends[0.005], ends[0.01], 1),
+        ),
+        Remade("update-limits", "the degradation depends", measured, ratio_above(ends[0.01], floating, 10)),
+    )
+
+
+def digits(seed: int) -> tuple[Any, Any, Any, Any]:
+    """Scikit-learn's digits as tensors, a quarter held out: images, labels, and those that are held out."""
+    import torch
+    from sklearn.datasets import load_digits
+
+    x, y = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(x))
+    x, y = torch.tensor(x[order] / 16, dtype=torch.float32), torch.tensor(y[order])
+    return x[450:], y[450:], x[:450], y[:450]
+
+
+def train(seed: int, dtype: Any, master: bool, rate: float, momentum: float, steps: int) -> float:
+    """The held-out loss in which an MLP 64-32-10 of this type ends, updated in its type or in float32."""
+    import torch
+
+    x, y, held_x, held_y = digits(seed)
+    torch.manual_seed(seed)
+    model = torch.nn.Sequential(torch.nn.Linear(64, 32), torch.nn.ReLU(), torch.nn.Linear(32, 10)).to(dtype)
+    narrow = list(model.parameters())
+    wide = [parameter.detach().float().clone() for parameter in narrow] if master else narrow
+    speed = [torch.zeros_like(weight) for weight in wide]
+    rows = np.random.default_rng([seed, 1]).integers(0, len(x), (steps, 32))
+    for batch in rows:
+        loss = torch.nn.functional.cross_entropy(model(x[batch].to(dtype)).float(), y[batch])
+        gradients = torch.autograd.grad(loss, narrow)
+        with torch.no_grad():
+            for parameter, weight, velocity, gradient in zip(narrow, wide, speed, gradients, strict=True):
+                velocity.mul_(momentum).add_(gradient.to(velocity.dtype))
+                weight.sub_(rate * velocity)
+                parameter.copy_(weight)
+    with torch.no_grad():
+        return float(torch.nn.functional.cross_entropy(model.float()(held_x), held_y))
+
+
+def sixteen_bits() -> tuple[Remade, Remade, Remade]:
+    """FP16 weights without a master copy and with one, BF16 weights: PyTorch's own types on a CPU."""
+    import torch
+
+    small: dict[str, Any] = {"rate": 2.0**-12, "momentum": 0.9, "steps": 3000}
+    large: dict[str, Any] = {"rate": 0.02, "momentum": 0.0, "steps": 500}
+    kinds = {
+        "fp32": (torch.float32, False, small),
+        "fp16": (torch.float16, False, small),
+        "master": (torch.float16, True, small),
+        "fp32 at 0.02": (torch.float32, False, large),
+        "bf16 at 0.02": (torch.bfloat16, False, large),
+    }
+    found = {
+        name: [train(seed, dtype, master, **options) for seed in seeds(3)]
+        for name, (dtype, master, options) in kinds.items()
+    }
+    ratio = {
+        (one, other): np.mean(np.divide(found[one], found[other]))
+        for one, other in (("fp16", "fp32"), ("master", "fp32"), ("bf16 at 0.02", "fp32 at 0.02"))
+    }
+    measured = [f"{value:.3f} times FP32's loss" for value in ratio.values()]
+    return (
+        Remade("master-weights", "updating FP16 weights", measured[0], ratio_above(found["fp16"], found["fp32"], 1.05)),
+        Remade("master-weights", "with an FP32 master copy", measured[1], matches(found["master"], found["fp32"])),
+        Remade(
+            "update-cancellation",
+            "digits: standard 16-bit",
+            measured[2],
+            ratio_above(found["bf16 at 0.02"], found["fp32 at 0.02"], 1),
+        ),
+    )

@@ -1,0 +1,52 @@
+"""Findings made again have the READMEs' verdicts, without simfloat. All of them: python -m experiments.independent."""
+
+import ast
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import experiments.independent
+import simfloat as sf
+from experiments.independent import __main__ as command
+from experiments.independent import narrow, sums
+
+FOLDER = Path(experiments.independent.__file__).parent
+
+
+def test_nothing_of_simfloat_is_imported():
+    for path in FOLDER.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            names = (
+                [node.module]
+                if isinstance(node, ast.ImportFrom)
+                else [each.name for each in getattr(node, "names", ())]
+            )
+            assert not any(name.startswith("simfloat") for name in names)
+            if isinstance(node, ast.ImportFrom) and node.module.startswith("experiments"):
+                assert node.module.startswith("experiments.independent")
+
+
+@pytest.mark.parametrize("make", [sums.harmonic_series, sums.counting, sums.below_the_least, sums.block_scales])
+def test_a_finding_that_is_made_again_has_the_verdict_of_the_readme(make):
+    remade = make()
+    assert remade.verdict == command.stored_verdict(remade)
+
+
+def test_a_claim_that_no_readme_has_is_an_error():
+    with pytest.raises(ValueError, match="has no claim that begins 'nothing'"):
+        command.stored_verdict(narrow.Remade("harmonic-series", "nothing", "", ""))
+
+
+def test_rounding_written_anew_is_ours():
+    x = np.random.default_rng(3).standard_normal(1000)
+    assert (narrow.to_nearest(x, 8) == sf.round(x, sf.BF16)).all()
+    draws = narrow.stochastically(np.full(4000, 1 + 2.0**-9), 8, np.random.default_rng(0))
+    assert set(draws) == {1.0, 1 + 2.0**-7} and abs(np.mean(draws > 1) - 0.25) < 0.03
+    assert (
+        narrow.lies_between([1.0, 1.1, 1.2], 0, 2) == "reproduced"
+        and narrow.lies_between([3, 3.1, 3], 0, 2) != "reproduced"
+    )
+    assert (
+        narrow.matches([1.0, 1.001, 0.999], [1, 1, 1]) == "equal" and narrow.matches([2, 2.1, 2], [1, 1, 1]) == "worse"
+    )
