@@ -16,6 +16,7 @@ from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, LoggedOperation, Operand, Origin
 from simfloat.torch.gradients import Gradients
 from simfloat.torch.tags import stored_format, tag_of, weight_path
+from simfloat.torch.wrapped_tensors import check_unwrapped
 
 #: What finds the note of a node.
 Finder = Callable[[Any], LoggedOperation | None]
@@ -129,6 +130,7 @@ class BackwardNodes:
     def _listen(self, node: Any, accumulates: bool) -> list[Any]:
         if node._sequence_nr() == ACCUMULATING:
             leaf = node.variable
+            check_unwrapped([leaf])
             if weight_path(leaf) is None:
                 return []
             return [leaf.register_hook(lambda gradient: self._gradients.finished(leaf, gradient, accumulates))]

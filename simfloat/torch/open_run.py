@@ -34,6 +34,10 @@ class OpenRun(Protocol):
         """
         ...
 
+    def in_place_of(self, path: str, x: Any) -> Any:
+        """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""
+        ...
+
 
 def opened() -> OpenRun | None:
     """The run whose block is open in this thread, paused or not; None outside of any."""

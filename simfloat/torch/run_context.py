@@ -190,6 +190,22 @@ class RunContext:
         """
         return self.ways.open(roots, accumulates, is_recorded)
 
+    def in_place_of(self, path: str, x: Any) -> Any:
+        """A tensor that takes a parameter's place in a call: its numbers as rounded to the parameter's `weights`."""
+        if path not in self.parameters.by_path or x is self.parameters.by_path[path]:
+            return x
+        if torch._C._functorch.is_functorch_wrapped_tensor(x):
+            raise ValueError(
+                f"functional_call under vmap has a tensor in the place of {path!r} that stands for several; call the "
+                "model with each of them in a loop."
+            )
+        made = x.clone()
+        self.parameters.stand_in(path, made)
+        note = None if made.grad_fn is None else self.notes.of(made.grad_fn)
+        if note is not None:
+            note.format, note.weight = tag_of(made).format, path
+        return made
+
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
         note, is_a_users = self.notes.of(node), isinstance(node, torch.autograd.function.BackwardCFunction)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch.nn.parameter import is_lazy
+from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.arithmetic._round import round_array
 from simfloat.arithmetic.arrays import same_bits
@@ -101,6 +102,14 @@ class StoredParameters:
             with torch.no_grad():
                 tensor.detach().copy_(rounded)
         self._know(path, self.by_path[path].detach())
+
+    def stand_in(self, path: str, x: torch.Tensor) -> None:
+        """Let a tensor of the program's be used as the parameter at a path is, rounded to `weights`."""
+        rounded = self._rounded(path, x.detach())
+        if rounded is not None:
+            with _disable_current_modes():
+                x.data.copy_(rounded)
+        put_tag(x, Tag(self._format(path), owner=path, is_weight=True))
 
     def written(self, path: str) -> None:
         """Numbers of `weights` were written to a parameter, or to a part of it."""

@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 from torch import _VF
+from torch.nn.utils import stateless
 from torch.utils import checkpoint
 
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, in_rows, narrowing
 from simfloat.torch.open_run import running, scaling
+from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
 from simfloat.torch.tags import put_tag, tag_of
+from simfloat.torch.wrapped_tensors import check_unwrapped
 
 
 class Setting:
@@ -51,23 +54,14 @@ def marking(engine: Callable[..., Any]) -> Callable[..., Any]:
         run = running()
         if run is None:
             return engine(outputs, gradients, keeps, is_recorded, *args, **options)
+        check_unwrapped([*outputs, *gradients])
         for gradient in gradients:
             if isinstance(gradient, torch.Tensor):
-                _mark(gradient)
+                put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
         with run.backward(outputs, accumulates=options.get("accumulate_grad", False), is_recorded=is_recorded):
             return engine(outputs, gradients, keeps, is_recorded, *args, **options)
 
     return begin
-
-
-def _mark(gradient: torch.Tensor) -> None:
-    try:
-        put_tag(gradient, tag_of(gradient)._replace(is_gradient=True, is_weight=False))
-    except NotImplementedError:  # a tensor without memory of its own
-        raise ValueError(
-            "Gradients by torch.func cannot be simulated: it wraps tensors, and then nothing tells whose gradient a "
-            "result is. Use backward(), or torch.autograd.grad, with create_graph=True for gradients of gradients."
-        ) from None
 
 
 def while_scaling(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -114,6 +108,7 @@ SETTINGS = (
     wrapped(checkpoint, "_checkpoint_without_reentrant_generator", remembering),
     Setting(forward_pass, partial(setattr, checkpoint.CheckpointFunction, "forward"), reentrant),
     wrapped(torch.autograd, "_engine_run_backward", marking),
+    wrapped(stateless, "_functional_call", with_other_weights),
     *(wrapped(torch.amp.GradScaler, name, while_scaling) for name in ("scale", "unscale_")),
     wrapped(torch.amp.GradScaler, "step", by_formula),
     wrapped(torch.nn.functional, "linear", in_rows),

@@ -17,6 +17,7 @@ MOVEMENT = frozenset(
     is_same_size diagonal_copy rot90 block_diag reflection_pad3d replication_pad3d max_unpool2d max_unpool3d
     _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d
     isposinf isneginf logical_xor index_copy nonzero_static unique_consecutive diagonal_scatter as_strided_scatter
+    _has_same_storage_numel _new_zeros_with_same_feature_meta
     masked_scatter_backward heaviside _pack_padded_sequence _pack_padded_sequence_backward
     alias_copy as_strided_copy detach_copy permute_copy select_copy slice_copy split_copy split_with_sizes_copy
     hash_tensor resize_as
