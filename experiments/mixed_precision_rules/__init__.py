@@ -1,0 +1,1 @@
+"""Which rules of mixed precision, said in passing by its documents, hold?"""

@@ -1,0 +1,73 @@
+"""The problems: those of other experiments, and a language model of LSTM cells trained by Adagrad."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+import simfloat as sf
+from experiments.bfloat16_models.measures import judged, perplexity
+from experiments.bfloat16_models.speech import speech
+from experiments.bfloat16_models.texts import characters, next_characters
+from experiments.loss_scaling.problems import regression
+from experiments.operation_lists.problems import convolutional, transformer
+from experiments.problem import Problem, turned
+from experiments.training import Problems
+from simfloat import nn
+
+#: Windows that are held out, of some 10 000.
+HELD_OUT = 100
+
+#: Adam's usual 1e-8 is zero in FP16, and the first update NaN.
+EPS = 1e-6
+
+
+class LSTMLanguageModel(nn.Module):
+    """An embedding, an LSTM over all characters, and a linear layer on each of its states."""
+
+    def __init__(self, tokens: int, width: int, hidden: int, seed: int) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self.token = nn.Embedding(tokens, width, rng=rng)
+        self.recurrent = nn.LSTM(width, hidden, batch_first=True, rng=rng)
+        self.head = nn.Linear(hidden, tokens, rng=rng)
+
+    def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
+        """Tokens (N, T) -> logits (N, T, tokens)."""
+        states, _ = self.recurrent(self.token(tokens))
+        return self.head(states)
+
+
+def language(seed: int, tiny: bool) -> Problem:
+    """Which character comes next? By LSTM cells and Adagrad, as bigLSTM; the last windows are held out."""
+    windows, alphabet = characters()
+    windows = turned(windows, seed)
+    train, test = windows[:-HELD_OUT], windows[-HELD_OUT:]
+    problem = Problem(
+        x=train[:, :-1],
+        y=train[:, 1:],
+        model=partial(LSTMLanguageModel, alphabet, 16, 32, seed),
+        loss=next_characters,
+        optimizer=partial(sf.optim.Adagrad, lr=0.1),
+        batch=16,
+        steps=2 if tiny else 200,
+        test=(test[:, :-1], test[:, 1:]),
+    )
+    return judged(problem, "perplexity", perplexity, tiny, HELD_OUT)
+
+
+def autoencoder(seed: int, tiny: bool) -> Problem:
+    """The autoencoder of loss-scaling, with small gradients; its Adam has an epsilon that is a number of FP16."""
+    return replace(regression(seed, tiny), optimizer=partial(sf.optim.Adam, lr=0.01, eps=EPS))
+
+
+PROBLEMS: Problems = {
+    "convolutional": convolutional,
+    "transformer": transformer,
+    "regression": autoencoder,
+    "speech": speech,
+    "language": language,
+}
