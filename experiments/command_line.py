@@ -74,6 +74,18 @@ def list_experiments() -> None:
         click.echo(f"{experiment.name:{width}}  {experiment.question}")
 
 
+@main.command("claims")
+@click.option("--page", "renew", is_flag=True, help="Renew the page of them, docs/claims.md.")
+def list_claims(renew: bool) -> None:
+    """Print one line for each claim of the source documents, its verdict first."""
+    from experiments import claims
+
+    click.echo(claims.listed())
+    if renew:
+        claims.PAGE.write_text(claims.page(), encoding="utf-8")
+        click.echo(claims.PAGE)
+
+
 def policy_option(context: click.Context, option: click.Parameter, name: str | None) -> sf.Policy | None:
     """The policy that is meant, or an error."""
     try:

@@ -1,0 +1,172 @@
+"""The claims of the source documents and what became of them: a page of one table and of the READMEs' findings.
+
+`claims.toml` says which findings speak to a claim. What they found stands in the tables of the experiments' READMEs,
+which tests hold to the stored results.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+import simfloat as sf
+from experiments.catalog import EXPERIMENTS
+from experiments.readme import TABLE, folder_of
+from simfloat.studies.verdicts import NOT_REPRODUCED, REPRODUCED
+
+#: The table, and the page that is made of it.
+CLAIMS, PAGE = Path(__file__).parent / "claims.toml", Path(__file__).parents[1] / "docs" / "claims.md"
+
+#: Of a claim that nothing speaks to.
+NOT_TESTED = "not tested"
+
+#: What a finding says of the opposite of its claim.
+OPPOSITE = {REPRODUCED: NOT_REPRODUCED, NOT_REPRODUCED: REPRODUCED}
+
+#: A cell ends at a line that is not part of its text.
+CELL = re.compile(r"(?<!\\)\|")
+
+#: How a test tells the number of its cases.
+CASES = re.compile(r"n = (\d+)|(\d+) cases")
+
+HEAD = """\
+# Claims
+
+What the five documents that simfloat began with claim, and what became of it. A verdict is that of the findings which
+speak to the claim, in the words of [one rule](../experiments/README.md#verdicts); where there are several, the number
+behind each verdict is that of the findings which have it. Models are small, and so are data: see the last column, and
+the limits of each experiment. Made by `python -m experiments claims --page` of `experiments/claims.toml` and of the
+experiments' findings.
+"""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim: where it stands, what it says, and what decides it."""
+
+    source: str
+    place: str
+    says: str
+    findings: tuple[str, ...] = ()  # as "experiment: pattern"
+    contrary: bool = False  # the findings say the opposite
+    choices: str = ""  # what was free, and what it does to the verdict
+    check: str = ""  # an expression that decides it by arithmetic
+    reason: str = ""  # why it is not tested
+
+
+class Found(NamedTuple):
+    """A row of a README: the experiment, the claim that was tested, the test, and the verdict."""
+
+    experiment: str
+    claim: str
+    test: str
+    verdict: str
+
+    @property
+    def cases(self) -> int:
+        """How many cases decided: seeds in most tests; 1 for what needs no more."""
+        return max((int(one or other) for one, other in CASES.findall(self.test)), default=1)
+
+
+@cache
+def read_claims() -> tuple[Mapping[str, str], tuple[Claim, ...]]:
+    """The documents by their short names, and all claims."""
+    table = tomllib.loads(CLAIMS.read_text(encoding="utf-8"))
+    rows = ({**row, "findings": tuple(row.get("findings", ()))} for row in table["claims"])
+    return table["sources"], tuple(Claim(**row) for row in rows)
+
+
+@cache
+def all_found() -> tuple[Found, ...]:
+    """Every row of findings in the READMEs of all experiments."""
+    return tuple(found for name in EXPERIMENTS for found in _found_in(name))
+
+
+def _found_in(name: str) -> Iterable[Found]:
+    readme = (folder_of(EXPERIMENTS[name]) / "README.md").read_text(encoding="utf-8")
+    for table in TABLE.finditer(readme):
+        for line in table.group().splitlines()[2:]:
+            if line.startswith("|"):
+                _, claim, _, _, test, verdict, _ = (re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line))
+                yield Found(name, claim, test, verdict)
+
+
+def speaking_to(claim: Claim) -> list[Found]:
+    """The findings that speak to the claim. Raises ValueError for a pattern that none matches."""
+    found = []
+    for pattern in claim.findings:
+        matching = [each for each in all_found() if fnmatchcase(f"{each.experiment}: {each.claim}", pattern)]
+        if not matching:
+            raise ValueError(f"No finding of any README matches {pattern!r}, which claims.toml names.")
+        found += matching
+    return found
+
+
+def verdicts(claim: Claim) -> str:
+    """The verdict, or how many findings have each."""
+    if claim.reason:
+        return NOT_TESTED
+    if claim.check:
+        return REPRODUCED if eval(claim.check, {"sf": sf, "np": np}) else NOT_REPRODUCED
+    words = [found.verdict.partition(" (")[0] for found in speaking_to(claim)]
+    counts = Counter(OPPOSITE.get(word, word) if claim.contrary else word for word in words)
+    if len(words) == 1:
+        return next(iter(counts))
+    return ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+
+
+def samples(claim: Claim) -> str:
+    """How many cases decided, and in which experiments."""
+    if claim.check:
+        return "by arithmetic"
+    by_experiment: dict[str, list[int]] = {}
+    for found in speaking_to(claim):
+        by_experiment.setdefault(found.experiment, []).append(found.cases)
+    return ", ".join(
+        f"[{name}](../experiments/{name.replace('-', '_')}/README.md) {_span(cases)}"
+        for name, cases in by_experiment.items()
+    )
+
+
+def _span(cases: list[int]) -> str:
+    low, high = min(cases), max(cases)
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def listed() -> str:
+    """A line for each claim: its verdict, its document, and what it says."""
+    return "\n".join(f"{verdicts(claim):<36} {claim.source:<9} {claim.says}" for claim in read_claims()[1])
+
+
+def page() -> str:
+    """The page of all claims."""
+    sources, claims = read_claims()
+    tested = [claim for claim in claims if not claim.reason]
+    untested = len(claims) - len(tested)
+    parts = [HEAD, f"{len(claims)} claims: {len(tested)} have a verdict, {untested} a reason why they are not tested."]
+    for name, title in sources.items():
+        parts.append(f"\n## {title}\n")
+        parts.append("| place | claim | verdict | experiment, cases | free choices, and what hangs on them |")
+        parts.append("|---|---|---|---|---|")
+        for claim in claims:
+            if claim.source == name:
+                cells = (claim.place, claim.says, verdicts(claim), samples(claim), claim.choices or claim.reason)
+                parts.append("| " + " | ".join(cell.replace("|", r"\|").replace("*", r"\*") for cell in cells) + " |")
+    spoken = {found.experiment for claim in claims for found in speaking_to(claim)}
+    parts += ["\n## Beyond these documents\n", "| experiment | question | verdicts |", "|---|---|---|"]
+    for name, experiment in EXPERIMENTS.items():
+        if name not in spoken:
+            counts = Counter(found.verdict.partition(" (")[0] for found in all_found() if found.experiment == name)
+            words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
+            link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
+            parts.append(f"| {link} | {experiment.question} | {words} |")
+    return "\n".join(parts) + "\n"
