@@ -63,8 +63,8 @@ def draw_gradients(results: list[Result], path: Path) -> None:
     for result in results:
         total.update(result["exponents"])
     draw_exponents(axes, as_histogram(dict(total)), format=FP16, name="gradient")
-    for exponent, height, side in ((-11, 0.98, "left"), (-14, 0.98, "right"), (-25, 0.8, "right")):
-        axes.axvline(exponent, color="black", linestyle=":", linewidth=1)
+    for exponent, height, side in ((-11, 0.98, "left"), (-14, 0.98, "right"), (-25, 0.8, "left")):
+        axes.axvline(exponent, ymax=height, color="black", linestyle=":", linewidth=1)
         place = {"transform": axes.get_xaxis_transform(), "ha": side, "va": "top"}
         axes.text(exponent, height, f" $2^{{{exponent}}}$ ", fontsize=SMALL, **place)
     add_legend(figure, axes, columns=3)

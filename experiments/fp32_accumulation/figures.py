@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from experiments.curves import curves
+from experiments.curves import draw_beside
 from experiments.experiment import drawn_as
-from experiments.fp32_accumulation.jobs import KINDS, VARIANTS
 from experiments.fp32_accumulation.sums import ACCUMULATORS, LABELS
 from experiments.measurement import table_over_seeds
 from experiments.operands import TITLES
 from simfloat.plots import (
-    COLUMN_WIDTH,
     FULL_WIDTH,
     Curve,
     add_legend,
-    draw_curves,
     draw_errors,
     new_figure,
     save_figure,
 )
 from simfloat.studies import Result
 
-#: Every variant looks the same, as does every accumulator.
-STYLES = {variant.key: number for number, variant in enumerate([*VARIANTS, *KINDS[2:]])}
+#: Every accumulator looks the same in both panels.
 ACCUMULATOR_STYLES = {name: style for name, style in zip(ACCUMULATORS, (0, 1, 3, 2), strict=True)}
 
 
@@ -45,9 +41,6 @@ def draw_sums(results: list[Result], path: Path) -> None:
 @drawn_as("segmentation.png", problem="segmentation")
 @drawn_as("normalised.png", problem="normalised")
 def draw_losses(results: list[Result], path: Path) -> None:
-    """The held-out loss of every variant of a problem."""
-    figure, axes = new_figure(rows=1, columns=1, width=COLUMN_WIDTH, height=2.9, legend=0.6)
-    lines = curves(results, "loss", STYLES)
-    draw_curves(axes, lines, xlabel="step", ylabel="held-out cross-entropy", log=True)
-    add_legend(figure, axes, columns=2)
-    save_figure(figure, path)
+    """The held-out loss of every variant of a problem, beside FP32's."""
+    problem = results[0]["problem"]
+    draw_beside(results, {problem: f"{problem.capitalize()} model"}, path)
