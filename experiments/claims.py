@@ -92,8 +92,8 @@ def all_found() -> tuple[Found, ...]:
 
 
 def _found_in(name: str) -> Iterable[Found]:
-    readme = (folder_of(EXPERIMENTS[name]) / "README.md").read_text(encoding="utf-8")
-    for table in TABLE.finditer(readme):
+    readme = folder_of(EXPERIMENTS[name]) / "README.md"
+    for table in TABLE.finditer(readme.read_text(encoding="utf-8") if readme.exists() else ""):
         for line in table.group().splitlines()[2:]:
             if line.startswith("|"):
                 _, claim, _, _, test, verdict, _ = (re.sub(r"\\(.)", r"\1", cell.strip()) for cell in CELL.split(line))
@@ -166,6 +166,8 @@ def page() -> str:
     for name, experiment in EXPERIMENTS.items():
         if name not in spoken:
             counts = Counter(found.verdict.partition(" (")[0] for found in all_found() if found.experiment == name)
+            if not counts:
+                continue
             words = ", ".join(f"{word} ({count})" for word, count in counts.most_common())
             link = f"[{name}](../experiments/{name.replace('-', '_')}/README.md)"
             parts.append(f"| {link} | {experiment.question} | {words} |")
