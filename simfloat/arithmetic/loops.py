@@ -94,7 +94,7 @@ class RandomLoops(Protocol):
 class ProgramLoops(Protocol):
     """Programs of operations on vectors, on the CPU."""
 
-    run: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs)
+    run: Loop  # (instructions, registers, scalars, grids, signs, draws, first, inputs, outputs, events)
 
 
 class SequentialLoops(Protocol):

@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic.bit_stream import Draw
 from simfloat.arithmetic.machines import CPU
-from simfloat.arithmetic.plan import DRAWING, pieces
-from simfloat.arithmetic.program_writer import Program
+from simfloat.arithmetic.plan import COUNTING, DRAWING, pieces
+from simfloat.arithmetic.program_writer import Instructions
 from simfloat.arithmetic.threads import LEAST_WORK, run_all
+from simfloat.kernels.events import SIZE
 from simfloat.kernels.program_table import INPUTS, OUTPUTS
 
 #: Nanoseconds that an instruction takes for an element.
-COST = 0.4
+COST = 0.15
 
 #: What stands for vectors that a program has not.
 NONE = (np.zeros(0, np.float32),) * INPUTS
@@ -28,27 +29,46 @@ NONE = (np.zeros(0, np.float32),) * INPUTS
 Vectors = Sequence[NDArray[np.float32]]
 
 
-def run(program: Program, inputs: Vectors, outputs: Vectors, take_draw: Callable[[str], Draw]) -> None:
-    """Carry out a program on float32 vectors of one length, which may be read and written; draws are taken by name."""
-    rows, drawing = program.instructions.rows, program.instructions.draws
+def run(
+    instructions: Instructions,
+    scalars: NDArray[np.float64],
+    inputs: Vectors,
+    outputs: Vectors,
+    take_draw: Callable[[str], Draw],
+) -> NDArray[np.int64] | None:
+    """Carry out a program on float32 vectors of one length, which may be read and written; draws are taken by name.
+
+    Returns the events of what is counted, a row each; None where counting is not for programs, and all is to be done
+    in another way.
+    """
+    rows, drawing = instructions.rows, instructions.draws
     draws = np.zeros((len(rows), 2) if drawing else (1, 2), np.uint64)
     for row, stream in drawing:
         draw = take_draw(stream)
         draws[row] = draw.seed, draw.call
-    cost = len(rows) * COST + len(drawing) * DRAWING
-    if inputs[0].size * cost < LEAST_WORK:
-        _run_piece(program, draws, inputs, outputs, (0, inputs[0].size))
-        return
-    run_all(partial(_run_piece, program, draws, inputs, outputs), pieces(inputs[0].size, cost))
+    counts = len(instructions.counted)
+    cost = len(rows) * COST + len(drawing) * DRAWING + counts * COUNTING
+    work = partial(_run_piece, instructions, scalars, draws, inputs, outputs)
+    size = inputs[0].size
+    found = [work((0, size))] if size * cost < LEAST_WORK else run_all(work, pieces(size, cost))
+    counted = [events for events in found if events is not None]
+    return np.sum(counted, axis=0) if len(counted) == len(found) else None
 
 
 def _run_piece(
-    program: Program, draws: NDArray[np.uint64], inputs: Vectors, outputs: Vectors, piece: tuple[int, int]
-) -> None:
+    instructions: Instructions,
+    scalars: NDArray[np.float64],
+    draws: NDArray[np.uint64],
+    inputs: Vectors,
+    outputs: Vectors,
+    piece: tuple[int, int],
+) -> NDArray[np.int64] | None:
     start, stop = piece
     if stop - start < inputs[0].size:
         inputs, outputs = ([x[start:stop] for x in vectors] for vectors in (inputs, outputs))
-    rows, registers, grids, signs, _ = program.instructions
     read = (*inputs, *NONE[len(inputs) : INPUTS])
     written = (*outputs, *NONE[len(outputs) : OUTPUTS])
-    CPU.loops.programs.run(rows, registers, program.scalars, grids, signs, draws, start, read, written)
+    rows, registers, grids, signs, _, counted = instructions
+    events = np.zeros((len(counted), SIZE), np.int64)
+    is_done = CPU.loops.programs.run(rows, registers, scalars, grids, signs, draws, start, read, written, events)
+    return events if is_done else None

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.target import odd_suffices
+from simfloat.arithmetic.traced_numbers import TracedNumber
 from simfloat.formats import FP32, Format, Rounding, nearest_even
 from simfloat.kernels import program_table as table
 
@@ -22,10 +23,11 @@ class NoProgram(Exception):
     """Something that programs have no instruction for: the operations are to be carried out one by one."""
 
 
-#: What is rounded where it is made, to nearest even, by the way in which its grid rounds.
-QUICK_PRODUCTS = {table.NEAREST: (table.NEAREST_PRODUCT, table.NOT), table.SINGLE: (table.SINGLE_PRODUCT, table.NOT)}
-QUICK_QUOTIENTS = {table.NEAREST: (table.NEAREST_QUOTIENT, table.NOT), table.SINGLE: (table.SINGLE_QUOTIENT, table.NOT)}
-QUICK_ROOTS = {table.NEAREST: (table.NEAREST_ROOT, table.NOT), table.SINGLE: (table.SINGLE_ROOT, table.NOT)}
+#: A scalar, or one that is traced.
+Scalar = float | TracedNumber
+
+#: Results that float64's own, rounded once more, are not: see `kernels/programs.py`.
+NOT_BY_DOUBLE = (table.SUM_WITH_SCALAR, table.QUOTIENT_BY_SCALAR)
 
 
 class Register(NamedTuple):
@@ -33,7 +35,6 @@ class Register(NamedTuple):
 
     number: int
     format: Format | None = None  # of which all its numbers are known to be
-    is_single: bool = True  # whether they are float32 numbers
     shape: tuple[int, ...] = ()  # stands for that of any vector
 
 
@@ -44,6 +45,19 @@ class ProgramGrid(NamedTuple):
     rounding: Rounding
     stream: str
     way: int | None  # a number of `HOW`; None where programs do not
+    has_few_bits: bool  # whether results of its numbers are float32's, rounded once more
+
+
+class Counted(NamedTuple):
+    """Under which names an observer receives what an instruction does."""
+
+    stream: str  # that of the arithmetic that makes its results
+    operation: str
+
+    @property
+    def is_either(self) -> bool:
+        """Whether either addend of a sum may be lost; of an update's only the second one counts."""
+        return self.operation != "update"
 
 
 class ProgramRow(NamedTuple):
@@ -54,6 +68,8 @@ class ProgramRow(NamedTuple):
     b: int = 0
     how: int = table.NOT
     grid: ProgramGrid | None = None
+    quick: int = table.EXACTLY
+    counted: Counted | None = None
 
 
 class Instructions(NamedTuple):
@@ -64,19 +80,14 @@ class Instructions(NamedTuple):
     grids: NDArray[np.float64]
     signs: NDArray[np.float64]
     draws: tuple[tuple[int, str], ...]  # the instructions that draw, and the names of the streams they draw from
-
-
-class Program(NamedTuple):
-    """What is done with which scalars."""
-
-    instructions: Instructions
-    scalars: NDArray[np.float64]
+    counted: tuple[tuple[Counted, Format], ...]  # what is counted, in the order of its counts
 
 
 @lru_cache(maxsize=512)
 def program_grid(format: Format, rounding: Rounding, stream: str) -> ProgramGrid:
     """The grid of a format and a mode, which draws from the stream of this name."""
-    return ProgramGrid(format, rounding, stream, _way_of(format, rounding))
+    has_few_bits = kernels.grid.has_exponents_of_float32(format) and kernels.grid.has_few_bits(format, rounding)
+    return ProgramGrid(format, rounding, stream, _way_of(format, rounding), has_few_bits)
 
 
 def _way_of(format: Format, rounding: Rounding) -> int | None:
@@ -92,12 +103,14 @@ def _way_of(format: Format, rounding: Rounding) -> int | None:
 
 
 class ProgramWriter:
-    """The operations of a program, in their order."""
+    """The operations of a program, in their order; what they do is counted or not."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_counted: bool = False) -> None:
+        self._is_counted = is_counted
         self._written: list[ProgramRow] = []
-        self._scalars: list[float] = []
         self._inputs = 0
+        #: By the numbers that instructions have for them.
+        self.scalars: list[Scalar] = []
 
     def input(self, format: Format | None = None) -> Register:
         """The next vector that is read, whose numbers are known to be of a format, or not."""
@@ -106,15 +119,23 @@ class ProgramWriter:
         self._inputs += 1
         return self._register(ProgramRow(table.LOAD, self._inputs - 1), format)
 
-    def apply(self, operation: str, operands: Sequence[Register | float], grid: ProgramGrid) -> Register:
-        """An operation, rounded once."""
-        if grid.way is None or operation not in _OPERATIONS:
+    def apply(
+        self, operation: str, operands: Sequence[Register | Scalar], grid: ProgramGrid, named: str = ""
+    ) -> Register:
+        """An operation, rounded once, which an observer receives by its own name or another."""
+        if grid.way is None or operation not in _OPERATIONS or (self._is_counted and grid.rounding.is_stochastic):
             raise NoProgram
-        return _OPERATIONS[operation](self, grid.way, grid, *operands)
+        self._counted = Counted(grid.stream, named or operation) if self._is_counted else None
+        return _OPERATIONS[operation](self, grid, *operands)
 
-    def rounded(self, x: Register | float, grid: ProgramGrid) -> Register:
-        """Numbers themselves, rounded."""
-        return self.apply("multiply", (x, 1.0), grid)
+    def rounded(self, x: Register | Scalar, grid: ProgramGrid) -> Register:
+        """Numbers themselves, rounded, which nobody observes."""
+        if grid.way is None or self._is_counted:
+            raise NoProgram
+        self._counted = None
+        return (
+            self._multiply(grid, x, 1.0) if isinstance(x, Register) else self._of(table.FILL, self._scalar(x), 0, grid)
+        )
 
     def moved(self, what: int, a: Register, b: Register | None = None) -> Register:
         """What rounds nothing: numbers negated, their signs, or the larger ones of two registers."""
@@ -123,76 +144,86 @@ class ProgramWriter:
             ProgramRow(what, a.number, 0 if b is None else b.number), a.format if keeps_format else None
         )
 
-    def fill(self, x: float) -> Register:
-        """A number for all elements."""
-        return self._register(ProgramRow(table.FILL, self._scalar(x)), None, is_single=float(np.float32(x)) == x)
-
-    def _add(self, way: int, grid: ProgramGrid, a: Register | float, b: Register | float) -> Register:
-        a, b = self._scalar_last(a, b)
-        if not isinstance(b, Register):
-            return self._of(table.SUM_WITH_SCALAR, a.number, self._scalar(b), way, grid)
-        if way == table.SINGLE and a.is_single and b.is_single:
-            return self._of(table.SINGLE_SUM, a.number, b.number, table.NOT, grid)
-        if way == table.NEAREST and a.format == b.format == grid.format:
-            return self._of(table.NEAREST_SUM, a.number, b.number, table.NOT, grid)
-        return self._of(table.SUM, a.number, b.number, way, grid)
-
-    def _subtract(self, way: int, grid: ProgramGrid, a: Register | float, b: Register | float) -> Register:
-        return self._add(way, grid, a, self.moved(table.NEGATE, b) if isinstance(b, Register) else -b)
-
-    def _multiply(self, way: int, grid: ProgramGrid, a: Register | float, b: Register | float) -> Register:
-        a, b = self._scalar_last(a, b)
-        if not isinstance(b, Register):
-            if way == table.NEAREST:
-                return self._of(table.NEAREST_PRODUCT_WITH_SCALAR, a.number, self._scalar(b), table.NOT, grid)
-            return self._of(table.PRODUCT_WITH_SCALAR, a.number, self._scalar(b), way, grid)
-        if not (a.is_single and b.is_single):
+    def fill(self, x: Scalar) -> Register:
+        """A number of float32 for all elements."""
+        is_single = x.trace.ask(_is_single, x, None) if isinstance(x, TracedNumber) else _is_single(x)
+        if not is_single:
             raise NoProgram
-        what, how = QUICK_PRODUCTS.get(way, (table.PRODUCT, way))
-        return self._of(what, a.number, b.number, how, grid)
+        return self._register(ProgramRow(table.FILL, self._scalar(x)), None)
 
-    def _divide(self, way: int, grid: ProgramGrid, a: Register | float, b: Register | float) -> Register:
+    def _add(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
+        a, b = self._scalar_last(a, b)
+        if not isinstance(b, Register):
+            return self._of(table.SUM_WITH_SCALAR, a.number, self._scalar(b), grid)
+        return self._of(table.SUM, a.number, b.number, grid, are_its=a.format == b.format == grid.format)
+
+    def _subtract(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
+        return self._add(grid, a, self.moved(table.NEGATE, b) if isinstance(b, Register) else -b)
+
+    def _multiply(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
+        a, b = self._scalar_last(a, b)
+        if not isinstance(b, Register):
+            return self._of(table.PRODUCT_WITH_SCALAR, a.number, self._scalar(b), grid)
+        return self._of(table.PRODUCT, a.number, b.number, grid)
+
+    def _divide(self, grid: ProgramGrid, a: Register | Scalar, b: Register | Scalar) -> Register:
         a = a if isinstance(a, Register) else self.fill(a)
         if not isinstance(b, Register):
-            return self._of(table.QUOTIENT_BY_SCALAR, a.number, self._scalar(b), way, grid)
-        what, how = table.QUOTIENT, way
-        if a.is_single and b.is_single:
-            what, how = QUICK_QUOTIENTS.get(way, (what, how))
-        return self._of(what, a.number, b.number, how, grid)
+            return self._of(table.QUOTIENT_BY_SCALAR, a.number, self._scalar(b), grid)
+        return self._of(table.QUOTIENT, a.number, b.number, grid)
 
-    def _root(self, way: int, grid: ProgramGrid, x: Register | float) -> Register:
-        x = x if isinstance(x, Register) else self.fill(x)
-        what, how = QUICK_ROOTS.get(way, (table.ROOT, way)) if x.is_single else (table.ROOT, way)
-        return self._of(what, x.number, 0, how, grid)
+    def _root(self, grid: ProgramGrid, x: Register | Scalar) -> Register:
+        return self._of(table.ROOT, (x if isinstance(x, Register) else self.fill(x)).number, 0, grid)
 
-    def _scalar_last(self, a: Register | float, b: Register | float) -> tuple[Register, Register | float]:
+    def _scalar_last(self, a: Register | Scalar, b: Register | Scalar) -> tuple[Register, Register | Scalar]:
         """The operands of a sum or a product, of which at most the second is a scalar."""
         if isinstance(a, Register):
             return a, b
         return (b, a) if isinstance(b, Register) else (self.fill(a), b)
 
-    def _scalar(self, x: float) -> int:
+    def _scalar(self, x: Scalar) -> int:
         """The number of a scalar."""
-        if x and not LEAST <= abs(x) <= MOST:  # NaN too
-            raise NoProgram
-        self._scalars.append(x)
-        return len(self._scalars) - 1
+        self.scalars.append(x if isinstance(x, TracedNumber) else float(x))
+        return len(self.scalars) - 1
 
-    def _of(self, what: int, a: int, b: int, how: int, grid: ProgramGrid) -> Register:
-        """The result of an operation, rounded by a grid."""
-        return self._register(ProgramRow(what, a, b, how, grid), grid.format)
+    def _of(self, what: int, a: int, b: int, grid: ProgramGrid, are_its: bool = True) -> Register:
+        """The result of an operation, rounded by a grid; of a sum, are operands its numbers?"""
+        assert grid.way is not None
+        row = ProgramRow(what, a, b, grid.way, grid, _quick_way(what, grid, are_its), self._counted)
+        return self._register(row, grid.format)
 
-    def _register(self, written: ProgramRow, format: Format | None, is_single: bool = True) -> Register:
+    def _register(self, written: ProgramRow, format: Format | None) -> Register:
         """The result of the next instruction."""
         self._written.append(written)
-        return Register(len(self._written) - 1, format, is_single)
+        return Register(len(self._written) - 1, format)
 
-    def program(self, outputs: Sequence[Register]) -> Program:
+    def program(self, outputs: Sequence[Register]) -> Instructions:
         """The program that writes these registers to its outputs, in their order."""
         if len(outputs) > table.OUTPUTS:
             raise NoProgram
         stored = [ProgramRow(table.STORE, x.number, number) for number, x in enumerate(outputs)]
-        return Program(instructions_of((*self._written, *stored)), np.array(self._scalars or [0.0]))
+        return instructions_of((*self._written, *stored))
+
+
+def are_usable(scalars: Sequence[float]) -> bool:
+    """Whether programs may have these scalars."""
+    return all(x == 0.0 or LEAST <= abs(x) <= MOST for x in scalars)
+
+
+def _is_single(x: float, _: Any = None) -> bool:
+    """Whether it is a number of float32."""
+    return float(np.float32(x)) == x
+
+
+def _quick_way(what: int, grid: ProgramGrid, are_its: bool) -> int:
+    """How results may be made sooner than from exact ones; of sums, are operands numbers of the grid's format?"""
+    if what == table.FILL or grid.way not in (table.SINGLE, table.NEAREST):
+        return table.EXACTLY
+    if grid.way == table.SINGLE:
+        return table.IN_FLOAT32
+    if grid.has_few_bits:
+        return table.FEW_BITS
+    return table.DOUBLE if are_its and what not in NOT_BY_DOUBLE else table.EXACTLY
 
 
 #: The operations, by the names of `catalog`.
@@ -210,7 +241,6 @@ OPERANDS = {
     **dict.fromkeys((table.LOAD, table.FILL), (False, False)),
     **dict.fromkeys((table.STORE, table.NEGATE, table.SIGN, table.SUM_WITH_SCALAR), (True, False)),
     **dict.fromkeys((table.PRODUCT_WITH_SCALAR, table.QUOTIENT_BY_SCALAR, table.ROOT), (True, False)),
-    **dict.fromkeys((table.NEAREST_PRODUCT_WITH_SCALAR, table.NEAREST_ROOT, table.SINGLE_ROOT), (True, False)),
 }
 
 
@@ -219,11 +249,16 @@ def instructions_of(written: tuple[ProgramRow, ...]) -> Instructions:
     """The instructions as the loop takes them."""
     places, count = _places(written)
     grids = list(dict.fromkeys(each.grid for each in written if each.grid is not None))
+    counted: list[tuple[Counted, Format]] = []
     rows = []
-    for number, (what, a, b, how, grid) in enumerate(written):
+    for number, (what, a, b, how, grid, quick, names) in enumerate(written):
         of_a, of_b = OPERANDS.get(what, (True, True))
-        row = 0 if grid is None else grids.index(grid)
-        rows.append((what, places[number], places[a] if of_a else a, places[b] if of_b else b, how, row))
+        row, place, is_either = 0 if grid is None else grids.index(grid), -1, False
+        if names is not None and grid is not None:
+            place, is_either = len(counted), names.is_either
+            counted.append((names, grid.format))
+        operands = places[a] if of_a else a, places[b] if of_b else b
+        rows.append((what, places[number], *operands, how, row, quick, place, is_either))
     return Instructions(
         np.array(rows, np.int64),
         count,
@@ -232,6 +267,7 @@ def instructions_of(written: tuple[ProgramRow, ...]) -> Instructions:
         tuple(
             (n, x.grid.stream) for n, x in enumerate(written) if x.grid is not None and x.grid.rounding.is_stochastic
         ),
+        tuple(counted),
     )
 
 

@@ -31,11 +31,26 @@ def count_results(out, numbers, events):
         _count_fields(out, 1, counts)
     else:
         _count_fields(out, LANES, counts)
-    events[TOTAL] += out.size
-    events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
-    events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
+    _add_fields_of(counts, out.size, bias, grid, events)
     large = counts[last] > 0 or counts[exponent_field(out.dtype.type(grid.max))] > 0
     return 2 * counts[0] + np.int64(large)
+
+
+@scalar
+def _add_fields_of(counts, total, bias, grid, events):
+    """Add so many results to the events, of which so many have which exponent field."""
+    last = counts.size - 1
+    events[TOTAL] += total
+    events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
+    events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
+
+
+@scalar
+def add_counts(counters, total, grid, events):
+    """Add so many float32 results to the events, whose fields LANES counters each have counted by `add_fields`."""
+    counts = np.zeros(256, np.int64)
+    _add_counters(counters, counts)
+    _add_fields_of(counts, total, np.int64(127), grid, events)
 
 
 @kernel
@@ -47,7 +62,7 @@ def count_ends(exact, out, numbers, events, shown):
     """
     grid, small = unpack(numbers), shown // 2
     if small > 0 and small > _count_zeros(exact, out, events):
-        _count_small(out, grid.min_normal, events)
+        count_small(out, grid.min_normal, events)
     return _count_beyond(exact, out, grid, events) if shown % 2 == 1 else np.int64(0)
 
 
@@ -84,19 +99,30 @@ def _count_beyond(exact, out, grid, events):
 def _count_fields(out, lanes, counts):
     """Count results by the exponent field of their images."""
     counters = np.zeros((2 * counts.size, lanes), np.uint32)
+    add_fields(out, lanes, counters)
+    _add_counters(counters, counts)
+
+
+@scalar
+def add_fields(out, lanes, counters):
+    """Count results by the sign and the exponent field of their images, in so many counters of each in turn."""
     whole = out.size - out.size % lanes
     for i in range(0, whole, lanes):
         for lane in range(lanes):
             counters[np.uint64(signed_field(out[i + lane])), np.uint64(lane)] += np.uint32(1)
     for i in range(whole, out.size):
         counters[np.uint64(signed_field(out[i])), np.uint64(0)] += np.uint32(1)
+
+
+@scalar
+def _add_counters(counters, counts):
     for field in range(counts.size):
-        for lane in range(lanes):
+        for lane in range(counters.shape[1]):
             counts[field] += np.int64(counters[field, lane]) + np.int64(counters[field + counts.size, lane])
 
 
 @scalar
-def _count_small(out, min_normal, events):
+def count_small(out, min_normal, events):
     """Count the exponents of results that are subnormal numbers of their array's type."""
     for i in range(out.size):
         if out[i] != 0.0 and exponent_field(out[i]) == 0:

@@ -1,7 +1,8 @@
 """The instructions of programs, by their numbers: what `kernels/programs.py` carries out.
 
-An instruction is a row (what, to, a, b, how, grid): what is computed of the operands a and b, into which register it
-goes, how it is rounded, and the row of the grids by which.
+An instruction is a row (what, to, a, b, how, grid, quick, counted, either): what is computed of the operands a and b,
+into which register it goes, how it is rounded, the row of the grids by which, a quicker way that may serve, the row of
+the counts to which its results are added, -1 if to none, and whether a sum may lose either addend, or only the second.
 """
 
 from __future__ import annotations
@@ -9,26 +10,27 @@ from __future__ import annotations
 #: What an instruction computes. An operand is a register's number; that of a scalar is its place among the scalars.
 WHAT = (
     # Numbers as they are. `load` reads an input, `store` writes an output; both are numbered. `largest` is the larger.
-    "load", "store", "fill", "negate", "sign", "largest",
-    # Exact results, rounded to odd in float64, which are rounded as `how` says.
-    "sum", "sum_with_scalar", "product", "product_with_scalar", "quotient", "quotient_by_scalar", "root",
-    # Results rounded to nearest even by a plain grid; of sums, operands are numbers of the grid's format.
-    "nearest_sum", "nearest_product", "nearest_product_with_scalar", "nearest_quotient", "nearest_root",
-    # Results rounded to nearest even in FP32.
-    "single_sum", "single_product", "single_quotient", "single_root",
+    "load", "store", "negate", "sign", "largest",
+    # Exact results, rounded to odd in float64, which are rounded as `how` says. `fill` is a scalar for all elements.
+    "fill", "sum", "sum_with_scalar", "product", "product_with_scalar", "quotient", "quotient_by_scalar", "root",
 )  # fmt: skip
 
 (
-    LOAD, STORE, FILL, NEGATE, SIGN, LARGEST,
-    SUM, SUM_WITH_SCALAR, PRODUCT, PRODUCT_WITH_SCALAR, QUOTIENT, QUOTIENT_BY_SCALAR, ROOT,
-    NEAREST_SUM, NEAREST_PRODUCT, NEAREST_PRODUCT_WITH_SCALAR, NEAREST_QUOTIENT, NEAREST_ROOT,
-    SINGLE_SUM, SINGLE_PRODUCT, SINGLE_QUOTIENT, SINGLE_ROOT,
+    LOAD, STORE, NEGATE, SIGN, LARGEST,
+    FILL, SUM, SUM_WITH_SCALAR, PRODUCT, PRODUCT_WITH_SCALAR, QUOTIENT, QUOTIENT_BY_SCALAR, ROOT,
 ) = range(len(WHAT))  # fmt: skip
 
-#: How an exact result is rounded; what is rounded where it is made, or is exact, is not.
+#: How an exact result is rounded; what is exact is not.
 HOW = ("not", "single", "nearest", "directed", "to_odd", "stochastic", "general")
 
 NOT, SINGLE, NEAREST, DIRECTED, TO_ODD, STOCHASTIC, GENERAL = range(len(HOW))
+
+#: Quicker ways to a result that is rounded to nearest even: by float64's own result, rounded once more, by that of
+#: float32, and by that of float32, rounded in its image, where numbers have few bits. What the last two leave in doubt
+#: is made again in float64.
+QUICK = ("exactly", "double", "in_float32", "few_bits")
+
+EXACTLY, DOUBLE, IN_FLOAT32, FEW_BITS = range(len(QUICK))
 
 #: Vectors that a program reads and writes, at most.
 INPUTS, OUTPUTS = 6, 5

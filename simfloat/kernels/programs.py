@@ -1,15 +1,19 @@
 """A program of rounded operations on float32 vectors, carried out in one go.
 
 A program is a table of instructions (`program_table`), which are carried out block by block. Registers hold a block of
-numbers as float64. An instruction's result goes to another register than its operands are in, so that its loop, of few
+float32 numbers. An instruction's result goes to another register than its operands are in, so that its loop, of few
 operations, vectorises. One compiled loop serves all programs.
 
 Which instruction serves, that is, what is known of operands, is the caller's matter (`arithmetic/program_writer.py`).
-Operands are float32 numbers, and scalars float64 numbers that are not extreme (see `machine.is_extreme`). Then float64
-holds products of two registers, and quotients and roots that it rounds to nearest lie on a number of 25 bits, or on the
-middle between two of 24 bits, only where they are exact: numerators that differ from a multiple of the divisor do so by
-a part of at least 2^-50. The same holds of sums of numbers of one grid, for an addend that float64 loses is less than a
-quarter of a spacing of the other. So a later rounding to nearest even is the rounding of the exact result.
+Scalars are float64 numbers that are not extreme (see `machine.is_extreme`). Then float64 holds products of two
+registers, and quotients and roots that it rounds to nearest lie on a number of 25 bits, or on the middle between two of
+24 bits, only where they are exact: numerators that differ from a multiple of the divisor do so by a part of at least
+2^-50. The same holds of sums of numbers of one grid, for an addend that float64 loses is less than a quarter of a
+spacing of the other. So a later rounding to nearest even is the rounding of the exact result. Most results need no
+float64 at all (`program_lanes`).
+
+Of an instruction that is counted, results are counted while they are in the cache (`program_counts`), with the outcome
+of `counting`. What is too large for the format, or NaN, is left to the operations one by one.
 """
 
 from __future__ import annotations
@@ -18,23 +22,24 @@ import math
 
 import numpy as np
 
+from simfloat.kernels.counting import LANES, add_counts, add_fields, count_small
 from simfloat.kernels.drawn import stochastic
+from simfloat.kernels.events import UNCHANGED, UNDERFLOW, ZERO
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, root
 from simfloat.kernels.plain import directed, in_range_quickly, nearest, one_nan, power_below, to_odd
+from simfloat.kernels.program_counts import ends, exact_zeros, lost_addends, lost_beside_scalar
+from simfloat.kernels.program_lanes import image, images, to_few_bits, to_single
 from simfloat.kernels.program_table import (
     DIRECTED,
+    DOUBLE,
+    FEW_BITS,
     FILL,
-    LARGEST,
+    IN_FLOAT32,
     LOAD,
     NEAREST,
-    NEAREST_PRODUCT,
-    NEAREST_PRODUCT_WITH_SCALAR,
-    NEAREST_QUOTIENT,
-    NEAREST_ROOT,
-    NEAREST_SUM,
     NEGATE,
     NOT,
     PRODUCT,
@@ -44,10 +49,6 @@ from simfloat.kernels.program_table import (
     ROOT,
     SIGN,
     SINGLE,
-    SINGLE_PRODUCT,
-    SINGLE_QUOTIENT,
-    SINGLE_ROOT,
-    SINGLE_SUM,
     STOCHASTIC,
     STORE,
     SUM,
@@ -55,16 +56,19 @@ from simfloat.kernels.program_table import (
     TO_ODD,
 )
 from simfloat.kernels.random import U64, are_bytes, words_at
+from simfloat.kernels.rounding_loops import image_cut_of
 from simfloat.kernels.unrounded import add_odd, divide_odd, multiply_odd, sqrt_odd
 
-#: Elements a block: a register and the numbers of some others stay in the first-level cache.
-BLOCK = 512
+#: Elements a block: the registers stay in the first-level cache.
+BLOCK = 1024
+
+F32, F64, U32 = np.float32, np.float64, np.uint32
 
 
 @scalar
 def _single(x, grid):
     """Round to nearest even to FP32."""
-    return np.float64(np.float32(x))
+    return F32(x)
 
 
 @scalar
@@ -76,39 +80,39 @@ def _nearest_product(x, y, grid):
 
 
 def _of_two(function):
-    """The loop of a function of two registers and a grid."""
+    """The loop of a function of two registers, in float64, and a grid or a sign."""
 
     @scalar
-    def loop(u, v, grid, out):
-        for i in range(out.size):
-            out[i] = function(u[i], v[i], grid)
+    def loop(held, u, v, grid, out, count):
+        for i in range(count):
+            out[i] = function(F64(held[u, i]), F64(held[v, i]), grid)
 
     return loop
 
 
 def _with_scalar(function):
     @scalar
-    def loop(u, y, grid, out):
-        for i in range(out.size):
-            out[i] = function(u[i], y, grid)
+    def loop(held, u, y, grid, out, count):
+        for i in range(count):
+            out[i] = function(F64(held[u, i]), y, grid)
 
     return loop
 
 
 def _of_one(function):
     @scalar
-    def loop(u, grid, out):
-        for i in range(out.size):
-            out[i] = function(u[i], grid)
+    def loop(held, u, grid, out, count):
+        for i in range(count):
+            out[i] = function(F64(held[u, i]), grid)
 
     return loop
 
 
 def _rounding(function):
     @scalar
-    def loop(exact, words, grid, out):
-        for i in range(out.size):
-            out[i] = function(exact[i], words[i], grid)
+    def loop(exact, words, grid, held, to, count):
+        for i in range(count):
+            held[to, i] = F32(function(exact[i], words[i], grid))
 
     return loop
 
@@ -125,36 +129,57 @@ _quotient = _of_two(scalar(lambda x, y, grid: divide_odd(x, y)))
 _quotient_by_scalar = _with_scalar(scalar(lambda x, y, grid: divide_odd(x, y)))
 _root = _of_one(scalar(lambda x, grid: sqrt_odd(x)))
 
-_nearest_sums = _of_two(scalar(lambda x, y, grid: nearest(x + y, grid)))
-_nearest_products = _of_two(scalar(lambda x, y, grid: nearest(x * y, grid)))
-_nearest_products_with_scalar = _with_scalar(_nearest_product)
-_nearest_quotients = _of_two(scalar(lambda x, y, grid: nearest(x / y, grid)))
-_nearest_roots = _of_one(scalar(lambda x, grid: nearest(root(x), grid)))
-
-_single_sums = _of_two(scalar(lambda x, y, grid: _single(x + y, grid)))
-_single_products = _of_two(scalar(lambda x, y, grid: _single(x * y, grid)))
-_single_quotients = _of_two(scalar(lambda x, y, grid: np.float64(np.float32(x) / np.float32(y))))
-_single_roots = _of_one(scalar(lambda x, grid: np.float64(root(np.float32(x)))))
+_nearest_sums = _of_two(scalar(lambda x, y, grid: F32(nearest(x + y, grid))))
+_nearest_products = _of_two(scalar(lambda x, y, grid: F32(nearest(x * y, grid))))
+_nearest_products_with_scalar = _with_scalar(scalar(lambda x, y, grid: F32(_nearest_product(x, y, grid))))
+_nearest_quotients = _of_two(scalar(lambda x, y, grid: F32(nearest(x / y, grid))))
+_nearest_roots = _of_one(scalar(lambda x, grid: F32(nearest(root(x), grid))))
 
 _round_single, _round_nearest = _undrawn(_single), _undrawn(nearest)
 _round_directed, _round_to_odd = _undrawn(directed), _undrawn(to_odd)
 _round_stochastic, _round_general = _rounding(stochastic), _rounding(general)
 
-_negate = _of_one(scalar(lambda x, grid: -x))
-_sign = _of_one(scalar(lambda x, grid: math.copysign(1.0, x) if abs(x) > 0.0 else x + 0.0))
-_largest = _of_two(scalar(lambda x, y, grid: x if (x >= y) | (x != x) else y))
+
+@scalar
+def _load(x, held, to):
+    """Take the elements of a block; returns which bits any of them has in its image."""
+    used = U32(0)
+    for i in range(x.size):
+        held[to, i] = x[i]
+        used = U32(used | image(x[i]))
+    return used
 
 
 @scalar
-def _load(x, out):
+def _store(held, u, out):
     for i in range(out.size):
-        out[i] = np.float64(x[i])
+        out[i] = F32(one_nan(held[u, i]))
 
 
 @scalar
-def _store(register, out):
-    for i in range(out.size):
-        out[i] = np.float32(one_nan(register[i]))
+def _negate(held, u, to, count):
+    for i in range(count):
+        held[to, i] = -held[u, i]
+
+
+@scalar
+def _sign(held, u, to, count):
+    for i in range(count):
+        x = held[u, i]
+        held[to, i] = F32(math.copysign(F32(1.0), x) if abs(x) > F32(0.0) else x + F32(0.0))
+
+
+@scalar
+def _largest(held, u, v, to, count):
+    for i in range(count):
+        x, y = held[u, i], held[v, i]
+        held[to, i] = x if (x >= y) | (x != x) else y
+
+
+@scalar
+def _repeat(y, out, count):
+    for i in range(count):
+        out[i] = y
 
 
 @scalar
@@ -172,84 +197,140 @@ def _fill_words(words, packed, first, draw, short):
 
 
 @scalar
-def _round(how, exact, words, grid, out):
+def _round(how, exact, words, grid, held, to, count):
     """Round a block of exact results in one of the ways of HOW."""
     if how == SINGLE:
-        _round_single(exact, words, grid, out)
+        _round_single(exact, words, grid, held, to, count)
     elif how == NEAREST:
-        _round_nearest(exact, words, grid, out)
+        _round_nearest(exact, words, grid, held, to, count)
     elif how == DIRECTED:
-        _round_directed(exact, words, grid, out)
+        _round_directed(exact, words, grid, held, to, count)
     elif how == TO_ODD:
-        _round_to_odd(exact, words, grid, out)
+        _round_to_odd(exact, words, grid, held, to, count)
     elif how == STOCHASTIC:
-        _round_stochastic(exact, words, grid, out)
+        _round_stochastic(exact, words, grid, held, to, count)
     else:
-        _round_general(exact, words, grid, out)
+        _round_general(exact, words, grid, held, to, count)
+
+
+@scalar
+def _move(what, held, u, v, to, count):
+    """Write numbers of registers as they are to another."""
+    if what == NEGATE:
+        _negate(held, u, to, count)
+    elif what == SIGN:
+        _sign(held, u, to, count)
+    else:
+        _largest(held, u, v, to, count)
+
+
+@scalar
+def _make_exact(what, held, u, v, y, grid, sign, exact, count):
+    """The exact results of registers u and v, or of u and the scalar y, rounded to odd in float64."""
+    if what == FILL:
+        _repeat(y, exact, count)
+    elif what == SUM:
+        _sum(held, u, v, sign, exact, count)
+    elif what == SUM_WITH_SCALAR:
+        _sum_with_scalar(held, u, y, sign, exact, count)
+    elif what == PRODUCT:
+        _product(held, u, v, grid, exact, count)
+    elif what == PRODUCT_WITH_SCALAR:
+        _product_with_scalar(held, u, y, grid, exact, count)
+    elif what == QUOTIENT:
+        _quotient(held, u, v, grid, exact, count)
+    elif what == QUOTIENT_BY_SCALAR:
+        _quotient_by_scalar(held, u, y, grid, exact, count)
+    else:
+        _root(held, u, grid, exact, count)
+
+
+@scalar
+def _to_nearest(what, held, u, v, y, grid, to, count):
+    """Results rounded to nearest even by a plain grid; of sums, operands are numbers of the grid's format."""
+    if what == SUM:
+        _nearest_sums(held, u, v, grid, held[to], count)
+    elif what == PRODUCT:
+        _nearest_products(held, u, v, grid, held[to], count)
+    elif what == PRODUCT_WITH_SCALAR:
+        _nearest_products_with_scalar(held, u, y, grid, held[to], count)
+    elif what == QUOTIENT:
+        _nearest_quotients(held, u, v, grid, held[to], count)
+    else:
+        _nearest_roots(held, u, grid, held[to], count)
+
+
+@scalar
+def _has_scalar(what):
+    return (what == FILL) | (what == SUM_WITH_SCALAR) | (what == PRODUCT_WITH_SCALAR) | (what == QUOTIENT_BY_SCALAR)
 
 
 @kernel
-def run(table, registers, scalars, grids, signs, draws, first, inputs, outputs):
+def run(table, registers, scalars, grids, signs, draws, first, inputs, outputs, events):
     """Carry out a program on vectors that begin with the element of number `first`; all are as long as the first input.
 
-    `draws` holds, in the row of an instruction that draws, the seed and the call; outputs may be inputs.
+    `draws` holds, in the row of an instruction that draws, the seed and the call; outputs may be inputs. What is
+    counted is added to the rows of `events`. Returns whether all was; if not, nothing that was written means anything.
     """
-    held, made = np.empty((registers, BLOCK), np.float64), np.empty(BLOCK, np.float64)
+    held, exact = np.empty((registers, BLOCK), np.float32), np.empty(BLOCK, np.float64)
     words, packed = np.zeros(BLOCK, np.uint32), np.empty(BLOCK, np.uint32)
+    used = np.zeros(registers, np.uint32)  # the bits that numbers of a register have in their images
+    counters = np.zeros((events.shape[0], 512, LANES), np.uint32)
     total = inputs[0].size
     for start in range(0, total, BLOCK):
         stop = min(start + BLOCK, total)
         count = stop - start
         for n in range(table.shape[0]):
-            what, to, a, b, how, row = table[n]
-            grid = unpack(grids[row])
-            out = held[to, :count]
-            exact = out if how == NOT else made[:count]
+            what, to, a, b, how, row, quick, counted, is_either = table[n]
             if what == LOAD:
-                _load(inputs[a][start:stop], out)
-            elif what == STORE:
-                _store(held[a, :count], outputs[b][start:stop])
-            elif what == FILL:
-                out[:] = scalars[a]
-            elif what == NEGATE:
-                _negate(held[a, :count], grid, exact)
-            elif what == SIGN:
-                _sign(held[a, :count], grid, exact)
-            elif what == LARGEST:
-                _largest(held[a, :count], held[b, :count], grid, exact)
-            elif what == SUM:
-                _sum(held[a, :count], held[b, :count], signs[row], exact)
-            elif what == SUM_WITH_SCALAR:
-                _sum_with_scalar(held[a, :count], scalars[b], signs[row], exact)
-            elif what == PRODUCT:
-                _product(held[a, :count], held[b, :count], grid, exact)
-            elif what == QUOTIENT:
-                _quotient(held[a, :count], held[b, :count], grid, exact)
-            elif what == PRODUCT_WITH_SCALAR:
-                _product_with_scalar(held[a, :count], scalars[b], grid, exact)
-            elif what == QUOTIENT_BY_SCALAR:
-                _quotient_by_scalar(held[a, :count], scalars[b], grid, exact)
-            elif what == ROOT:
-                _root(held[a, :count], grid, exact)
-            elif what == NEAREST_SUM:
-                _nearest_sums(held[a, :count], held[b, :count], grid, exact)
-            elif what == NEAREST_PRODUCT:
-                _nearest_products(held[a, :count], held[b, :count], grid, exact)
-            elif what == NEAREST_QUOTIENT:
-                _nearest_quotients(held[a, :count], held[b, :count], grid, exact)
-            elif what == NEAREST_ROOT:
-                _nearest_roots(held[a, :count], grid, exact)
-            elif what == SINGLE_SUM:
-                _single_sums(held[a, :count], held[b, :count], grid, exact)
-            elif what == SINGLE_PRODUCT:
-                _single_products(held[a, :count], held[b, :count], grid, exact)
-            elif what == SINGLE_QUOTIENT:
-                _single_quotients(held[a, :count], held[b, :count], grid, exact)
-            elif what == SINGLE_ROOT:
-                _single_roots(held[a, :count], grid, exact)
-            elif what == NEAREST_PRODUCT_WITH_SCALAR:
-                _nearest_products_with_scalar(held[a, :count], scalars[b], grid, exact)
-            if how != NOT:
+                used[to] = _load(inputs[a][start:stop], held, to)
+                continue
+            if what == STORE:
+                _store(held, a, outputs[b][start:stop])
+                continue
+            has_scalar = _has_scalar(what)
+            y = scalars[a if what == FILL else b] if has_scalar else 1.0
+            u, v = to if what == FILL else a, 0 if has_scalar else b
+            if how == NOT:
+                if what == FILL:
+                    _repeat(F32(y), held[to], count)
+                else:
+                    _move(what, held, u, v, to, count)
+                used[to] = images(held, to, count)
+                continue
+            grid, is_made = unpack(grids[row]), False
+            if quick == FEW_BITS:
+                cut = image_cut_of(grid)
+                bits = used[a] if has_scalar or what == ROOT else U32(used[a] | used[b])
+                is_made = to_few_bits(what, held, u, v, y, bits, cut, to, count)
+                used[to] = U32(~cut.dropped)
+            else:
+                used[to] = U32(0xFFFFFFFF)
+                if quick == IN_FLOAT32:
+                    is_made = to_single(what, held, u, v, y, to, count)
+                elif quick == DOUBLE:
+                    _to_nearest(what, held, u, v, y, grid, to, count)
+                    is_made = True
+            if not is_made:
+                _make_exact(what, held, u, v, y, grid, signs[row], exact, count)
                 if grid.random_step != 0.0:
                     _fill_words(words[:count], packed, first + start, draws[n], are_bytes(grid))
-                _round(how, exact, words, grid, out)
+                _round(how, exact, words, grid, held, to, count)
+            if counted >= 0:
+                zeros, small, large = ends(held, to, grid.max, count)
+                if large:
+                    return False
+                add_fields(held[to, :count], LANES, counters[counted])
+                if zeros > 0:
+                    events[counted, ZERO] += zeros
+                    events[counted, UNDERFLOW] += zeros - exact_zeros(what, held, u, v, y, count)
+                if small > 0:
+                    count_small(held[to, :count], grid.min_normal, events[counted])
+                if what == SUM:
+                    events[counted, UNCHANGED] += lost_addends(held, u, v, to, is_either, count)
+                elif what == SUM_WITH_SCALAR:
+                    events[counted, UNCHANGED] += lost_beside_scalar(held, u, y, to, count)
+    for n in range(table.shape[0]):
+        if table[n, 7] >= 0:
+            add_counts(counters[table[n, 7]], np.int64(total), unpack(grids[table[n, 5]]), events[table[n, 7]])
+    return True

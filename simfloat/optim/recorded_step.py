@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.arithmetic.program_writer import NoProgram, Program, ProgramGrid, ProgramWriter, program_grid
+from simfloat.arithmetic.program_writer import (
+    Instructions,
+    NoProgram,
+    ProgramGrid,
+    ProgramWriter,
+    are_usable,
+    program_grid,
+)
+from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.optim.step import COUNTERS, Step
+from simfloat.optim.step import COUNTERS, STEP, Step
 from simfloat.simulation.place import UpdateRules
 
 #: Among the outputs, what the parameter becomes.
@@ -19,25 +29,42 @@ WEIGHT = ""
 class UpdateProgram(NamedTuple):
     """The update of a parameter: it reads the weight, the gradient and what is kept, in this order."""
 
-    program: Program
+    instructions: Instructions
     outputs: tuple[str, ...]  # what it writes, by name
     kept: tuple[str, ...]  # what of that is kept, and the names of counters, in this order
-    counters: dict[str, NDArray]  # what these are after the step
+    trace: NumberTrace  # of counters and options
+    scalars: tuple[int, ...]  # the places of its scalars in the trace
+    counters: dict[str, int]  # and of what the counters are after the step
+
+    def numbers(self, given: Sequence[float]) -> tuple[NDArray[np.float64], dict[str, NDArray]] | None:
+        """The scalars, and the counters after the step; None if the program does not serve these numbers."""
+        numbers = self.trace.again(given)
+        if numbers is None:
+            return None
+        scalars = [numbers[place] for place in self.scalars]
+        if not are_usable(scalars):
+            raise NoProgram
+        return np.array(scalars or [0.0]), {
+            name: np.array(numbers[place], COUNTERS[name]) for name, place in self.counters.items()
+        }
 
 
 class RecordedStep(Step):
     """A step whose arrays are registers: the weight, the gradient, and what is kept of a parameter by these names.
 
-    Raises NoProgram for what is no elementwise operation, and where a format or a mode needs more than programs have.
+    Its numbers are traced, so that it serves others. Raises NoProgram for what is no elementwise operation, and where a
+    format or a mode needs more than programs have.
     """
 
-    __slots__ = ("_before", "_grid", "_rules", "_writer", "gradient")
+    __slots__ = ("_before", "_grid", "_rules", "_trace", "_writer", "gradient")
 
     state: dict[str, Any]
     _weight: Any
 
-    def __init__(self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, NDArray]) -> None:
-        self._rules, self._writer = rules, ProgramWriter()
+    def __init__(
+        self, rules: UpdateRules, names: tuple[str, ...], counters: dict[str, Any], trace: NumberTrace
+    ) -> None:
+        self._rules, self._writer, self._trace = rules, ProgramWriter(rules.is_observed), trace
         self._grid = program_grid(rules.weights, rules.rounding, "update")
         self._weight = self._writer.input(rules.weights)
         self.gradient: Any = self._writer.input()
@@ -49,8 +76,10 @@ class RecordedStep(Step):
         after: Any = self._last_addition(u)
         kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name not in COUNTERS}}
-        counters = {name: x for name, x in kept.items() if name in COUNTERS}
-        return UpdateProgram(self._writer.program([*outputs.values()]), tuple(outputs), tuple(kept), counters)
+        counters = {name: self._trace.place_of(x) for name, x in kept.items() if name in COUNTERS}
+        instructions = self._writer.program([*outputs.values()])
+        scalars = tuple(map(self._trace.place_of, self._writer.scalars))
+        return UpdateProgram(instructions, tuple(outputs), tuple(kept), self._trace, scalars, counters)
 
     @property
     def format(self) -> Format:
@@ -88,6 +117,16 @@ class RecordedStep(Step):
         """No elementwise operation."""
         raise NoProgram
 
+    def count(self) -> Any:
+        """The number of this step of the parameter, the first being 1; it is kept."""
+        self.state[STEP] = self.state.get(STEP, 0.0) + 1.0
+        return self.state[STEP]
+
+    def product(self, name: str, factor: Any) -> Any:
+        """The product of this factor and those of the steps before in float32; it is kept."""
+        self.state[name] = self._trace.apply(_single_product, self.state.get(name, 1.0), factor)
+        return self.state[name]
+
     def kept(self, name: str, shape: tuple[int, ...]) -> Any:
         """The moment of this name as the last step left it; zeros at first."""
         return self.state[name] if name in self.state else self._writer.fill(0.0)
@@ -99,13 +138,20 @@ class RecordedStep(Step):
         return self._writer.rounded(value, self._grid_of_moment(name))
 
     def _add_to_moment(self, name: str, a: Any, b: Any, exact: Any) -> Any:
+        if self._rules.is_observed:  # who observes it is told which exact sums stall
+            raise NoProgram
         return self._writer.apply("add", (a, b), self._grid_of_moment(name))
 
     def _add_to_parameter(self, w: Any, u: Any) -> Any:
-        return self._writer.apply("add", (w, u), program_grid(self._rules.weights, self._rules.last, "parameter"))
+        grid = program_grid(self._rules.weights, self._rules.last, "parameter")
+        return self._writer.apply("add", (w, u), grid, "update")
 
     def _larger(self, a: Any, b: Any) -> Any:
         return self._writer.moved(program_table.LARGEST, a, b)
 
     def _grid_of_moment(self, name: str) -> ProgramGrid:
         return program_grid(self._rules.optimizer_state, self._rules.rounding, f".{name}")
+
+
+def _single_product(a: float, b: float) -> float:
+    return float(np.float32(a) * np.float32(b))

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from simfloat.arithmetic import Observer
 from simfloat.arithmetic.bit_stream import Draw, take_draw
 from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.target import Target
 from simfloat.autodiff import Parameter
 from simfloat.autodiff.parameter import begin_update
 from simfloat.formats import Format
@@ -24,8 +25,8 @@ COMPENSATION = "compensation"
 #: Under this name a parameter's steps are counted.
 STEP = "step"
 
-#: Under these names numbers are kept that belong to all of a parameter, and are exact whatever the policy.
-COUNTERS = (STEP, "mu_product")
+#: Under these names numbers are kept that belong to all of a parameter, and are exact whatever the policy; their types.
+COUNTERS: dict[str, type[np.floating]] = {STEP: np.float64, "mu_product": np.float32}
 
 #: An array, or a number, which is an exact float64 operand.
 Operand = NDArray | float
@@ -59,7 +60,7 @@ class Step:
 
     @property
     def rules(self) -> UpdateRules | None:
-        """How all of it is rounded, if nobody observes it."""
+        """How all of it is rounded, if no more is to be done than programs do."""
         return self._place.update_rules
 
     @property
@@ -233,14 +234,22 @@ class Step:
 
     def take_draw(self, stream: str) -> Draw:
         """The next draw of a stream of the place: "update", "parameter", or a dot and the name of a moment."""
-        place = self._place
-        if stream == "update":
-            target = place.to_update.target
-        else:
-            target = (place.to_moment(stream[1:]) if stream[0] == "." else place.to_parameter).target
+        target = self._target(stream)
         draw = take_draw(target.stream, target.rounding)
         assert draw is not None
         return draw
+
+    def tell(self, events: NDArray[np.int64], stream: str, operation: str) -> None:
+        """Give an observer the events of an operation whose results go to the target of this stream."""
+        observer = self._target(stream).observer
+        if observer is not None:
+            observer.observe(events, operation)
+
+    def _target(self, stream: str) -> Target:
+        place = self._place
+        if stream == "update":
+            return place.to_update.target
+        return (place.to_moment(stream[1:]) if stream[0] == "." else place.to_parameter).target
 
     def _last_addition(self, u: NDArray) -> NDArray:
         """What the parameter becomes."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,19 +11,26 @@ from numpy.typing import NDArray
 
 from simfloat.arithmetic import program_runs
 from simfloat.arithmetic.arrays import empty
+from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.program_writer import NoProgram, Register
+from simfloat.arithmetic.traced_numbers import NumberTrace
+from simfloat.kernels.events import PRECISE, TOTAL, WIDE
 from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateProgram
 from simfloat.optim.step import COUNTERS, Step
 from simfloat.simulation.place import UpdateRules
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
 
-#: The latest programs, None where there is none, by all that they follow from.
-_known: dict[Any, UpdateProgram | None] = {}
+#: The scalars of a program, and what the counters are after the step.
+Numbers = tuple[NDArray[np.float64], dict[str, NDArray]]
 
-#: So many programs are known at most: those of an optimizer that counts its steps serve one step.
-MOST = 64
+#: The latest programs by what their instructions follow from: several where numbers decide what is done, None where
+#: there is no program.
+_known: dict[Any, tuple[UpdateProgram, ...] | None] = {}
+
+#: So many kinds of programs are known at most, and so many programs of a kind beside the latest.
+MOST, MOST_OF_A_KIND = 256, 15
 
 
 def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, options: SimpleNamespace) -> bool:
@@ -39,15 +46,22 @@ def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, opt
     for x in arrays:
         if type(x) is not np.ndarray or x.dtype != FLOAT32:
             return False
-    counters = {name: state[name] for name in COUNTERS if name in state}
-    program = _program(kind, addend, rules, names, counters, options)
-    if program is None:
+    counters = {name: float(state[name]) for name in COUNTERS if name in state}
+    try:
+        program, (scalars, counted) = _program(kind, addend, rules, names, counters, options)
+    except NoProgram:
         return False
     shape = gradient.shape
     outputs = {name: empty(shape, np.float32) for name in program.outputs}
-    program_runs.run(program.program, [flat(x) for x in arrays], [flat(x) for x in outputs.values()], step.take_draw)
+    vectors = [flat(x) for x in arrays], [flat(x) for x in outputs.values()]
+    events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
+    if events is None:
+        return False
+    for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
+        row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
+        step.tell(row, *names_of_row)
     for name in program.kept:
-        state[name] = outputs[name] if name in outputs else program.counters[name].copy()
+        state[name] = outputs[name] if name in outputs else counted[name]
     step.store(outputs[WEIGHT])
     return True
 
@@ -57,19 +71,102 @@ def _program(
     addend: Addend,
     rules: UpdateRules,
     names: tuple[str, ...],
-    counters: dict[str, NDArray],
+    counters: dict[str, float],
     options: SimpleNamespace,
-) -> UpdateProgram | None:
-    """The program of an update, known or written now; None if there is none."""
-    # Texts tell 0.0 from -0.0.
-    key = kind, rules, names, tuple((name, float(count)) for name, count in counters.items()), repr(options)
-    if key not in _known:
-        if len(_known) >= MOST:
-            _known.clear()
-        step = RecordedStep(rules, names, counters)
+) -> tuple[UpdateProgram, Numbers]:
+    """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
+    given = [*counters.values()]
+    key = (
+        kind,
+        rules,
+        names,
+        (*counters,),
+        tuple([(name, _taken(value, given)) for name, value in vars(options).items()]),
+    )
+    known = _known.get(key, ())
+    if known is None:
+        raise NoProgram
+    for program in known:
+        numbers = program.numbers(given)
+        if numbers is not None:
+            return program, numbers
+    try:
+        trace = NumberTrace(given)
+        program = _written(addend, rules, names, counters, options, trace, iter(trace.given))
+    except (TypeError, AttributeError):  # what is done with a number leaves no trace: the program is for these numbers
+        return _program_for_these(key, given, addend, rules, names, counters, options)
+    except NoProgram:
+        _keep(key, None)
+        raise
+    _keep(key, (*known[-MOST_OF_A_KIND:], program))
+    return program, _numbers(program, given)
+
+
+def _program_for_these(
+    key: Any,
+    given: list[float],
+    addend: Addend,
+    rules: UpdateRules,
+    names: tuple[str, ...],
+    counters: dict[str, float],
+    options: SimpleNamespace,
+) -> tuple[UpdateProgram, Numbers]:
+    """The same for these numbers alone."""
+    key = (*key, *map(repr, given))  # texts tell 0.0 from -0.0
+    known = _known.get(key, ())
+    if known is None:
+        raise NoProgram
+    if not known:
         try:
-            u = addend(step, step.gradient, options)
-            _known[key] = step.program(u) if isinstance(u, Register) else None  # what it is instead is an error
+            known = (_written(addend, rules, names, counters, options, NumberTrace(()), iter(given)),)
         except NoProgram:
-            _known[key] = None
-    return _known[key]
+            _keep(key, None)
+            raise
+        _keep(key, known)
+    return known[0], _numbers(known[0], ())
+
+
+def _written(
+    addend: Addend,
+    rules: UpdateRules,
+    names: tuple[str, ...],
+    counters: dict[str, float],
+    options: SimpleNamespace,
+    trace: NumberTrace,
+    numbers: Iterator[Any],
+) -> UpdateProgram:
+    """The program of an update, whose numbers stand in place of those of the counters and options."""
+    counts = {name: next(numbers) for name in counters}
+    chosen = SimpleNamespace(**{name: _with(value, numbers) for name, value in vars(options).items()})
+    step = RecordedStep(rules, names, counts, trace)
+    u = addend(step, step.gradient, chosen)
+    if not isinstance(u, Register):
+        raise NoProgram  # what it is instead is an error
+    return step.program(u)
+
+
+def _numbers(program: UpdateProgram, given: Sequence[float]) -> Numbers:
+    numbers = program.numbers(given)
+    assert numbers is not None, "a trace holds for the numbers it is of"
+    return numbers
+
+
+def _keep(key: Any, programs: tuple[UpdateProgram, ...] | None) -> None:
+    if len(_known) >= MOST:
+        _known.clear()
+    _known[key] = programs
+
+
+def _taken(value: Any, given: list[float]) -> Any:
+    """What of an option is the same for all programs of a kind; its numbers are appended to those that are given."""
+    if type(value) is float:
+        given.append(value)
+        return None
+    return tuple([_taken(part, given) for part in value]) if type(value) is tuple else repr(value)
+
+
+def _with(value: Any, numbers: Iterator[Any]) -> Any:
+    """An option with these numbers in place of its own."""
+    if type(value) is float:
+        return next(numbers)
+    return tuple([_with(part, numbers) for part in value]) if type(value) is tuple else value

@@ -47,6 +47,7 @@ class UpdateRules:
     optimizer_state: Format
     last: Rounding  # of the last addition
     is_compensated: bool
+    is_observed: bool
 
 
 class Place:
@@ -178,12 +179,12 @@ class Place:
 
     @cached_property
     def update_rules(self) -> UpdateRules | None:
-        """How an update is rounded, if nobody observes it."""
-        recipe = self.recipe
-        if self.observer is not None or self._given is not None:
+        """How an update is rounded; None where draws are given, or an observer counts more than events."""
+        recipe, observer = self.recipe, self.observer
+        if self._given is not None or (observer is not None and wants_more(observer)):
             return None
-        last = _mode_of_update(recipe)
-        return _update_rules(recipe.weights, recipe.rounding, recipe.optimizer_state, last, self.is_compensated)
+        modes = recipe.rounding, recipe.optimizer_state, _mode_of_update(recipe)
+        return _update_rules(recipe.weights, *modes, self.is_compensated, observer is not None)
 
     @cached_property
     def to_update(self) -> Arithmetic:

@@ -1,10 +1,15 @@
 """Updates that are carried out as programs give the bits, the state and the random draws of their operations."""
 
+import math
+
 import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.arithmetic import program_runs
+from simfloat.arithmetic.program_writer import ProgramWriter, are_usable, program_grid
 from simfloat.optim import optimizer as optimizers
+from simfloat.optim import update_programs
 from tests.bits import assert_bits
 
 KINDS = {
@@ -123,10 +128,106 @@ def test_presets_are_updated_by_the_same_operations(kind, one_by_one):
         assert_same(found, trained(kind, name, np.random.default_rng(1), steps=2))
 
 
-def test_an_observer_changes_no_bit_of_an_update():
-    for policy in ("bf16-standard", "bf16-stochastic", "bf16-kahan"):
-        got, want = (trained("AdamW", policy, np.random.default_rng(2), observer) for observer in (None, sf.Recorder()))
-        assert_same(got, want)
+def recorded(kind, policy, seed):
+    """What a recorder counts, and the bits, of two steps with many zeros and small numbers, and with hostile ones."""
+    rng, recorder = np.random.default_rng(seed), sf.Recorder()
+    parameters = [sf.Parameter(x) for x in (rng.standard_normal(1500).astype(np.float32), hostile(rng, 300))]
+    for number, p in enumerate(parameters):
+        p.name = f"p{number}"
+    optimizer = getattr(sf.optim, kind.split()[0])(parameters, **KINDS[kind])
+    simulation = sf.simulate(policy, 1, recorder)
+    for _ in range(2):
+        numbers = rng.standard_normal(1500) * 2.0 ** rng.integers(-145, 3, 1500)
+        parameters[0].grad = np.where(rng.random(1500) < 0.3, -0.0, numbers).astype(np.float32)
+        parameters[1].grad = hostile(rng, 300)
+        with simulation:
+            optimizer.step()
+    return recorder.entries(), ([p.data for p in parameters], optimizer.state, None)
+
+
+@pytest.mark.parametrize("kind", ["SGD", "SGD with momentum", "AdamW"])
+def test_an_observer_counts_the_same_of_a_program_and_changes_no_bit(kind, ran, one_by_one):
+    cases = [sf.Policy(compute=format, rounding=mode) for format in FORMATS for mode in (sf.nearest_even, sf.to_odd)]
+    cases += ["bf16-stochastic", "bf16-kahan", "bf16-standard"]
+    got = [recorded(kind, policy, seed) for seed, policy in enumerate(cases)]
+    assert kind != "SGD" or ran.count(True) > len(ran) // 3, "and what has infinities is counted one by one"
+    one_by_one()
+    for seed, (policy, (counts, bits)) in enumerate(zip(cases, got, strict=True)):
+        others, other_bits = recorded(kind, policy, seed)
+        assert_same(bits, other_bits)
+        assert [key for key, _ in counts] == [key for key, _ in others]
+        for (key, events), (_, want) in zip(counts, others, strict=True):
+            assert np.array_equal(events, want), key
+
+
+SCALARS = (
+    0.1,
+    -0.9,
+    1e-8,
+    257 / 129,
+    1.5,
+    -2.0,
+    0.0,
+    -0.0,
+    1 / 3,
+    2.0**-95,
+    2.0**120,
+    1 - 2.0**-20,
+    3e-40,
+    1 + 2.0**-30,
+)
+
+
+@pytest.mark.parametrize("format", [sf.BF16, sf.FP32, sf.Format(8, 2), sf.FP16], ids=str)
+@pytest.mark.parametrize("operation", ["add", "multiply", "divide", "sqrt"])
+def test_each_instruction_is_its_operation_for_numbers_of_the_format_and_others(operation, format):
+    rng, grid = np.random.default_rng(4), program_grid(format, sf.nearest_even, "update")
+    x, y = hostile(rng, 3001), hostile(rng, 3001)
+    both = np.resize(sf.BF16.values()[::16], 3001).astype(np.float32)
+    for a, b in ((x, y), (sf.round(x, format), sf.round(y, format)), (both, rng.permutation(both))):
+        for second in (b,) if operation == "sqrt" else (b, *SCALARS, *b[:3].astype(float)):
+            if second is not b and not np.isfinite(second):
+                continue
+            writer = ProgramWriter()
+            registers = writer.input(), writer.input()
+            operands = (registers[0], *(() if operation == "sqrt" else (registers[1] if second is b else second,)))
+            program, out = writer.program([writer.apply(operation, operands, grid)]), np.empty(3001, np.float32)
+            scalars = np.array(writer.scalars or [0.0])
+            if are_usable(scalars):
+                program_runs.run(program, scalars, (a, b), (out,), None)
+                given = (a,) if operation == "sqrt" else (a, second)
+                assert_bits(out, getattr(sf, operation)(*given, format), *given)
+
+
+def test_one_program_serves_all_steps_and_learning_rates(monkeypatch):
+    update_programs._known.clear()
+    p = sf.Parameter(np.ones(3, np.float32))
+    optimizer = sf.optim.RAdam([p], betas=(0.9, 0.99))
+    for step in range(12):
+        optimizer.lr = 0.1 / (step + 1)
+        p.grad = np.float32([1.0, 2.0, step])
+        with sf.simulate("bf16-standard"):
+            optimizer.step()
+    kinds = list(update_programs._known.values())
+    assert [len(programs) for programs in kinds] == [1, 2], "the first step, and those before and after rectifying"
+
+
+def test_what_leaves_no_trace_is_a_program_for_its_numbers(ran):
+    class Roots(sf.optim.Optimizer):
+        kept = ("step",)
+        is_elementwise = True
+
+        def update(self, step, gradient, options):
+            return step.multiply(-math.sqrt(options.lr) / math.sqrt(step.count()), gradient)
+
+    p = sf.Parameter(np.ones(1, np.float32))
+    optimizer = Roots([p], 0.25)
+    for want in (0.5, 0.146484375, -0.142578125):
+        p.grad = np.ones(1, np.float32)
+        with sf.simulate("bf16-standard"):
+            optimizer.step()
+        assert p.data == want
+    assert ran == [True] * 3
 
 
 def test_threads_draw_the_same_bits():

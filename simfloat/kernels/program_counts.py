@@ -1,0 +1,115 @@
+"""What the results of an instruction of a program show, counted in float32's lanes: a block of a register each.
+
+That an exact result is zero shows in the operands, so it need not be made. Results that are infinite or NaN, or as
+large as the format's largest number, are not counted here.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.program_table import (
+    FILL,
+    PRODUCT,
+    PRODUCT_WITH_SCALAR,
+    QUOTIENT,
+    QUOTIENT_BY_SCALAR,
+    ROOT,
+    SUM,
+    SUM_WITH_SCALAR,
+)
+
+F32, F64, U32 = np.float32, np.float64, np.uint32
+
+ZERO, LEAST_NORMAL, INFINITY = F32(0.0), F32(2.0**-126), F32(np.inf)
+
+
+@scalar
+def ends(held, u, largest, count):
+    """How many results are zero, how many others are subnormal numbers of float32, and whether any is too large."""
+    zeros, small, large, most = U32(0), U32(0), U32(0), F32(largest)
+    for i in range(count):
+        x = abs(held[u, i])
+        zeros = U32(zeros + U32(x == ZERO))
+        small = U32(small + U32((x > ZERO) & (x < LEAST_NORMAL)))
+        large = U32(large | U32((x >= most) | (x != x)))
+    return np.int64(zeros), np.int64(small), large != U32(0)
+
+
+def _count_of_one(condition):
+    """How many numbers of a register meet a condition."""
+
+    @scalar
+    def loop(held, u, count):
+        found = U32(0)
+        for i in range(count):
+            found = U32(found + U32(condition(held[u, i])))
+        return np.int64(found)
+
+    return loop
+
+
+def _count_of_two(condition):
+    @scalar
+    def loop(held, u, v, count):
+        found = U32(0)
+        for i in range(count):
+            found = U32(found + U32(condition(held[u, i], held[v, i])))
+        return np.int64(found)
+
+    return loop
+
+
+_zeros = _count_of_one(scalar(lambda x: x == ZERO))
+_zero_sums = _count_of_two(scalar(lambda x, y: x == -y))
+_zero_products = _count_of_two(scalar(lambda x, y: (x == ZERO) | (y == ZERO)))
+_zero_quotients = _count_of_two(scalar(lambda x, y: (x == ZERO) | (abs(y) == INFINITY)))
+
+
+@scalar
+def _numbers_equal_to(held, u, y, count):
+    found = U32(0)
+    for i in range(count):
+        found = U32(found + U32(F64(held[u, i]) == y))
+    return np.int64(found)
+
+
+@scalar
+def exact_zeros(what, held, u, v, y, count):
+    """How many exact results of registers u and v, or of u and the scalar y, are zero, where none is NaN."""
+    if what == SUM:
+        return _zero_sums(held, u, v, count)
+    if what == PRODUCT:
+        return _zero_products(held, u, v, count)
+    if what == QUOTIENT:
+        return _zero_quotients(held, u, v, count)
+    if what == SUM_WITH_SCALAR:
+        return _numbers_equal_to(held, u, -y, count)
+    if (what == PRODUCT_WITH_SCALAR or what == FILL) and y == 0.0:
+        return np.int64(count)
+    if what == PRODUCT_WITH_SCALAR or what == QUOTIENT_BY_SCALAR or what == ROOT:
+        return _zeros(held, u, count)
+    return np.int64(0)
+
+
+@scalar
+def lost_addends(held, u, v, to, either, count):
+    """How many finite sums lost the addend v, which is not zero, or with `either` one of them."""
+    found, first = U32(0), either != 0
+    for i in range(count):
+        x, y, after = held[u, i], held[v, i], held[to, i]
+        lost = ((y != ZERO) & (after == x)) | (first & (x != ZERO) & (after == y))
+        found = U32(found + U32(lost & (abs(after) < INFINITY)))
+    return np.int64(found)
+
+
+@scalar
+def lost_beside_scalar(held, u, y, to, count):
+    """The same of sums of a register and a scalar, one of which was lost."""
+    found, is_lost = U32(0), y != 0.0
+    for i in range(count):
+        x, after = held[u, i], held[to, i]
+        lost = (is_lost & (after == x)) | ((x != ZERO) & (F64(after) == y))
+        found = U32(found + U32(lost & (abs(after) < INFINITY)))
+    return np.int64(found)

@@ -1,0 +1,225 @@
+"""Instructions of programs in float32's lanes: float32's own results, and whether each is the exact one rounded once.
+
+Loops go over so many of the numbers `held` by registers u and v, or by u and a scalar y, and write to another register.
+None of the results counts if one is in doubt. Where registers and the scalar are
+float32 numbers, FP32's results are float32's; where they have few bits, those of few bits are float32's, rounded once
+more (`few_bits`). Any other scalar y is taken as a float32 number and what is left of it:
+
+* To few bits, x * y is rounded in the image of float32's product of x and the nearest number to y. Both roundings move
+  an image by less than two units: what lies so close beside a tie is in doubt. So it is of sums, if they are no smaller
+  than y. An image goes on to infinity and to the subnormal numbers as the numbers do.
+* To FP32, the product is p + c: float32's product, and all that it leaves, which is a rounding or two. These are less
+  than c / 2^21 where c could move p across the middle between two numbers, for that is at least p / 2^25 away: if sums
+  with c a little larger and a little smaller agree, they are the exact result rounded once. Error terms of products
+  below SMALL may not be numbers of float32.
+
+A quotient is the product with 1 / y, which float64 makes with an error below those.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+
+from simfloat.kernels.jit import scalar
+from simfloat.kernels.machine import fma, right, root
+from simfloat.kernels.program_table import (
+    PRODUCT,
+    PRODUCT_WITH_SCALAR,
+    QUOTIENT,
+    QUOTIENT_BY_SCALAR,
+    ROOT,
+    SUM,
+    SUM_WITH_SCALAR,
+)
+from simfloat.kernels.rounding_loops import nearest_in_image
+from simfloat.kernels.single import SMALL
+from simfloat.kernels.unrounded import two_product, two_sum
+
+F32, U32 = np.float32, np.uint32
+
+#: Scalars whose parts, and those of their reciprocals, float32 holds to 48 bits.
+LEAST, MOST = 2.0**-90, 2.0**90
+
+#: By which part of itself what is left of a product or a sum is made larger and smaller.
+MARGIN = F32(2.0**-20)
+
+#: How many units of an image two roundings move a result, at most.
+REACH = U32(2)
+
+
+@scalar
+def image(x):
+    """The image of a float32 number."""
+    return F32(x).view(U32)
+
+
+@scalar
+def images(held, u, count):
+    """Which bits any of the numbers has in its image."""
+    found = U32(0)
+    for i in range(count):
+        found = U32(found | image(held[u, i]))
+    return found
+
+
+def _of_two(function):
+    """The loops of a function: to FP32 and to few bits, of two registers, then of a register and a scalar."""
+
+    @scalar
+    def loop(held, u, v, to, count):
+        for i in range(count):
+            held[to, i] = function(held[u, i], held[v, i])
+
+    @scalar
+    def rounded(held, u, v, cut, to, count):
+        for i in range(count):
+            held[to, i] = nearest_in_image(function(held[u, i], held[v, i]), cut)
+
+    @scalar
+    def with_scalar(held, u, y, to, count):
+        for i in range(count):
+            held[to, i] = function(held[u, i], y)
+
+    @scalar
+    def rounded_with_scalar(held, u, y, cut, to, count):
+        for i in range(count):
+            held[to, i] = nearest_in_image(function(held[u, i], y), cut)
+
+    return loop, rounded, with_scalar, rounded_with_scalar
+
+
+_sums, _rounded_sums, _sums_with, _rounded_sums_with = _of_two(operator.add)
+_products, _rounded_products, _products_with, _rounded_products_with = _of_two(operator.mul)
+_quotients, _rounded_quotients, _quotients_by, _rounded_quotients_by = _of_two(operator.truediv)
+
+
+@scalar
+def _roots(held, u, to, count):
+    for i in range(count):
+        held[to, i] = root(held[u, i])
+
+
+@scalar
+def _rounded_roots(held, u, cut, to, count):
+    for i in range(count):
+        held[to, i] = nearest_in_image(root(held[u, i]), cut)
+
+
+@scalar
+def to_single(what, held, u, v, y, to, count):
+    """Results in FP32, of registers u and v or of u and the scalar y; returns whether none is in doubt."""
+    near = F32(y)
+    is_single = np.float64(near) == y
+    if what == SUM:
+        _sums(held, u, v, to, count)
+    elif what == PRODUCT:
+        _products(held, u, v, to, count)
+    elif what == QUOTIENT:
+        _quotients(held, u, v, to, count)
+    elif what == ROOT:
+        _roots(held, u, to, count)
+    elif is_single and what == SUM_WITH_SCALAR:
+        _sums_with(held, u, near, to, count)
+    elif is_single and what == PRODUCT_WITH_SCALAR:
+        _products_with(held, u, near, to, count)
+    elif is_single and what == QUOTIENT_BY_SCALAR:
+        _quotients_by(held, u, near, to, count)
+    elif not LEAST <= abs(y) <= MOST:
+        return False
+    elif what == SUM_WITH_SCALAR:
+        return _sums_with_parts(held, u, y, to, count)
+    else:
+        return _products_with_parts(held, u, y if what == PRODUCT_WITH_SCALAR else 1.0 / y, to, count)
+    return True
+
+
+@scalar
+def to_few_bits(what, held, u, v, y, used, cut, to, count):
+    """Results of few bits, as float32's numbers that are cut so; `used` are the images of the registers together."""
+    near, short = F32(y), U32(used & cut.dropped) == U32(0)
+    is_short = short and np.float64(near) == y and U32(image(near) & cut.dropped) == U32(0)
+    if short and what == SUM:
+        _rounded_sums(held, u, v, cut, to, count)
+    elif short and what == PRODUCT:
+        _rounded_products(held, u, v, cut, to, count)
+    elif short and what == QUOTIENT:
+        _rounded_quotients(held, u, v, cut, to, count)
+    elif short and what == ROOT:
+        _rounded_roots(held, u, cut, to, count)
+    elif is_short and what == SUM_WITH_SCALAR:
+        _rounded_sums_with(held, u, near, cut, to, count)
+    elif is_short and what == PRODUCT_WITH_SCALAR:
+        _rounded_products_with(held, u, near, cut, to, count)
+    elif is_short and what == QUOTIENT_BY_SCALAR:
+        _rounded_quotients_by(held, u, near, cut, to, count)
+    elif not LEAST <= abs(y) <= MOST:
+        return False
+    elif what == SUM_WITH_SCALAR:
+        return _sums_near(held, u, near, cut, to, count)
+    elif what == PRODUCT_WITH_SCALAR:
+        return _products_near(held, u, near, cut, to, count)
+    elif what == QUOTIENT_BY_SCALAR:
+        return _products_near(held, u, F32(1.0 / y), cut, to, count)
+    else:
+        return False
+    return True
+
+
+@scalar
+def _is_beside_tie(x, cut):
+    """Whether a tie lies within REACH of the image."""
+    half = U32(right(cut.dropped, U32(1)) + U32(1))
+    rest = U32(image(x) & cut.dropped)
+    return U32(U32(rest - half) + REACH) <= U32(REACH + REACH)
+
+
+@scalar
+def _products_near(held, u, y, cut, to, count):
+    doubts = U32(0)
+    for i in range(count):
+        p = F32(held[u, i] * y)
+        held[to, i] = nearest_in_image(p, cut)
+        doubts = U32(doubts | U32(_is_beside_tie(p, cut)))
+    return doubts == U32(0)
+
+
+@scalar
+def _sums_near(held, u, y, cut, to, count):
+    doubts = U32(0)
+    for i in range(count):
+        s = F32(held[u, i] + y)
+        held[to, i] = nearest_in_image(s, cut)
+        doubts = U32(doubts | U32(_is_beside_tie(s, cut) | (abs(s) < abs(y))))
+    return doubts == U32(0)
+
+
+@scalar
+def _products_with_parts(held, u, y, to, count):
+    high = F32(y)
+    low, doubts = F32(y - np.float64(high)), U32(0)
+    for i in range(count):
+        p, e = two_product(held[u, i], high)
+        above, in_doubt = _nearest_with_rest(p, fma(held[u, i], low, e))
+        held[to, i] = above if abs(held[u, i]) > F32(0.0) else p
+        doubts = U32(doubts | U32(in_doubt | ((abs(p) < SMALL) & (held[u, i] != F32(0.0)))))
+    return doubts == U32(0)
+
+
+@scalar
+def _sums_with_parts(held, u, y, to, count):
+    high = F32(y)
+    low, doubts = F32(y - np.float64(high)), U32(0)
+    for i in range(count):
+        s, e = two_sum(held[u, i], high)
+        held[to, i], in_doubt = _nearest_with_rest(s, F32(e + low))
+        doubts = U32(doubts | U32(in_doubt | (abs(s) < abs(high))))
+    return doubts == U32(0)
+
+
+@scalar
+def _nearest_with_rest(p, c):
+    """p + c, where c is nearly what p leaves, and whether that is in doubt, as it is of infinities and NaN."""
+    above, below = F32(p + fma(c, MARGIN, c)), F32(p + fma(c, -MARGIN, c))
+    return above, above != below
