@@ -39,18 +39,19 @@ def versions() -> list[tuple[str, str]]:
 
 
 def machine() -> list[tuple[str, str]]:
-    """The processor for which kernels are compiled, by the name that LLVM has for it, and the threads in use."""
-    from simfloat.kernels import processor
+    """The processor, by the name that LLVM has for it, the level that kernels are compiled for, and the threads."""
+    from simfloat.kernels import levels
 
-    name = f"{processor.PROCESSOR} ({platform.machine()}, {platform.system()})"
-    return [("processor", name), ("threads", str(sf.get_threads()))]
+    name = f"{levels.HOST[1]} ({platform.machine()}, {platform.system()})"
+    return [("processor", name), ("level", levels.LEVEL.name), ("threads", str(sf.get_threads()))]
 
 
 def kernels() -> list[tuple[str, str]]:
     """The directories that compiled kernels are looked for in, and how many each has for the sources as they are."""
     from simfloat.kernels import cache
 
-    rows = [("kernels", f"{cache.kept(place)} kept in {place}") for place in cache.places()]
+    rows = [("kernels", f"{cache.kept(place)} brought along in {place}") for place in cache.bundled()]
+    rows += [("kernels", f"{cache.kept(place)} kept in {place}") for place in cache.places()]
     return rows or [("kernels", "kept nowhere: this installation has no sources to tell versions apart by")]
 
 

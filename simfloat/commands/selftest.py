@@ -76,7 +76,7 @@ def compiled_ahead(names: Sequence[str]) -> Iterator[None]:
     from simfloat.kernels import cache
 
     places, others = cache.places(), sf.get_threads() - 1
-    cold = bool(places) and not any(map(cache.kept, places))
+    cold = bool(places) and not any(map(cache.kept, (*cache.bundled(), *places)))
     context = get_context("spawn")
     shares = [names[first::others] for first in range(others)] if cold else []
     processes = [context.Process(target=carry_out, args=(share,), daemon=True) for share in shares]

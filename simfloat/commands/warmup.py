@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 import time
@@ -11,22 +12,52 @@ from collections.abc import Iterator, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import cast
 
 import simfloat as sf
 from simfloat.kernels import notice
+from simfloat.terminal import reading
 
 HELP = "compile all kernels now, in as many processes as there are threads, and keep them on disk"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Nothing."""
+    """Where to, and for what, if that is not this machine alone."""
+    parser.add_argument(
+        "--into", metavar="DIR", type=reading(Path), help="keep them there, to bring them along in a wheel"
+    )
+    parser.add_argument(
+        "--level",
+        metavar="LEVEL",
+        type=reading(environment_of),
+        default={},
+        help="for a lower level, such as x86-64-v3",
+    )
+
+
+def environment_of(level: str) -> dict[str, str]:
+    """What tells Numba, in processes that start with it, that the processor is one of that level.
+
+    Raises ValueError for a level that is unknown, or higher than this processor's: kernels are tried where they are
+    compiled.
+    """
+    from simfloat.kernels import levels
+
+    names = [each.name for each in levels.within_reach()]
+    if level not in names:
+        raise ValueError(f"kernels can be compiled here for {', '.join(names)}, not for {level!r}.")
+    _, processor, features = levels.within_reach()[names.index(level)]
+    return {"NUMBA_CPU_NAME": processor, "NUMBA_CPU_FEATURES": features}
 
 
 def run(options: argparse.Namespace) -> int:
     """Compile what is not yet on disk, and say how much that was; 1 if a process ended before its time."""
     from simfloat.commands.workload import TASKS
 
+    os.environ.update(options.level)
+    if options.into:
+        os.environ["NUMBA_CACHE_DIR"] = str(options.into.absolute())
     start, total, names = time.perf_counter(), 0, list(TASKS)
     show_progress(0, len(names))
     try:

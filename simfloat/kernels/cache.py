@@ -1,9 +1,12 @@
 """Compiled kernels on disk: one file for each compiled version, and no index that processes could race for.
 
 A file's name holds a digest of everything that its content follows from, so a file is right or absent, never stale,
-and checkouts that share a directory share what they have in common. It is written under another name and renamed, so
-it is there as a whole or not at all; should it be damaged all the same, its checksum tells, and the kernel is compiled.
-Nothing that goes wrong with files is an error: without a place for them every process compiles for itself.
+and checkouts and processors of one level (`levels.py`) that share a directory share what they have in common. It is
+written under another name and renamed, so it is there as a whole or not at all; should it be damaged all the same, or
+stand under another's name, its checksum tells, and the kernel is compiled. Nothing that goes wrong with files is an
+error: without a place for them every process compiles for itself.
+
+A wheel may bring compiled kernels along (`hatch_build.py`). Those that fit are used, wherever new ones are kept.
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ import contextlib
 import hashlib
 import os
 import pickle
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import resources
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
@@ -31,6 +34,7 @@ from numba.core.runtime import rtsys
 from numba.core.serialize import dumps
 from numba.misc import appdirs
 
+from simfloat.kernels.levels import CODEGEN
 from simfloat.kernels.notice import NOTICE
 
 SUFFIX = ".kernel"
@@ -38,6 +42,23 @@ CHECKSUM = hashlib.sha256().digest_size
 
 #: Files beside the kernels' sources: only those of the sources as they are now belong there.
 BESIDE_SOURCES = Path(__file__).parent / "__pycache__"
+
+#: Where a wheel has kernels that it brings along. Nothing is ever written there.
+BUNDLED = Path(__file__).parents[1] / "compiled"
+
+
+class OfLevel:
+    """Numba's target of this process, except that its code is that of the level."""
+
+    def __init__(self, target: Any) -> None:
+        self._target = target
+
+    def codegen(self) -> Any:
+        """The level's code generator."""
+        return CODEGEN
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._target, name)
 
 
 class KernelCache(NullCache):
@@ -52,17 +73,17 @@ class KernelCache(NullCache):
         return next((str(place) for place in places()), None)
 
     def load_overload(self, signature: Any, target: Any) -> CompileResult | None:
-        """The version for these types on this machine, if one of the places has it.
+        """The version for these types at this machine's level, if one of the places has it.
 
         What is loaded needs Numba's memory for arrays, and not the modules that compile, which take longer to import
         than Numba itself.
         """
         rtsys.initialize(target)
-        name = self.file_name(signature, target.codegen())
-        for place in places():
+        name = self.file_name(signature)
+        for place in (*bundled(), *places()):
             content = read(place / name)
             if content is not None:
-                return CompileResult._rebuild(target, *pickle.loads(content))
+                return CompileResult._rebuild(OfLevel(target), *pickle.loads(content))
         NOTICE.begin()
         target.refresh()
         return None
@@ -72,13 +93,13 @@ class KernelCache(NullCache):
         NOTICE.end()
         if result.library.has_dynamic_globals or not places():
             return
-        name, content = self.file_name(signature, result.codegen), dumps(result._reduce())
+        name, content = self.file_name(signature), dumps(result._reduce())
         any(write(place / name, content) for place in places())
 
-    def file_name(self, signature: Any, codegen: Any) -> str:
+    def file_name(self, signature: Any) -> str:
         """The name of a version's file: the function's, the digest of all kernel sources, and that of the rest."""
         function = f"{self.function.__module__}.{self.function.__qualname__}"
-        parts = (*versions(), function, signature, *codegen.magic_tuple(), setting("OPT"), setting("BOUNDSCHECK"))
+        parts = (*versions(), function, signature, *CODEGEN.magic_tuple(), setting("OPT"), setting("BOUNDSCHECK"))
         version = hashlib.sha256("\n".join(map(str, parts)).encode()).hexdigest()
         return f"{self.function.__name__.partition('(')[0]}-{SOURCES}-{version[:32]}{SUFFIX}"
 
@@ -89,8 +110,11 @@ def setting(name: str) -> Any:
 
 
 def versions() -> tuple[str, ...]:
-    """The programs that compile, and those whose objects are in the files."""
-    return sys.version, numba.__version__, llvmlite.__version__, np.__version__
+    """What compiles, and what compiled code is called by: Python's binary interface and NumPy, which both promise that
+    nothing changes for compiled code within a version of two numbers.
+    """
+    numpy = ".".join(np.__version__.split(".")[:2])
+    return *EXTENSION_SUFFIXES[:1], numba.__version__, llvmlite.__version__, numpy
 
 
 def sources(package: Traversable) -> str:
@@ -129,6 +153,11 @@ def places() -> list[Path]:
     return [BESIDE_SOURCES, home] if home.is_absolute() else [BESIDE_SOURCES]
 
 
+def bundled() -> list[Path]:
+    """The directory of kernels that the installation brought along, if it did."""
+    return [BUNDLED] if SOURCES and BUNDLED.is_dir() else []
+
+
 def kept(place: Path) -> int:
     """How many compiled kernels of the sources as they are a directory has."""
     return len(list(place.glob(f"*-{SOURCES}-*{SUFFIX}")))
@@ -141,7 +170,12 @@ def read(path: Path) -> bytes | None:
     except OSError:
         return None
     content = data[CHECKSUM:]
-    return content if data[:CHECKSUM] == hashlib.sha256(content).digest() else None
+    return content if data[:CHECKSUM] == checksum(path.name, content) else None
+
+
+def checksum(name: str, content: bytes) -> bytes:
+    """What a file begins with: a digest of its name and content, so that none passes for another."""
+    return hashlib.sha256(name.encode() + b"\n" + content).digest()
 
 
 def write(path: Path, content: bytes) -> bool:
@@ -149,7 +183,7 @@ def write(path: Path, content: bytes) -> bool:
     draft = path.with_name(f"{path.name}.{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        draft.write_bytes(hashlib.sha256(content).digest() + content)
+        draft.write_bytes(checksum(path.name, content) + content)
         os.replace(draft, path)
     except OSError:
         with contextlib.suppress(OSError):

@@ -24,7 +24,7 @@ from typing import Any
 
 import numba
 from numba.core import config
-from numba.core.compiler import Compiler, CompilerBase, DefaultPassBuilder
+from numba.core.compiler import CompilerBase, DefaultPassBuilder
 from numba.core.compiler_machinery import PassManager, register_pass
 from numba.core.lowering import Lower
 from numba.core.registry import CPUDispatcher
@@ -32,6 +32,7 @@ from numba.core.typed_passes import NativeLowering
 
 from simfloat.kernels import processor
 from simfloat.kernels.cache import KernelCache
+from simfloat.kernels.levels import CODEGEN
 
 #: Every kernel of the modules that are imported, as Numba's dispatchers, which know what they were compiled for.
 KERNELS: list[Any] = []
@@ -39,37 +40,42 @@ KERNELS: list[Any] = []
 PREFER_512_BITS = '"prefer-vector-width"="512"'
 
 
-class _WideLower(Lower):
+class _LevelLower(Lower):
     """What writes a function in LLVM's language."""
 
     def setup_function(self, fndesc: Any) -> None:
         super().setup_function(fndesc)
-        # A vector that is kept on the stack is then a line of the cache, not parts of two.
-        self.function.attributes.alignstack = 64
-        set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's own `add` takes no attributes with values
+        if processor.VECTORS == 512:
+            # A vector that is kept on the stack is then a line of the cache, not parts of two.
+            self.function.attributes.alignstack = 64
+            set.add(self.function.attributes, PREFER_512_BITS)  # llvmlite's own `add` takes no attributes with values
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
-class _WideLowering(NativeLowering):
-    _name = "wide_lowering"
+class _LevelLowering(NativeLowering):
+    _name = "level_lowering"
 
     @property
     def lowering_class(self) -> type[Lower]:
-        return _WideLower
+        return _LevelLower
+
+    def run_pass(self, state: Any) -> bool:
+        state.library = CODEGEN.create_library(state.func_id.func_qualname)
+        state.library.enable_object_caching()
+        return super().run_pass(state)
 
 
-class WideCompiler(CompilerBase):
-    """Numba's compiler, with the attribute."""
+class LevelCompiler(CompilerBase):
+    """Numba's compiler, for the level of instructions instead of the processor, and with the attribute.
+
+    For scalar functions, too: LLVM vectorises the loops of one before it is inlined into a kernel.
+    """
 
     def define_pipelines(self) -> list[PassManager]:
         """Numba's own pipeline, one pass replaced."""
         manager = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        manager.passes = [(_WideLowering if kind is NativeLowering else kind, text) for kind, text in manager.passes]
+        manager.passes = [(_LevelLowering if kind is NativeLowering else kind, text) for kind, text in manager.passes]
         return [manager]
-
-
-#: For scalar functions, too: LLVM vectorises the loops of one before it is inlined into a kernel.
-COMPILER = WideCompiler if processor.VECTORS == 512 else None
 
 
 class Inner(CPUDispatcher):
@@ -88,7 +94,7 @@ class Inner(CPUDispatcher):
     @cached_property
     def outer(self) -> Any:
         """The function with what Python calls it by."""
-        return numba.njit(error_model="numpy", pipeline_class=COMPILER)(self.py_func)
+        return numba.njit(error_model="numpy", pipeline_class=LevelCompiler)(self.py_func)
 
 
 def _inner(function: Callable, **options: Any) -> Any:
@@ -96,7 +102,7 @@ def _inner(function: Callable, **options: Any) -> Any:
         return function
     uncalled = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
     options = {"nopython": True, "error_model": "numpy", **uncalled, **options}
-    return Inner(_named(function), targetoptions=options, pipeline_class=COMPILER or Compiler)
+    return Inner(_named(function), targetoptions=options, pipeline_class=LevelCompiler)
 
 
 def scalar(function: Callable) -> Any:
@@ -114,7 +120,7 @@ def kernel(function: Callable) -> Any:
     if config.DISABLE_JIT:  # type: ignore[attr-defined]
         return function
     options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
-    dispatcher: Any = numba.njit(pipeline_class=COMPILER, **options)(_named(function))
+    dispatcher: Any = numba.njit(pipeline_class=LevelCompiler, **options)(_named(function))
     dispatcher._cache = KernelCache(dispatcher.py_func)
     KERNELS.append(dispatcher)
     return dispatcher

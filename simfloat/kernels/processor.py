@@ -2,37 +2,14 @@
 
 Results are the same everywhere; loops are chosen by it. What LLVM does not take a processor to have is not used:
 without FP16 arithmetic LLVM would widen the operands, round twice where a fused multiply-add is meant, and call what
-may not be there. The processor's name and features are part of the key under which compiled kernels are kept.
+may not be there. The processor is that of the level which kernels are compiled for (`levels.py`).
 """
 
 from __future__ import annotations
 
-import re
+from simfloat.kernels.levels import CODEGEN, computes_fp16
 
-from llvmlite import binding as llvm
-from numba.core.registry import cpu_target
-
-FMA_OF_HALVES = """
-declare half @llvm.fma.f16(half, half, half)
-define half @step(half %a, half %b, half %c) {
-  %sum = call half @llvm.fma.f16(half %a, half %b, half %c)
-  ret half %sum
-}
-"""
-
-
-def computes_fp16(triple: str, processor: str, features: str) -> bool:
-    """Whether LLVM makes one instruction of a fused multiply-add in FP16: of numbers that stay in their 16 bits.
-
-    Features alone do not tell: of ARM's processors LLVM finds out few of them on Linux, and none on macOS. What else a
-    processor has, FP16 arithmetic with it, follows from its name.
-    """
-    machine = llvm.Target.from_triple(triple).create_target_machine(cpu=processor, features=features)
-    made = machine.emit_assembly(llvm.parse_assembly(f'target triple = "{triple}"\n{FMA_OF_HALVES}'))
-    return re.search(r"^\t(fmadd\th|vfmadd\d+sh\t)", made, re.MULTILINE) is not None
-
-
-TRIPLE, PROCESSOR, _features = cpu_target.target_context.codegen().magic_tuple()
+TRIPLE, PROCESSOR, _features = CODEGEN.magic_tuple()
 ARCHITECTURE = TRIPLE.partition("-")[0]
 FEATURES = frozenset(name[1:] for name in _features.split(",") if name.startswith("+"))
 _is_arm = ARCHITECTURE in ("aarch64", "arm64")

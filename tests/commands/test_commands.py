@@ -99,7 +99,7 @@ def test_numbers_are_read_exactly_and_rounded_by_the_definition(run, line, resul
 def test_info_tells_what_a_report_of_a_fault_needs(run):
     lines = run("info")
     first = [line.split()[0] for line in lines]
-    assert {"simfloat", "Python", "NumPy", "Numba", "processor", "threads", "kernels", "native"} == set(first)
+    assert {"simfloat", "Python", "NumPy", "Numba", "processor", "level", "threads", "kernels", "native"} == set(first)
     assert f"simfloat   {sf.__version__}" in lines and f"threads    {sf.get_threads()}" in lines
     places = cache.places()
     rows = [line for line in lines if line.startswith("kernels")]
@@ -121,6 +121,7 @@ def test_info_without_a_place_for_kernels(run, monkeypatch):
         ("round 1 fp16 --rounding up", "argument --rounding: rounding must be a simfloat.Rounding"),
         ("round 1 fp16 --rounding stochastic()", "stochastic() draws random bits; the numbers on both sides"),
         ("round nan e2m1", "simfloat round: E2M1 has no NaN"),
+        ("warmup --level x86-64-v9", "simfloat warmup: argument --level: kernels can be compiled here for "),
     ],
 )
 def test_mistakes_are_one_line_and_exit_with_2(line, message, capsys):

@@ -1,5 +1,6 @@
 """simfloat warmup: afterwards nothing is left to compile."""
 
+import argparse
 import subprocess
 import sys
 from pathlib import Path
@@ -9,11 +10,12 @@ import pytest
 from simfloat.commands import warmup
 
 ROOT = Path(__file__).parents[2]
+NOTHING_ASKED = argparse.Namespace(into=None, level={})
 
 # A warmup in one process, and what its tasks left out: kernels that nothing was compiled for, but for those that the
 # hardware stands in for.
 CODE = """
-import importlib, pkgutil
+import argparse, importlib, pkgutil
 import simfloat.kernels
 from simfloat.commands import warmup, workload
 
@@ -24,7 +26,7 @@ def in_this_process(names):
         yield workload.count_compiled() - before
 
 warmup.in_processes = in_this_process
-assert warmup.run(None) == 0
+assert warmup.run(argparse.Namespace(into=None, level={})) == 0
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
 from simfloat.kernels import elementwise, jit, processor
@@ -66,7 +68,7 @@ def test_a_process_that_is_ended_from_outside_is_no_hang(monkeypatch, capsys):
         return workers
 
     monkeypatch.setattr(warmup, "start_workers", ended)
-    assert warmup.run(None) == 1
+    assert warmup.run(NOTHING_ASKED) == 1
     assert "A process was ended from outside" in capsys.readouterr().err
 
 
@@ -81,7 +83,7 @@ def test_an_interrupt_ends_the_processes(monkeypatch):
     monkeypatch.setattr(warmup, "start_workers", started)
     monkeypatch.setattr(warmup, "wait", lambda connections: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
-        warmup.run(None)
+        warmup.run(NOTHING_ASKED)
     for process in workers[0].values():
         process.join(timeout=60)
         assert process.exitcode is not None

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import simfloat
-from simfloat.kernels import cache
+from simfloat.kernels import cache, levels
 from tests.processes import without_notice
 
 # Two kernels that compile quickly, and whose results show that they work.
@@ -53,6 +54,14 @@ def copied_package(folder):
     return folder
 
 
+@pytest.fixture(scope="module")
+def kernels(tmp_path_factory):
+    """A directory with both kernels."""
+    place = tmp_path_factory.mktemp("kernels")
+    assert compiled(start(place, NUMBA_CACHE_DIR=str(place)))[0] == 2
+    return place / "simfloat"
+
+
 def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(tmp_path):
     for process in [start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)) for _ in range(3)]:
         compiled(process)
@@ -61,16 +70,32 @@ def test_processes_at_once_on_a_cold_cache_do_not_disturb_each_other(tmp_path):
     assert len(names) == 2 and all(name.endswith(cache.SUFFIX) for name in names)
 
 
-def test_checkouts_share_a_directory(tmp_path):
-    place = str(tmp_path / "shared")
-    assert compiled(start(tmp_path, NUMBA_CACHE_DIR=place))[0] == 2
-    count, path = compiled(start(tmp_path, NUMBA_CACHE_DIR=place, PYTHONPATH=str(copied_package(tmp_path))))
+def test_checkouts_and_processors_of_a_level_share_a_directory(kernels, tmp_path):
+    _, processor, features = levels.HOST
+    if levels.LEVEL.processor != processor:  # another one that reaches the level, and has one feature less or more
+        processor = {"x86_64": "broadwell"}.get(levels.HOST[0].partition("-")[0], "generic")
+        features = features.replace("+adx", "-adx") if "+adx" in features else features.replace("-adx", "+adx")
+    elsewhere = {"PYTHONPATH": str(copied_package(tmp_path)), "NUMBA_CACHE_DIR": str(kernels.parent)}
+    process = start(tmp_path, **elsewhere, NUMBA_CPU_NAME=processor, NUMBA_CPU_FEATURES=features)
+    count, path = compiled(process)
     assert count == 0 and path.startswith(str(tmp_path))
 
 
-def test_a_damaged_file_is_compiled_anew(tmp_path):
-    place = tmp_path / "simfloat"
-    compiled(start(tmp_path, NUMBA_CACHE_DIR=str(tmp_path)))
+def test_kernels_that_a_wheel_brings_are_used_where_they_fit(kernels, tmp_path):
+    package, elsewhere = copied_package(tmp_path), str(tmp_path / "elsewhere")
+    brought = shutil.copytree(kernels, package / "simfloat" / "compiled")
+    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=elsewhere))[0] == 0
+    assert not os.path.exists(elsewhere)
+    one, other = sorted(brought.iterdir())
+    one.rename(tmp_path / "kept")
+    other.rename(one)  # whole, but of another function
+    (tmp_path / "kept").rename(other)
+    assert compiled(start(tmp_path, PYTHONPATH=str(package), NUMBA_CACHE_DIR=elsewhere))[0] == 2
+    assert len(os.listdir(brought)) == 2, "nothing is written there"
+
+
+def test_a_damaged_file_is_compiled_anew(kernels, tmp_path):
+    place = shutil.copytree(kernels, tmp_path / "simfloat")
     half, flipped = sorted(place.iterdir())
     half.write_bytes(half.read_bytes()[: half.stat().st_size // 2])
     content = bytearray(flipped.read_bytes())

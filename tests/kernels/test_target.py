@@ -76,7 +76,7 @@ def test_arithmetic_in_fp16_is_found_where_it_follows_from_the_processors_name()
 import llvmlite.binding as llvm
 llvm.initialize_all_targets()
 llvm.initialize_all_asmprinters()
-from simfloat.kernels.processor import computes_fp16
+from simfloat.kernels.levels import computes_fp16
 print([computes_fp16(*found) for *found, _ in {FOUND}])
 """
     assert json.loads(python("-c", code).lower()) == [has for *_, has in FOUND]

@@ -1,0 +1,76 @@
+"""Instruction levels: which a processor reaches, and that kernels are compiled for it and nothing beyond."""
+
+import json
+import os
+import subprocess
+import sys
+
+from simfloat.commands.warmup import environment_of
+from simfloat.kernels import levels, processor
+
+V3, V4, V4_FP16 = (
+    next(level for level in levels.X86 if level.name == name) for name in ("x86-64-v3", "x86-64-v4", "x86-64-v4-fp16")
+)
+LINUX, ARM, MAC = "x86_64-unknown-linux-gnu", "aarch64-unknown-linux-gnu", "arm64-apple-darwin23.0.0"
+MORE = ",+adx,+avx512vbmi,+gfni,-amx-tile"
+
+#: What LLVM finds out about a processor, and the level that it reaches; None where it is compiled for by name.
+FOUND = [
+    (LINUX, "haswell", V3.features + MORE.replace("+avx512vbmi", "-avx512vbmi"), "x86-64-v3"),
+    (LINUX, "znver3", V3.features + ",+sse4a,-avx512f", "x86-64-v3"),
+    (LINUX, "icelake-server", V4.features + MORE, "x86-64-v4"),
+    (LINUX, "znver5", V4.features + MORE, "x86-64-v4"),
+    (LINUX, "sapphirerapids", V4_FP16.features + MORE, "x86-64-v4-fp16"),
+    (LINUX, "sapphirerapids", V4_FP16.features.replace("+fma", "-fma"), None),
+    (LINUX, "penryn", "+sse4.1,-avx", None),
+    (ARM, "neoverse-n1", "+aes,+crc,+fp-armv8,+lse,+neon,-rand,+sha2,-sve", "armv8.2-fp16"),
+    (ARM, "cortex-a72", "+aes,+crc,+fp-armv8,+neon,+sha2", "armv8"),
+    (ARM, "neoverse-v1", "+fp-armv8,+neon,+sve", None),
+    (MAC, "apple-m3", "", "apple-m1"),
+    ("riscv64-unknown-linux-gnu", "generic-rv64", "+v", None),
+]
+
+
+def in_a_process(code, **environment):
+    """What another Python prints as JSON."""
+    command = [sys.executable, "-c", f"import json\n{code}"]
+    return json.loads(
+        subprocess.run(command, env={**os.environ, **environment}, check=True, capture_output=True).stdout
+    )
+
+
+def test_a_processor_has_the_highest_level_that_it_reaches():
+    # In a process of its own, which knows all processors, not this one's alone.
+    code = f"""
+import llvmlite.binding as llvm
+llvm.initialize_all_targets()
+llvm.initialize_all_asmprinters()
+from simfloat.kernels.levels import level_of
+print(json.dumps([level_of(*found) for *found, _ in {FOUND}]))
+"""
+    for (_, name, features, level), got in zip(FOUND, in_a_process(code), strict=True):
+        assert got[0] == (level or name) and (level is None) == (got == [name, name, features])
+
+
+def test_functions_are_compiled_for_the_level_that_is_asked_for():
+    code = """
+from simfloat.kernels import levels, processor
+from simfloat.kernels.jit import scalar
+function = scalar(lambda x: x + 1.0)
+assert function(1.0) == 2.0
+made = function.outer.overloads.popitem()[1].library.codegen
+print(json.dumps([levels.LEVEL, made.magic_tuple()[1:], processor.VECTORS]))
+"""
+    level = levels.within_reach()[-1]
+    got, made, vectors = in_a_process(code, **environment_of(level.name))
+    assert got == list(level) and made == [level.processor, level.features]
+    assert vectors == (512 if "+avx512f" in level.features else 256 if "+avx2" in level.features else 128)
+
+
+def test_what_users_compile_is_compiled_for_their_processor():
+    import numba
+
+    function = numba.njit(lambda x: x + 1.0)
+    assert function(1.0) == 2.0
+    assert function.overloads[(numba.float64,)].library.codegen.magic_tuple() == levels.HOST
+    assert processor.PROCESSOR == levels.LEVEL.processor
