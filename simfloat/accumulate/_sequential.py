@@ -15,7 +15,7 @@ from simfloat.accumulate.bounds import Bounds, terms_and_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.lane_engines import lane_loop
-from simfloat.accumulate.native_steps import in_images, own_kind
+from simfloat.accumulate.native_steps import of_own_kind, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
@@ -115,7 +115,7 @@ class SequentialSum(Accumulator):
                 return native
         own = own_kind(problem, self.rounding, *self._formats)
         if own is not None:
-            return in_images(_loop(self, f"{self._fusion}_{own}", np.float32), own)
+            return of_own_kind(_loop(self, f"{self._fusion}_{own}", np.float32), own, self.format)
         lanes = lane_loop(problem, self.format, self.rounding, self.products)
         may_convert = self.format == FP16 and self.rounding == nearest_even
         if lanes is not None and not may_convert:
@@ -180,6 +180,11 @@ class _Loop(NamedTuple):
     def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
         loop = machine_of(out).loops.sequential.steps[self.step]
         loop(a, b, out, self.grid, self.products, self.sign)
+
+    def lifted(self, factor: np.float32) -> _Loop:
+        """The same loop, with its grids lifted."""
+        grid, products = (kernels.grid.lifted(numbers, factor) for numbers in (self.grid, self.products))
+        return self._replace(grid=grid, products=products)
 
 
 @lru_cache(maxsize=1024)

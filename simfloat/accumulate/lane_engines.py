@@ -83,7 +83,7 @@ def lane_loop(problem: Problem, format: Format, rounding: Rounding, products: Fo
     lift = lift_of(format)
     if products is not None and not (products.has_nan or (a.finite and b.finite)):
         return None
-    if not all(_fits(operand, lift) for operand in (problem.a, problem.b)):
+    if not all(fits(operand, lift) for operand in (problem.a, problem.b)):
         return None
     if rounding.mode == "nearest_even" and is_plain(format, rounding, products, a, b, problem.depth, problem.initial):
         return _loop_of(problem.machine, format, rounding, products, "plain")
@@ -104,9 +104,9 @@ def order_lanes(
         or (order == "pairwise" and problem.depth > DEEPEST)
     ):
         return None
-    if rounding.is_stochastic or not _can_be_cut(format, format, rounding):
+    if rounding.is_stochastic or not can_be_cut(format, format, rounding):
         return None
-    if not all(_fits(operand, lift_of(format)) for operand in (problem.a, problem.b)):
+    if not all(fits(operand, lift_of(format)) for operand in (problem.a, problem.b)):
         return None
     mode = {"toward_negative": "toward_positive", "nearest_even": "plain"}.get(rounding.mode, rounding.mode)
     if mode == "plain" and not sums_are_plain(format, problem.a.bounds.times(problem.b.bounds)):
@@ -155,7 +155,7 @@ def is_plain(
     return SINGLE.needs_no_error(format, terms, sums)
 
 
-def _fits(operand: OperandBounds, lift: int) -> bool:
+def fits(operand: OperandBounds, lift: int) -> bool:
     """Whether numbers are float32's, as they are and times 2^lift."""
     if not operand.in_float32:
         return False
@@ -172,7 +172,7 @@ def _loop_of(
 ) -> LaneLoop | None:
     """The loop of a mode on lanes for operands that fit."""
     formats = (format,) if products is None else (format, products)
-    if rounding.is_stochastic or not all(_can_be_cut(each, format, rounding) for each in formats):
+    if rounding.is_stochastic or not all(can_be_cut(each, format, rounding) for each in formats):
         return None
     loop = f"{'fused' if products is None else 'unfused'}_{mode}"
     steps = machine.loops.rounded_tiles.steps
@@ -184,7 +184,7 @@ def _loop_of(
     return LaneLoop(loop, grids[0], grids[-1], rounding.zero_sum, COSTS.get(loop, 0.1))
 
 
-def _can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
+def can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
     """Whether float32's images, without some of their last bits, are the format's where it has the range of `other`."""
     kept = SINGLE.precision - (2 if rounding.mode in ("nearest_even", "nearest_away") else 1)
     lift = lift_of(format)

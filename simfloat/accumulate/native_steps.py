@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.lane_engines import can_be_cut, fits, lift_of
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.operands import FloatType
@@ -26,8 +27,8 @@ from simfloat.formats import (
 
 DIRECTED = (toward_zero, toward_positive, toward_negative)
 
-#: Kinds of steps that take the images of numbers.
-IMAGES = ("halves", "bfloats")
+#: Kinds of steps that take the images of numbers; and what kinds begin with whose sums and left factors are lifted.
+IMAGES, LIFTED = ("halves", "bfloats"), "lifted_"
 
 
 def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | None:
@@ -41,10 +42,20 @@ def own_kind(problem: Problem, rounding: Rounding, *formats: Format) -> str | No
         return "halves" if _inside(problem, FP16) else None
     if rounding == nearest_even and format == BF16 and loops.processor.COMPUTES_BF16 and _inside(problem, BF16):
         return "bfloats"
-    can_be_cut = loops.processor.COMPUTES_DIRECTED and kernels.grid.has_exponents_of_float32(format)
-    if can_be_cut and not (rounding.saturates or rounding.is_stochastic):
+    if not loops.processor.COMPUTES_DIRECTED or rounding.is_stochastic:
+        return None
+    if kernels.grid.has_exponents_of_float32(format) and not rounding.saturates:
         return f"cut_{rounding.mode}" if problem.a.in_float32 and problem.b.in_float32 else None
-    return None
+    return f"{LIFTED}{rounding.mode}" if _can_be_lifted(problem, rounding, format) else None
+
+
+def _can_be_lifted(problem: Problem, rounding: Rounding, format: Format) -> bool:
+    """Whether sums can be those of float32 cut off, times a power of two, and nothing is quicker: FP16 to nearest even
+    is converted by one instruction.
+    """
+    if not (can_be_cut(format, format, rounding) and format.has_nan) or (format, rounding) == (FP16, nearest_even):
+        return False
+    return all(fits(operand, lift_of(format)) for operand in (problem.a, problem.b))
 
 
 def _inside(problem: Problem, format: Format) -> bool:
@@ -53,9 +64,36 @@ def _inside(problem: Problem, format: Format) -> bool:
     return all(bounds is None or bounds.inside(format) for bounds in known)
 
 
-def in_images(engine: Engine, kind: str) -> Engine:
-    """The engine of a loop of this kind, for numbers that travel as float32."""
+class Liftable(Engine, Protocol):
+    """An engine that can be made for numbers times a power of two."""
+
+    def lifted(self, factor: np.float32) -> Engine:
+        """The same loop, with its grids lifted."""
+
+
+def of_own_kind(engine: Liftable, kind: str, format: Format) -> Engine:
+    """The engine of a loop of this kind, for numbers that travel as float32, and sums in a format."""
+    if kind.startswith(LIFTED):
+        factor = np.float32(2.0 ** lift_of(format))
+        return Lifted(engine.lifted(factor), factor)
     return InImages(engine, kind) if kind in IMAGES else engine
+
+
+class Lifted(NamedTuple):
+    """An engine whose loop takes left factors and sums times a power of two, which loses no bit of either."""
+
+    engine: Engine
+    factor: np.float32
+    carrier: FloatType = np.float32
+
+    @property
+    def cost(self) -> float:
+        return self.engine.cost
+
+    def run(self, a: NDArray, b: NDArray, out: NDArray, region: Region) -> None:
+        sums = out * self.factor
+        self.engine.run(a * self.factor, b, sums, region)
+        out[...] = sums * (np.float32(1.0) / self.factor)
 
 
 class InImages(NamedTuple):

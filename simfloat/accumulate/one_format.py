@@ -17,7 +17,7 @@ from simfloat.accumulate.bounds import Bounds, limited_sums
 from simfloat.accumulate.carrier import quickest_step
 from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.accumulate.lane_engines import order_lanes
-from simfloat.accumulate.native_steps import in_images, own_kind
+from simfloat.accumulate.native_steps import of_own_kind, own_kind
 from simfloat.accumulate.operand_bounds import Problem
 from simfloat.arithmetic.loops import Loop
 from simfloat.arithmetic.machines import CPU, Machine, machine_of
@@ -97,7 +97,7 @@ class InOneFormat(Accumulator):
                 return _engine(self, "native", np.float64 if self.format == FP64 else np.float32, None)
         own = own_kind(problem, self.rounding, self.format)
         if own is not None:
-            return in_images(_engine(self, own, np.float32, None), own)
+            return of_own_kind(_engine(self, own, np.float32, None), own, self.format)
         engine = _quickest(self, problem.a.bounds, problem.b.bounds, problem.depth, problem.initial)
         if engine.kind in QUICK:
             return engine
@@ -124,6 +124,10 @@ class _OrderLoop(NamedTuple):
             own = tuple(map(machine.arrays.asarray, own))
         loop = self.accumulator.loops(machine)[self.kind]
         loop(a, b, out, *own, self.numbers, self.sign, self.pair, where, seed)
+
+    def lifted(self, factor: np.float32) -> _OrderLoop:
+        """The same loop, with its grid lifted."""
+        return self._replace(numbers=kernels.grid.lifted(self.numbers, factor))
 
 
 @lru_cache(maxsize=1024)

@@ -1,9 +1,11 @@
-"""Steps in formats with float32's exponents, of what a GPU's instructions round down, up or toward zero.
+"""Steps of what a GPU's instructions round down, up or toward zero.
 
 As on a processor's lanes (`kernels/lane_steps.py`, which has the reasons): the image of a truncated result, to which
 up to half a unit, or all bits that the format lacks, are added before they are cut off. Two instructions toward zero
-and ten to nearest even take the place of some thirty, for any operands of float32. What is too small or too large is
-so for float32, too.
+and ten to nearest even take the place of some thirty, for any operands of float32. In formats with float32's exponents
+what is too small or too large is so for float32, too. In others sums and left factors are *lifted*: multiplied by the
+power of two that brings the format's smallest normal number to float32's. Then underflow is float32's own, and a step
+looks in the end whether its result is beyond the largest number.
 """
 
 from __future__ import annotations
@@ -87,52 +89,76 @@ def cut_to_odd(lower, upper, grid):
     return _cut(truncated if exact else U32(truncated | unit), grid)
 
 
-def _by_one(cut: Any, suffix: str) -> tuple[Callable, StepKind]:
+@scalar
+def as_it_is(x, grid):
+    """A result in a format with float32's exponents."""
+    return x
+
+
+@scalar
+def limited(x, grid):
+    """A lifted result; if it is beyond the largest number of a lifted grid, what it becomes.
+
+    Float32 gives infinity for a finite result only in modes in which the format, too, has the same for both.
+    """
+    size = abs(x)
+    if size <= grid.max or x != x:
+        return x
+    finite = grid.overflow_positive if x > np.float32(0.0) else grid.overflow_negative
+    beyond = finite if size < np.float32(np.inf) else grid.infinite
+    return beyond if x > np.float32(0.0) else -beyond
+
+
+def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:
     """A step that is rounded once, and the kind of steps that round products and sums, by one instruction each."""
     fma, multiply, add = OPERATIONS[suffix]
 
     @scalar
     def step(total, x, y, options):
-        return cut(fma(x, y, total), options.grid)
+        return limit(cut(fma(x, y, total), options.grid), options.grid)
 
     @scalar
     def cut_product(x, y, draw, options):
-        return cut(multiply(x, y), options.products)
+        return limit(cut(multiply(x, y), options.products), options.products)
 
     @scalar
     def cut_sum(a, b, draw, options):
-        return cut(add(a, b), options.grid)
+        return limit(cut(add(a, b), options.grid), options.grid)
 
     return step, StepKind(cut_product, cut_sum)
 
 
-def _by_two(cut: Any) -> tuple[Callable, StepKind]:
+def _by_two(cut: Any, limit: Any) -> tuple[Callable, StepKind]:
     """The same by two."""
     fma_down, multiply_down, add_down = OPERATIONS["rm"]
     fma_up, multiply_up, add_up = OPERATIONS["rp"]
 
     @scalar
     def step(total, x, y, options):
-        return cut(fma_down(x, y, total), fma_up(x, y, total), options.grid)
+        return limit(cut(fma_down(x, y, total), fma_up(x, y, total), options.grid), options.grid)
 
     @scalar
     def cut_product(x, y, draw, options):
-        return cut(multiply_down(x, y), multiply_up(x, y), options.products)
+        return limit(cut(multiply_down(x, y), multiply_up(x, y), options.products), options.products)
 
     @scalar
     def cut_sum(a, b, draw, options):
-        return cut(add_down(a, b), add_up(a, b), options.grid)
+        return limit(cut(add_down(a, b), add_up(a, b), options.grid), options.grid)
 
     return step, StepKind(cut_product, cut_sum)
 
 
 _MODES = {
-    "cut_toward_zero": _by_one(cut_off, "rz"),
-    "cut_nearest_away": _by_one(cut_away, "rz"),
-    "cut_toward_positive": _by_one(cut_upward, "rp"),
-    "cut_toward_negative": _by_one(cut_downward, "rm"),
-    "cut_nearest_even": _by_two(cut_nearest),
-    "cut_to_odd": _by_two(cut_to_odd),
+    f"{prefix}_{mode}": made
+    for prefix, limit in (("cut", as_it_is), ("lifted", limited))
+    for mode, made in {
+        "toward_zero": _by_one(cut_off, "rz", limit),
+        "nearest_away": _by_one(cut_away, "rz", limit),
+        "toward_positive": _by_one(cut_upward, "rp", limit),
+        "toward_negative": _by_one(cut_downward, "rm", limit),
+        "nearest_even": _by_two(cut_nearest, limit),
+        "to_odd": _by_two(cut_to_odd, limit),
+    }.items()
 }
 
 #: Fused steps, by kind; and all kinds of steps that a GPU has beside those of `kernels/step_kinds.py`.

@@ -143,6 +143,15 @@ def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -
     return cast
 
 
+def lifted(numbers: NDArray[np.floating], factor: np.float32) -> NDArray[np.floating]:
+    """The grid of magnitudes times a power of two, as far as steps that cut off bits of float32 read it."""
+    scaled = numbers.copy()
+    scaled[[Grid._fields.index(name) for name in ("max", "overflow_positive", "overflow_negative", "infinite")]] *= (
+        factor
+    )
+    return scaled
+
+
 def has_exponents_of_float32(format: Format) -> bool:
     """Whether the format is float32 with a shorter fraction, as bfloat16 and TF32 are."""
     ieee = format.special == "ieee" and format.signed and format.subnormals

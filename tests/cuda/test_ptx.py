@@ -112,6 +112,8 @@ STEPS = {
     "fused_cut_toward_zero": (MATRIX, {"fma.rz.f32"}),
     "fused_cut_nearest_away": (MATRIX, {"fma.rz.f32"}),
     "fused_cut_nearest_even": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
+    "fused_lifted_toward_zero": (MATRIX, {"fma.rz.f32"}),
+    "fused_lifted_nearest_even": (MATRIX, {"fma.rm.f32", "fma.rp.f32"}),
     "unfused_cut_to_odd": (MATRIX, {"mul.rm.f32", "mul.rp.f32", "add.rm.f32", "add.rp.f32"}),
 }
 

@@ -29,6 +29,17 @@ CUT = [
     for order in (sf.sequential, unfused, sf.kahan, sf.pairwise, sf.numpy_sum)
 ]
 
+#: The same with sums that are lifted to float32's exponents; what overflows becomes infinite, NaN, or the largest one.
+LIFTED = [
+    *(
+        order(sf.E4M3 if mode == sf.nearest_even else sf.FP16, rounding=mode)
+        for mode in (sf.nearest_even, sf.nearest_away, sf.to_odd, *DIRECTED)
+        for order in (sf.sequential, unfused, sf.kahan, sf.pairwise, sf.numpy_sum)
+    ),
+    *(sf.sequential(format) for format in (sf.E5M2, sf.Format(6, 9))),
+    *(sf.sequential(sf.E4M3, rounding=mode) for mode in (sf.toward_negative, sf.toward_positive.saturating())),
+]
+
 
 def tiles(move):
     """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
@@ -42,6 +53,7 @@ def tiles(move):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
+        yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
         for m, n, accumulators in ((2, 3, STEPS), (9, 8, STEPS[:9])):  # stacks, in which one matrix may serve all
             a, b, start = (x.reshape(3, -1, x.shape[-1]) for x in hard_factors(3 * m, n, 6, 12))
             b = np.stack([b.reshape(6, n)[::step] for step in (1, -1, 1)])
@@ -53,7 +65,8 @@ def tiles(move):
 
 def stepped(move, a, b, start, accumulators):
     for accumulate in accumulators:
-        initial = None if accumulate.maker in ("pairwise", "numpy_sum") else move(start)
+        inside = sf.round(start, accumulate.result, sf.nearest_even.saturating())
+        initial = None if accumulate.maker in ("pairwise", "numpy_sum") else move(inside)
         options = {"initial": initial, "output": sf.FP32, "stream": sf.BitStream(1)}
         yield sf.matmul(move(a), move(b), accumulate=accumulate, **options)
 
