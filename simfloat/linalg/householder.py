@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arrays import Array
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
+from simfloat.formats import Format
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 from simfloat.linalg.inner_products import InnerProducts
@@ -74,6 +76,7 @@ def lstsq(
     A: Any,
     b: Any,
     *,
+    rcond: float | None = None,
     format: FormatLike | None = None,
     rounding: RoundingLike | None = None,
     accumulate: Accumulator | FormatLike | None = None,
@@ -85,8 +88,13 @@ def lstsq(
     triangular system by the order of :func:`simfloat.linalg.solve_triangular`. The residual is b - A x, one running
     sum for each element, which starts from b_i.
 
-    Raises ValueError for more columns than rows, for a zero on the diagonal of r (a matrix of lower rank), and as
-    :func:`simfloat.linalg.qr` does.
+    A column depends on those before it where r_kk, what reflections leave of it, is at most `rcond` times the norm of
+    A's column k: that is the sine of its angle to their span, whatever the scales of columns (LINPACK's rule). By
+    default `rcond` is the format's unit roundoff times max(m, n), and at most the root of the unit roundoff, where a
+    long sum's bound says nothing more; 0 takes all but exact zeros. Norms are measured in float64.
+
+    Raises ValueError for more columns than rows, for a matrix of lower rank, naming the first column that depends on
+    others, and as :func:`simfloat.linalg.qr` does.
 
     Examples:
         >>> A, b = [[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]], [1.0, 3.0, 5.0]
@@ -96,6 +104,7 @@ def lstsq(
     u = arithmetic_of(A, ArithmeticOptions(format, rounding, accumulate, stream))
     a = matrix_of(A, u)
     rows, columns = a.shape
+    least = _least_sine(rcond, u.format, rows)
     if rows < columns:
         raise ValueError(f"Least squares need as many rows as columns or more, got shape {a.shape}.")
     b = right_hand_side(b, u, rows)
@@ -104,13 +113,28 @@ def lstsq(
     for column, (v, tau) in enumerate(reflections):
         reflect(u, v, tau, c[column:])
     _check_range(u, a, r, c)
-    zeros = np.flatnonzero(r.diagonal() == 0)
-    if zeros.size:
-        raise ValueError(f"Column {int(zeros[0])} depends on those before it in {u.format}: leave it out.")
+    norms = np.linalg.norm(np.asarray(a, np.float64), axis=0)
+    left = np.abs(r.diagonal()).astype(np.float64)
+    dependent = np.flatnonzero((left == 0) | (left <= least * norms))
+    if dependent.size:
+        k = int(dependent[0])
+        raise ValueError(
+            f"Column {k} depends on those before it in {u.format}: {left[k]:.1e} is left of its norm, {norms[k]:.1e}, "
+            f"at most rcond = {least:.1e} of it. Leave it out, take a wider format, or pass rcond=0."
+        )
     x = substituted(u, r[:columns], c[:columns], lower=False)
     _check_range(u, a, x)
     residual = InnerProducts.of(u, b).final(b.reshape(rows, -1), a, x)
     return LeastSquares(result(x.reshape(columns, *b.shape[1:]), u), result(residual.reshape(b.shape), u))
+
+
+def _least_sine(rcond: Any, format: Format, rows: int) -> float:
+    """What is left of a column's norm, at most, where it depends on others; a matrix has as many rows as columns."""
+    if rcond is None:
+        return min(rows * format.unit_roundoff, math.sqrt(format.unit_roundoff))
+    if isinstance(rcond, bool) or not isinstance(rcond, int | float | np.number) or not 0 <= rcond < 1:
+        raise ValueError(f"rcond, what must be left of a column's norm, is a number from 0 below 1, got {rcond!r}.")
+    return float(rcond)
 
 
 def multiplied(u: ArrayArithmetic, reflections: list[tuple[NDArray, NDArray]], rows: int, columns: int) -> NDArray:

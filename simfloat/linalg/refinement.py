@@ -103,8 +103,10 @@ def solve(
     the condition number times the unit roundoff of `factor` is well below 1; residuals of twice the digits of `work`
     then bring x itself, and not only its residual, to the accuracy of `work`.
 
-    Raises ValueError for a singular matrix, where numbers leave a format's range (FP16: the message says by which
-    power of two to scale), for `work` or `residual` without `factor`, and for a narrower `residual` than `work`.
+    Raises ValueError for a singular matrix, which has a pivot of exactly zero, where numbers leave a format's range
+    (FP16: the message says by which power of two to scale), for `work` or `residual` without `factor`, and for a
+    narrower `residual` than `work`. A small pivot is no error, as in LAPACK: where a matrix is singular but for its
+    roundings, x is large, and refinement says that it does not converge. `lstsq` is the one that looks for lost rank.
 
     Source: Carson and Higham, SIAM J. Sci. Comput. 40(2), 2018.
 

@@ -7,6 +7,7 @@ import simfloat as sf
 
 SINGULAR = [[1.0, 2.0], [2.0, 4.0]]
 EYE = np.eye(2)
+THIRDS = np.array([[1, 1, 2 / 3], [1 / 3, 2 / 7, 13 / 63], [1 / 7, 1 / 9, 16 / 189]])  # the last is a third of both
 LARGE = [[300.0, 1.0], [1.0, -300.0]]
 
 
@@ -40,8 +41,11 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.lstsq(np.ones((2, 3)), [1, 2], format=sf.BF16), "as many rows as columns"),
         (
             lambda: sf.linalg.lstsq(np.eye(3, 2)[:, :1] * [1, 0], [1, 2, 3], format=sf.BF16),
-            "Column 1 depends on those before it",
+            "Column 1 depends on those before it in BF16: 0.0",
         ),
+        (lambda: sf.linalg.lstsq(THIRDS, [1, 2, 3], format=sf.FP16), "Column 2 depends.*at most rcond = 1.5e-03 of it"),
+        (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=True), "number from 0 below 1, got True"),
+        (lambda: sf.linalg.lstsq(EYE, [1, 2], format=sf.FP16, rcond=1.0), "number from 0 below 1, got 1.0"),
         (
             lambda: sf.linalg.solve_triangular([[0.0]], [1.0], format=sf.BF16),
             "T is singular: its diagonal is zero at 0",
