@@ -11,7 +11,7 @@ pytest.importorskip("expecttest", reason="PyTorch's list of its operations needs
 
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, UnaryUfuncInfo  # noqa: E402
 
-from benchmarks.opinfo import entries, refusal, title_of  # noqa: E402
+from benchmarks.opinfo import entries, inputs_of, refusal, title_of  # noqa: E402
 from benchmarks.verdicts import same  # noqa: E402
 
 #: What PyTorch computes in float32 by vector libraries, whose last bit is not always that of the nearest number; in 16
@@ -41,7 +41,7 @@ TWICE = {
 def first_results(entry, dtype, count):
     """Results by PyTorch and as written, of the operation's first samples, unless it is refused by name."""
     torch.manual_seed(0)
-    for sample in islice(entry.sample_inputs("cpu", dtype, requires_grad=False), count):
+    for sample in islice(inputs_of(entry, dtype, False), count):
         want = entry.op(sample.input, *sample.args, **sample.kwargs)
         try:
             with sf.torch.simulate(torch.nn.Identity(), "as-written"):
