@@ -18,6 +18,7 @@ from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic, ComplexProducts, as_arithmetic, narrowed, with_options
 from simfloat.arrays.array_functions import ArrayFunctions
 from simfloat.arrays.array_text import call_of
+from simfloat.arrays.numpy_composites import COMPOSITES
 from simfloat.arrays.numpy_movements import MOVEMENTS
 from simfloat.formats import Format, Rounding, nearest_even
 from simfloat.formats.format_names import FormatLike
@@ -73,13 +74,19 @@ class Array(ArrayFunctions, NumpyProtocol):
 
     called: ClassVar[str] = "arrays of a format"
     passed_by: ClassVar[str] = "the format"
-    own_functions = MOVEMENTS
+    own_functions = MOVEMENTS | COMPOSITES
     instead: ClassVar[Mapping[str, str]] = {
         "solve": "sf.linalg.solve", "cholesky": "sf.linalg.cholesky", "qr": "sf.linalg.qr", "lstsq": "sf.linalg.lstsq",
-        "outer": "a.reshape(-1, 1) * b", "einsum": "@, transpose and sum", "copyto": "y[...] = x",
-        "trace": "x.diagonal().sum()", "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
+        "einsum": "@, transpose and sum", "copyto": "y[...] = x",
+        "cumsum": "sf.partial_sums(x, np.ones(x.size), accumulate=x.accumulate)",
         "tanh": "x.tanh()", "logaddexp": "exp and log", "pad": "slices of a larger array",
-        "append": "np.concatenate", "fill_diagonal": "y[i, i] = x with i = np.arange(n)",
+        "prod": "the products one after the other", "det": "the product of sf.linalg.lu(A).upper.diagonal()",
+        "polyval": "Horner's scheme", "reduce": "x.sum()", "at": "x[i] = x[i] + y", "put": "x[i] = y",
+        "median": "np.sort(x)[x.size // 2]", "insert": "np.concatenate", "block": "np.vstack and np.hstack",
+        "unique": "np.unique(np.asarray(x))", "searchsorted": "np.searchsorted(np.asarray(x), y)",
+        "histogram": "np.histogram(np.asarray(x))", "round": "x.astype(format)", "matrix_power": "A @ A",
+        "ptp": "x.max() - x.min()", "nan_to_num": "np.where(np.isnan(x), 0, x)",
+        "fill_diagonal": "y[i, i] = x with i = np.arange(n)",
         "float_power": "x ** y", "inv": "sf.linalg.solve with the identity",
     }  # fmt: skip
 

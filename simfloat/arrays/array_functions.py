@@ -121,6 +121,10 @@ class ArrayFunctions:
         count = self._rows(axis, keepdims)[0].shape[-1] - correction
         return (deviations * deviations).sum(axis, keepdims) / count
 
+    def std(self, axis: ArrayAxes = None, keepdims: bool = False, correction: int = 0) -> Self:
+        """The square root of :meth:`var`, rounded once more."""
+        return self.var(axis, keepdims, correction).sqrt()
+
     def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
         """The largest element along `axis`."""
         return self._extreme(np.max, axis, keepdims)

@@ -26,6 +26,18 @@ def _joined(function: Callable[..., Any]) -> Callable[..., Any]:
     return lambda t, arrays, *args: t._like(function([t._operand(a) for a in arrays], *args))
 
 
+def _appended(t: Any, arr: Any, values: Any, axis: int | None = None) -> Any:
+    """Numbers behind those of an array, rounded as where they are assigned."""
+    parts = [t._as_own(arr), t._as_own(values, rounds=True)]
+    return t._joined_along([part.ravel() for part in parts] if axis is None else parts, axis or 0)
+
+
+def _in_a_grid(t: Any, *xi: Any, indexing: Any = "xy") -> Any:
+    """Every array repeated along the axes of the others."""
+    grids: Any = np.meshgrid(*(t._operand(x) for x in xi), indexing=indexing)
+    return tuple(map(t._like, grids))
+
+
 def _filled(number: float) -> Callable[..., Any]:
     """A function that gives an array like another one, full of a number."""
     return lambda t, a, *, shape=None: _full(t, a, number, shape=shape)
@@ -51,10 +63,12 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
             *(np.repeat, np.tile, np.take, np.take_along_axis, np.delete, np.copy, np.sort, np.atleast_1d),
-            *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize),
+            *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
     **{function: _joined(function) for function in (np.vstack, np.hstack, np.column_stack)},
+    np.append: _appended,
+    np.meshgrid: _in_a_grid,
     np.zeros_like: _filled(0.0),
     np.empty_like: _filled(0.0),
     np.ones_like: _filled(1.0),

@@ -34,6 +34,15 @@ SAME = {
     "swapaxes": (lambda x, y: np.swapaxes(x, 0, 1), lambda x, y: x.T),
     "squeeze": (lambda x, y: np.squeeze(np.expand_dims(x, 1)), lambda x, y: x),
     "broadcast_to": (lambda x, y: np.broadcast_to(x, (4, 2, 3))[3], lambda x, y: x),
+    "inner": (lambda x, y: np.inner(x, y), lambda x, y: x @ y.T),
+    "outer": (lambda x, y: np.outer(x, y), lambda x, y: x.reshape(6, 1) * y.reshape(6)),
+    "vdot": (lambda x, y: np.vdot(x, y), lambda x, y: x.ravel() @ y.ravel()),
+    "diff": (lambda x, y: np.diff(x, 2), lambda x, y: (x[:, 2:] - x[:, 1:2]) - (x[:, 1:2] - x[:, :1])),
+    "trace": (lambda x, y: np.trace(x), lambda x, y: x[0, 0] + x[1, 1]),
+    "std": (lambda x, y: np.std(x, 1), lambda x, y: x.var(1).sqrt()),
+    "append": (lambda x, y: np.append(x, 0.1)[6], lambda x, y: x[0, 0] * 0 + 0.1),
+    "meshgrid": (lambda x, y: np.meshgrid(x[0], y[:, 0])[1], lambda x, y: y[:, :1].broadcast_to((2, 3))),
+    "real": (lambda x, y: np.real(x) + np.imag(x), lambda x, y: x),
     "conjugate": (lambda x, y: np.conjugate(x), lambda x, y: x),
 }
 
@@ -56,7 +65,8 @@ def test_a_function_that_is_an_operation_is_carried_out_as_it(numpys, own, opera
     [
         (lambda x: np.einsum("ij,ij", x, x), r"numpy.einsum would compute in float64, past the format: write @"),
         (lambda x: np.copyto(x, x), r"numpy.copyto would compute.*write y\[...\] = x"),
-        (lambda x: np.outer(x, x), r"numpy.outer would compute.*write a.reshape\(-1, 1\) \* b"),
+        (lambda x: np.ptp(x), r"numpy.ptp would compute.*write x.max\(\) - x.min\(\)"),
+        (lambda x: np.add.reduce(x), r"numpy.add.reduce would compute.*write x.sum\(\)"),
         (lambda x: np.cumsum(x), r"numpy.cumsum would compute.*np\.asarray\(x\)"),
         (lambda x: np.linalg.solve(x, x), r"numpy.linalg.solve would compute.*write sf\.linalg\.solve"),
         (lambda x: np.linalg.norm(x), r"numpy.linalg.norm would compute.*\(x \* x\)\.sum\(\)\.sqrt\(\)"),
