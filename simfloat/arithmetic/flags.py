@@ -12,12 +12,24 @@ from numpy.typing import NDArray
 
 from simfloat import kernels
 from simfloat.arithmetic.arrays import empty, image_of
-from simfloat.arithmetic.bit_stream import Draw
+from simfloat.arithmetic.bit_stream import NO_WORDS, Draw
+from simfloat.arithmetic.function_tables import FEW
 from simfloat.arithmetic.machines import CPU, GPU, on_cpu
 from simfloat.arithmetic.operands import FLOAT32
-from simfloat.arithmetic.plan import Plan, round_planned
+from simfloat.arithmetic.plan import Plan, plan_for, round_planned
 from simfloat.arithmetic.results import check_out, handed_over
-from simfloat.arithmetic.sources import Computed, Converted, Double, Elements, Native, Single, lane_rounding
+from simfloat.arithmetic.sources import (
+    Computed,
+    Converted,
+    Double,
+    Elements,
+    Native,
+    NativeSingle,
+    Single,
+    Tabled,
+    lane_rounding,
+    rounding_in_lanes,
+)
 from simfloat.arithmetic.target import Target, check_inexact
 from simfloat.arithmetic.threads import scratch
 from simfloat.formats import Format, Rounding
@@ -53,14 +65,31 @@ def on_cpu_alone(function: Callable[[Any], Any], arrays: list[NDArray], out: NDA
 
 def _kind_of(source: Elements | Computed, target: Target) -> type[Flagged]:
     """How its results are flagged."""
-    format = target.format
+    format, alone = target.format, target.observer is None
     if not isinstance(source, Computed):
-        return Flagged
+        return _kind_of_rounding(source, target) if alone else Flagged
     if source.route.source in (Native, Double):
         return FlaggedDouble if source.route.kernel in CPU.loops.flag_loops.double_flags else FlaggedFunction
     check_inexact(format, source.route.operation)
-    in_lanes = source.route.source in (Single, Converted) and target.observer is None
+    if alone and source.route.source is NativeSingle and source.route.plan.is_copy:
+        return FlaggedNative
+    if alone and source.route.source is Tabled:
+        return FlaggedTabled
+    in_lanes = alone and source.route.source in (Single, Converted)
     return FlaggedSingle if in_lanes and _lanes_tell(format, target.rounding) else Flagged
+
+
+def _kind_of_rounding(source: Elements, target: Target) -> type[Flagged]:
+    """How roundings of a vector are flagged."""
+    if source.x.dtype != FLOAT32 or target.dtype != FLOAT32:
+        return Flagged
+    plan = plan_for(target.format, target.rounding, np.float32, CPU)
+    if plan.is_copy:
+        return FlaggedCopy
+    if not _lanes_tell(target.format, target.rounding):
+        return Flagged
+    is_known = plan.loop is CPU.loops.rounding_loops.round_half or rounding_in_lanes(target.format, target.rounding)
+    return FlaggedRounding if is_known else Flagged
 
 
 class Flagged:
@@ -141,20 +170,88 @@ class Flagged:
         return undefined, np.isfinite(a) & np.isfinite(b) & np.isfinite(c)
 
 
+class FlaggedCopy(Flagged):
+    """The same for numbers of the format, which no rounding changes."""
+
+    makes_blocks = False
+
+    def flag(self, exact: NDArray, start: int, words: NDArray, out: NDArray, flags: Flags) -> None:
+        """Flag the results from `start` on."""
+        flags[:] = 0
+
+
+class FlaggedRounding(Flagged):
+    """The same for float32 numbers that are rounded in float32's lanes, in one loop."""
+
+    makes_blocks = False
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop."""
+        x, flags, loops = self.exact(start, stop), self.flags[start:stop], CPU.loops.flag_loops
+        thresholds = _thresholds(self.format, self.rounding, True)
+        halves = plan.loop is CPU.loops.rounding_loops.round_half
+        rounds = lane_rounding(self.format, self.rounding) if halves else rounding_in_lanes(self.format, self.rounding)
+        loop = loops.halved_flags if halves else loops.rounded_flags
+        if loop(x, out, *rounds, thresholds, flags):
+            self.flag_others(x, start, out, flags)
+
+
 class FlaggedSingle(Flagged):
     """The same for results that float32's lanes hold rounded to odd, in one loop."""
+
+    source: Computed
+    makes_blocks = False
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop."""
+        route, flags, loops = self.source.route, self.flags[start:stop], CPU.loops.flag_loops
+        # Where the hardware converts to FP16, a route has no numbers of its own.
+        rounds, kinds = route.rounds, loops.single_flags
+        if not rounds:
+            rounds, kinds = lane_rounding(self.format, self.rounding), loops.converted_flags
+        thresholds = _thresholds(self.format, self.rounding, True)
+        operands = self.source.block(start, stop)
+        if kinds[route.kernel](*operands, route.sign, out, *rounds, thresholds, flags):
+            self.flag_others(self.exact(start, stop), start, out, flags)
+
+
+class FlaggedNative(Flagged):
+    """The same for results in FP32 that the hardware rounds, in one loop."""
+
+    source: Computed
+    makes_blocks = False
+
+    def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
+        """Round and flag the elements from start to stop."""
+        route, flags = self.source.route, self.flags[start:stop]
+        loop, thresholds = (
+            CPU.loops.flag_loops.native_flags[route.kernel],
+            _thresholds(self.format, self.rounding, False),
+        )
+        if loop(*self.source.block(start, stop), route.sign, out, thresholds, flags):
+            self.flag_others(self.exact(start, stop), start, out, flags)
+
+
+class FlaggedTabled(Flagged):
+    """The same for functions of 16-bit numbers, whose flags are looked up as their results are."""
 
     source: Computed
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
-        route, flags = self.source.route, self.flags[start:stop]
-        loop = CPU.loops.flag_loops.single_flags[route.kernel]
-        # Where the hardware converts to FP16, a route has no numbers of its own.
-        rounds = route.rounds or lane_rounding(self.format, self.rounding)
-        thresholds = _thresholds(self.format, self.rounding, True)
-        if loop(*self.source.block(start, stop), route.sign, out, *rounds, thresholds, flags):
-            self.flag_others(self.exact(start, stop), start, out, flags)
+        if stop - start >= FEW and out.dtype == FLOAT32:
+            x = self.source.block(start, stop)[0]
+            for table in self.source.route.tables:
+                if table.look_up(x, out):
+                    return table.look_up_flags(x, self.flags[start:stop], self._flags_of)
+        return super().round_block(plan, start, stop, words, out)
+
+    def _flags_of(self, x: NDArray) -> Flags:
+        """The flags of the results of a vector."""
+        target = Target(self.format, self.rounding, np.float32)
+        source, flags, out = Computed(self.source.route, [x], x.size), np.empty(x.size, np.uint8), np.empty_like(x)
+        Flagged(source, self.plan, target, flags).round_block(self.plan, 0, x.size, NO_WORDS, out)
+        return flags
 
 
 class FlaggedDouble(Flagged):
@@ -202,6 +299,8 @@ def _is_certain(format: Format, rounding: Rounding) -> bool:
 def _lanes_tell(format: Format, rounding: Rounding) -> bool:
     """Whether results rounded to odd in float32 tell all flags: its largest number stands for all beyond it."""
     if not _is_certain(format, rounding) or format.emin - format.mantissa_bits < LEAST_IN_LANES:
+        return False
+    if not (format.signed and format.has_zero):  # some numbers become NaN
         return False
     return bool(np.isfinite(_thresholds(format, rounding, True)).all())
 

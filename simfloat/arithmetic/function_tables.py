@@ -28,18 +28,19 @@ class Operands(NamedTuple):
 
     numbers: Callable[[], Vector]  # all of them, in the order of their images
     holds: Callable[[Vector], bool]  # whether a vector holds nothing else
-    look_up: Callable[[Vector, Vector, Vector], bool]  # (x, results, out); False, and out undefined, if it does
+    look_up: Callable[[Vector, NDArray, NDArray], bool]  # (x, table, out); False, and out undefined, if it does not
 
 
 class FunctionTable:
     """The results of one function, in one format and mode, for the numbers of one 16-bit format."""
 
-    __slots__ = ("operands", "compute", "results", "waits")
+    __slots__ = ("operands", "compute", "results", "flags", "waits")
     kept: deque[FunctionTable] = deque()
 
     def __init__(self, operands: Operands, compute: Callable[[Vector], Vector]) -> None:
         self.operands, self.compute = operands, compute
         self.results: Vector | None = None
+        self.flags: NDArray[np.uint8] | None = None
         self.waits = SIZE  # elements that are computed before operands are looked at again
 
     def look_up(self, x: Vector, out: Vector) -> bool:
@@ -55,13 +56,19 @@ class FunctionTable:
         self.waits = SIZE
         return False
 
+    def look_up_flags(self, x: Vector, flags: NDArray[np.uint8], flags_of: Callable[[Vector], NDArray]) -> None:
+        """Write the flags of results that were looked up; `flags_of` gives those of a vector's."""
+        if self.flags is None:
+            self.flags = flags_of(self.operands.numbers())
+        self.operands.look_up(x, self.flags, flags)
+
     def make(self) -> Vector:
         """Compute all results; the oldest table beyond those that are kept loses its own."""
         results = self.results = self.compute(self.operands.numbers())
         self.kept.append(self)
         if len(self.kept) > MOST:
             oldest = self.kept.popleft()
-            oldest.results, oldest.waits = None, SIZE
+            oldest.results, oldest.flags, oldest.waits = None, None, SIZE
         return results
 
 

@@ -47,7 +47,11 @@ class FlagLoops(Protocol):
 
     flag_results: Loop  # (exact, out, thresholds, flags) -> others
     flag_doubtful: Loop  # (exact, out, thresholds, flags) -> (doubts, others)
+    rounded_flags: Loop  # (x, out, numbers, kind, thresholds, flags) -> others, in float32's lanes
+    halved_flags: Loop  # the same, where the machine rounds to FP16 itself
     single_flags: Mapping[str, Loop]  # (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others
+    converted_flags: Mapping[str, Loop]  # the same, where the machine rounds to FP16 itself
+    native_flags: Mapping[str, Loop]  # (a, b, c, sign, out, thresholds, flags) -> others, of results in FP32
     double_flags: Mapping[str, Loop]  # (a, b, c, sign, out, flags) -> others, of results in FP64
 
 

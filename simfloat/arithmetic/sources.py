@@ -252,15 +252,20 @@ def route_of(operation: str, format: Format, rounding: Rounding, single: bool, m
 
 def _single_rounding(format: Format, rounding: Rounding, machine: Machine) -> tuple[Any, ...]:
     """Numbers of the grid and kind of rounding for results that float32 holds rounded to odd; nothing for others."""
+    if not odd_suffices(format, rounding, np.float32):
+        return ()
+    found = rounding_in_lanes(format, rounding, machine)
+    if found and found[1] == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
+        return found[0], kernels.grid.FEW_BITS
+    return found
+
+
+def rounding_in_lanes(format: Format, rounding: Rounding, machine: Machine = CPU) -> tuple[Any, ...]:
+    """Numbers of the grid and kind of rounding of float32 numbers in their lanes; nothing where there is none."""
     plan, loops = plan_for(format, rounding, np.float32, machine), machine.loops
     kinds = [loops.rounding_loops.round_image, loops.rounding_loops.round_nearest]
     kinds += [loops.rounding_loops.round_directed, loops.rounding_loops.round_to_odd]
-    if not (odd_suffices(format, rounding, np.float32) and plan.loop in kinds):
-        return ()
-    kind = kinds.index(plan.loop)
-    if kind == 0 and machine is CPU and kernels.grid.has_few_bits(format, rounding):
-        kind = kernels.grid.FEW_BITS
-    return plan.numbers, kind
+    return (plan.numbers, kinds.index(plan.loop)) if plan.loop in kinds else ()
 
 
 @cache

@@ -1,4 +1,5 @@
-"""IEEE exceptions of results: of exact ones in float64 or in float32's lanes that are rounded, and loops for FP64.
+"""IEEE exceptions of results: of exact ones in float64 or in float32's lanes that are rounded, and loops for results
+that the hardware rounds, in FP64 and FP32.
 
 The definition, and what each flag means, is `formats/exceptions.py`. What is no number, or comes of what is none, is
 left to `arithmetic/flags.py`. Operands are vectors of the results' length, or of length 1 for a scalar.
@@ -9,10 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.formats.exceptions import INEXACT, OVERFLOW, UNDERFLOW, Thresholds
-from simfloat.kernels.elementwise import BLOCK, OPERATIONS, part, repeated
+from simfloat.kernels.elementwise import BLOCK, NATIVE, OPERATIONS, part, repeated
+from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, outlined, reader, scalar
 from simfloat.kernels.machine import floor, fma, is_extreme
-from simfloat.kernels.single import SINGLE, round_each, spread
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.single import INFINITY, SINGLE, SMALL, round_each, spread
 from simfloat.kernels.unrounded import scaled, two_product, two_sum
 
 thresholds_in = reader(Thresholds)
@@ -34,6 +37,25 @@ def _flag_each(exact, out, thresholds, flags):
     return others
 
 
+@scalar
+def _flag_in_lanes(exact, out, thresholds, flags):
+    """The same in float32's lanes, where no number becomes NaN: most blocks have neither overflows nor tiny results nor
+    others, which the largest and the smallest image tell.
+    """
+    numbers = thresholds_in(thresholds)
+    over = np.float32(min(numbers.must_overflow, numbers.must_overflow_below)).view(np.uint32)
+    normal = np.float32(max(numbers.may_be_normal, numbers.may_be_normal_below)).view(np.uint32)
+    images, largest, smallest = exact.view(np.uint32), np.uint32(0), np.uint32(0xFFFFFFFF)
+    for i in range(out.size):
+        magnitude = np.uint32(images[i] & np.uint32(0x7FFFFFFF))
+        # A zero, less one, is larger than all.
+        largest, smallest = max(largest, magnitude), min(smallest, np.uint32(magnitude - np.uint32(1)))
+        flags[i] = np.uint8(exact[i] != out[i])
+    if largest < over and smallest >= np.uint32(normal - np.uint32(1)):
+        return np.int32(0)
+    return _flag_each(exact, out, thresholds, flags)
+
+
 @kernel
 def flag_results(exact, out, thresholds, flags):
     """Write the flags of results `out` of finite exact ones, where `may` and `must` are the same; returns whether there
@@ -42,9 +64,32 @@ def flag_results(exact, out, thresholds, flags):
     return _flag_each(exact, out, thresholds, flags)
 
 
-def single_flag_loop(function):
-    """Results of float32 operands as `single.single_loop` rounds them, and their flags; returns whether there are
-    others."""
+@scalar
+def _halve_each(block, results, numbers, kind):
+    """Round a block to FP16 by the hardware."""
+    for i in range(block.size):
+        results[i] = half(block[i])
+
+
+def rounding_flag_loop(round_block):
+    """Float32 numbers rounded in float32's lanes, and the flags of that; returns whether there are others."""
+
+    @kernel
+    def loop(x, out, numbers, kind, thresholds, flags):
+        others = np.int32(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            block, results = x[start:stop], out[start:stop]
+            round_block(block, results, numbers, kind)
+            others |= _flag_in_lanes(block, results, thresholds, flags[start:stop])
+        return others
+
+    return loop
+
+
+def single_flag_loop(function, round_block):
+    """Results of float32 operands as `single.single_loop` or the hardware rounds them, and their flags; returns whether
+    there are others."""
 
     @kernel
     def loop(a, b, c, sign, out, numbers, kind, thresholds, flags):
@@ -56,11 +101,89 @@ def single_flag_loop(function):
             z, block, results = part(c, c_repeated, start, stop), exact[: stop - start], out[start:stop]
             for i in range(block.size):
                 block[i] = function(np.float32(x[i]), np.float32(y[i]), np.float32(z[i]), sign)
-            round_each(block, results, numbers, kind)
-            others |= _flag_each(block, results, thresholds, flags[start:stop])
+            round_block(block, results, numbers, kind)
+            others |= _flag_in_lanes(block, results, thresholds, flags[start:stop])
         return others
 
     return loop
+
+
+def native_flag_loop(native, rest, exact_of):
+    """Results in FP32 of float32 operands, rounded by the hardware, and their flags; returns whether there are others.
+
+    `rest` gives what rounding left over, in float32, and whether that holds and is all that there is to say: the result
+    is far from the ends of the range. A block with others is flagged by its exact results in float64.
+    """
+
+    @kernel
+    def loop(a, b, c, sign, out, thresholds, flags):
+        a_repeated, b_repeated, c_repeated = spread(a, out.size), spread(b, out.size), spread(c, out.size)
+        exact, others = np.empty(min(out.size, BLOCK), np.float64), np.int32(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, results, block = part(c, c_repeated, start, stop), out[start:stop], flags[start:stop]
+            rare = np.uint32(0)
+            for i in range(block.size):
+                u, v, w = np.float32(x[i]), np.float32(y[i]), np.float32(z[i])
+                result = one_nan(native(u, v, w, 1.0))
+                left, is_sure = rest(u, v, w, result)
+                results[i], block[i] = result, np.uint8(left != 0)
+                rare |= np.uint32(not is_sure)
+            if rare != 0:
+                for i in range(block.size):
+                    exact[i] = exact_of(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                others |= _flag_each(exact[: block.size], results, thresholds, block)
+        return others
+
+    return loop
+
+
+@scalar
+def _is_middling(x):
+    """Whether a number is far from both ends of float32's range."""
+    return (abs(x) > SMALL) & (abs(x) < INFINITY)
+
+
+@scalar
+def _single_sum(x, y, z, result):
+    """Sums of tiny numbers are exact."""
+    return two_sum(x, y)[1], abs(result) < INFINITY
+
+
+@scalar
+def _single_difference(x, y, z, result):
+    return two_sum(x, np.float32(-y))[1], abs(result) < INFINITY
+
+
+@scalar
+def _single_product(x, y, z, result):
+    of_zero = ((x == 0) | (y == 0)) & (result == 0)
+    return fma(x, y, np.float32(-result)), _is_middling(result) | of_zero
+
+
+@scalar
+def _single_quotient(x, y, z, result):
+    of_zero = (x == 0) & (result == 0) & (abs(y) < INFINITY)
+    return fma(np.float32(-result), y, x), (_is_middling(x) & _is_middling(result)) | of_zero
+
+
+@scalar
+def _single_reciprocal(x, y, z, result):
+    return fma(np.float32(-result), x, np.float32(1.0)), _is_middling(result)
+
+
+@scalar
+def _single_root(x, y, z, result):
+    return fma(np.float32(-result), result, x), (_is_middling(x) & (x > 0)) | (x == 0)
+
+
+@scalar
+def _single_fma(x, y, z, result):
+    """float64 has the product, and both parts of the sum."""
+    s, e = two_sum(np.float64(x) * np.float64(y), np.float64(z))
+    inexact = np.uint32(np.float64(result) != s) | np.uint32(e != 0)
+    return inexact, _is_middling(result) | ((inexact == 0) & (result == 0))
 
 
 @scalar
@@ -209,6 +332,23 @@ _RESTS = {
 #: float64, so that an odd last one in round-to-odd tells that a result is inexact.
 double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _RESTS.items()}
 
-#: name -> results of float32 operands, and their flags:
+#: (x, out, numbers, kind, thresholds, flags) -> others: of roundings, by `round_each` and to FP16 by the hardware.
+rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop(_halve_each)
+
+#: name -> results of float32 operands, and their flags, rounded in these ways:
 #: (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others.
-single_flags = {name: single_flag_loop(function) for name, function in SINGLE.items()}
+single_flags = {name: single_flag_loop(function, round_each) for name, function in SINGLE.items()}
+converted_flags = {name: single_flag_loop(function, _halve_each) for name, function in SINGLE.items()}
+
+_SINGLE_RESTS = {
+    "add": _single_sum,
+    "subtract": _single_difference,
+    "multiply": _single_product,
+    "divide": _single_quotient,
+    "fma": _single_fma,
+    "sqrt": _single_root,
+    "reciprocal": _single_reciprocal,
+}
+
+#: name -> results in FP32 of float32 operands, and their flags: (a, b, c, sign, out, thresholds, flags) -> others.
+native_flags = {name: native_flag_loop(NATIVE[name], rest, OPERATIONS[name][0]) for name, rest in _SINGLE_RESTS.items()}

@@ -193,9 +193,14 @@ def test_flags_of_float32_operands_are_those_of_float64_ones(format, rng):
     with np.errstate(over="ignore"):
         numbers = np.concatenate([near, -near, ends]).astype(np.float32)
     numbers = numbers[np.isfinite(numbers) | format.has_nan]
-    for operation, mode in itertools.product(("round", "add", "multiply", "divide", "fma", "sqrt"), DETERMINISTIC):
+    operations = ("round", "add", "subtract", "multiply", "divide", "fma", "sqrt", "reciprocal")
+    usual = rng.standard_normal(2500).astype(np.float32)  # a block without any of these numbers, and more
+    for operation, mode in itertools.product(operations, DETERMINISTIC):
         for rounding in (mode, mode.saturating()):
-            operands = rng.choice(numbers, ({"round": 1, "sqrt": 1, "fma": 3}.get(operation, 2), 400))
+            count = {"round": 1, "sqrt": 1, "reciprocal": 1, "fma": 3}.get(operation, 2)
+            operands = rng.choice(numbers, (count, 400))
+            if rounding is sf.nearest_even:
+                operands = np.concatenate([rng.choice(usual, (count, 2500)), operands], 1)
             if not format.has_nan:
                 operands = np.abs(operands) if operation == "sqrt" else operands
             call = getattr(sf, operation)
@@ -203,3 +208,16 @@ def test_flags_of_float32_operands_are_those_of_float64_ones(format, rng):
             want, wanted = call(*operands.astype(np.float64), format, rounding, flags=True)
             assert_bits(got.astype(np.float64), want, *operands)
             assert_flags(flags, wanted, *operands)
+
+
+def test_flags_of_functions_that_are_looked_up_are_those_that_are_computed():
+    images = np.arange(1 << 16, dtype=np.uint32)
+    for inputs, x in ((sf.BF16, (images << 16).view(np.float32)), (sf.FP16, sf.decode(images.astype("u2"), sf.FP16))):
+        with np.errstate(invalid="ignore"):  # signalling NaN
+            wide = x.astype(np.float64)
+        for name, format in (("exp", sf.FP16), ("log", sf.E4M3), ("tanh", inputs), ("rsqrt", sf.BF16)):
+            want = getattr(sf, name)(wide, format, flags=True)
+            for _ in range(3):  # at first there is no table
+                got = getattr(sf, name)(x, format, flags=True)
+                assert_bits(got[0].astype(np.float64), want[0], x)
+                assert_flags(got[1], want[1], x)
