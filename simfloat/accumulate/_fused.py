@@ -104,6 +104,9 @@ class Fused(Accumulator):
         _check_integer("fraction_bits", self.fraction_bits, 1, 40)
         if self.zero_exponent is not None:
             _check_integer("zero_exponent", self.zero_exponent, -RANGE, RANGE)
+        for name in ("terms", "fraction_bits", "zero_exponent"):  # NumPy's integers print as what they are
+            value = getattr(self, name)
+            object.__setattr__(self, name, None if value is None else int(value))
         if self.align not in (toward_zero, nearest_even, to_odd):
             raise ValueError(
                 "align must be toward_zero, nearest_even or to_odd, how terms are taken to the last bit that is kept; "

@@ -53,7 +53,7 @@ def library_sum(name: str) -> LibrarySum:
         >>> sf.dot(*a, accumulate=sf.library_sum("numpy-einsum")), sf.dot(*a, accumulate=sf.FP32)
         (array(4.688886, dtype=float32), array(4.688887, dtype=float32))
     """
-    if name not in ORDERS:
+    if not isinstance(name, str) or name not in ORDERS:
         raise ValueError(f"A library's order is one of {', '.join(ORDERS)}; got {name!r}.")
     return LibrarySum(name)
 
