@@ -43,17 +43,19 @@ def draw_beside(
     figure, grid = new_figure(1, len(titles), FULL_WIDTH, 2.8 + 0.17 * rows, legend=0.05 + 0.17 * rows)
     axes = np.atleast_1d(grid)
     for number, (column, (problem, title)) in enumerate(zip(axes, titles.items(), strict=True)):
-        runs = select(results, problem=problem)
-        beside = np.array([run["loss"] for run in select(runs, variant=reference)], np.float64)
-        lines = [
-            curve._replace(values=100 * (curve.values / beside - 1))
-            for curve in curves([run for run in runs if run["variant"] != reference], "loss", styles, smooth)
-        ]
+        lines = beside(select(results, problem=problem), reference, styles, smooth)
         ylabel = "" if number else f"held-out loss above {labels[reference]}'s (%)"
         draw_curves(column, lines, xlabel="iteration", ylabel=ylabel, title=title)
     one_scale(axes)
     add_legend(figure, max(axes, key=lambda column: len(column.lines)), columns=3)
     save_figure(figure, path)
+
+
+def beside(results: list[Result], reference: str, styles: Mapping[str, int], smooth: int = 1) -> list[Curve]:
+    """By how many percent the loss of every other variant lies above the reference's of the same seed."""
+    losses = np.array([run["loss"] for run in select(results, variant=reference)], np.float64)
+    others = curves([run for run in results if run["variant"] != reference], "loss", styles, smooth)
+    return [curve._replace(values=100 * (curve.values / losses - 1)) for curve in others]
 
 
 def one_scale(axes: Iterable[Any]) -> None:
