@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import traceback
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Generator, Sequence
 from contextlib import suppress
 from typing import Any, BinaryIO
@@ -62,24 +62,24 @@ def in_processes(
 ) -> Generator[tuple[int, Result]]:
     """Carry out the jobs in so many processes, by default `simfloat.get_threads()`, each with one thread.
 
-    A job whose process dies is begun anew in another one until it has had all its attempts. The processes end with this
-    one, whatever ends it, and at once when the iteration is given up.
+    Every other process takes jobs from the end: neighbours need the same kernels, and what one process has compiled the
+    others find on disk. A job whose process dies is begun anew in another one until it has had all its attempts. The
+    processes end with this one, whatever ends it, and at once when the iteration is given up.
     """
-    waiting = queue.SimpleQueue[tuple[int, Job]]()
-    for numbered in enumerate(jobs):
-        waiting.put(numbered)
+    waiting = deque[tuple[int, Job]](enumerate(jobs))
+    ends = waiting.popleft, waiting.pop
     answers = queue.SimpleQueue[tuple[int, Any]]()
     deaths: Counter[int] = Counter()
     done, processes = 0, []
     try:
-        for _ in range(min(len(jobs), workers or sf.get_threads())):
-            processes.append(Worker(function, waiting, answers))
+        for number in range(min(len(jobs), workers or sf.get_threads())):
+            processes.append(Worker(function, ends[number % 2], answers))
         while done < len(jobs):
             place, answer = answers.get()
             deaths[place] += answer.get("died", False)
             if answer.get("died") and deaths[place] < attempts:
-                waiting.put((place, jobs[place]))
-                processes.append(Worker(function, waiting, answers))
+                waiting.append((place, jobs[place]))
+                processes.append(Worker(function, waiting.pop, answers))
                 continue
             yield place, result_of(jobs[place], answer)
             done += 1
@@ -104,10 +104,10 @@ class Worker:
     def __init__(
         self,
         function: Callable[[Job], Result],
-        waiting: queue.SimpleQueue[tuple[int, Job]],
+        next_job: Callable[[], tuple[int, Job]],
         answers: queue.SimpleQueue[tuple[int, Any]],
     ) -> None:
-        self._waiting, self._answers = waiting, answers
+        self._next_job, self._answers = next_job, answers
         # The same places are searched for modules as here.
         paths = os.pathsep.join(path or os.getcwd() for path in sys.path)
         self.process = subprocess.Popen(
@@ -124,8 +124,8 @@ class Worker:
         """Hand on jobs while there are any, and their answers; stop at the first that is not answered."""
         while True:
             try:
-                place, job = self._waiting.get_nowait()
-            except queue.Empty:
+                place, job = self._next_job()
+            except IndexError:  # there are no more
                 return
             line = self.ask(json.dumps(job).encode())
             if not line.endswith(b"\n"):

@@ -64,6 +64,12 @@ def test_giving_up_ends_the_processes_at_once():
     assert not Path(f"/proc/{result['process']}").exists()
 
 
+def test_two_processes_begin_at_both_ends_lest_they_compile_the_same_kernels():
+    jobs = [{"seed": 0}, {"seed": 1, "sleep": 60}, {"seed": 2, "sleep": 60}, {"seed": 3}]
+    with closing(in_processes(double, jobs, workers=2)) as results:
+        assert {next(results)[0], next(results)[0]} == {0, 3}
+
+
 def test_a_job_whose_process_dies_is_begun_anew_and_none_is_done_twice(tmp_path):
     jobs = [*JOBS, {"seed": 5, "once": str(tmp_path / "five")}, {"seed": 6, "once": str(tmp_path / "six")}]
     found = sorted((place, result["value"]) for place, result in in_processes(double, jobs, workers=2, attempts=2))
