@@ -1,5 +1,8 @@
 """MPFR as an oracle: exact values rounded to odd, from which every mode of every narrower format follows."""
 
+import math
+from fractions import Fraction
+
 import gmpy2
 import numpy as np
 
@@ -32,7 +35,148 @@ def _gelu(x):
     return +value
 
 
+def _with_bits(function, direction=gmpy2.RoundToNearest):
+    """A function that is computed with 400 bits, in a direction that shows what is less, and then rounded."""
+
+    def rounded(x, *others):
+        with gmpy2.context(precision=400, round=direction, **UNBOUNDED):
+            value = function(x, *others)
+        return +value
+
+    return rounded
+
+
+def _lgamma(x):
+    return gmpy2.mpfr("inf") if gmpy2.is_infinite(x) else gmpy2.lgamma(x)[0]
+
+
+def _digamma(x):
+    if x == 0 or gmpy2.is_infinite(x):
+        return -1 / x if x == 0 else x if x > 0 else gmpy2.nan()
+    return gmpy2.digamma(x)
+
+
+def _erfcx(x):
+    if not gmpy2.is_finite(x):
+        return gmpy2.mpfr(0) if x > 0 else gmpy2.inf() if x < 0 else x
+    if x == 0 or abs(x) < gmpy2.mpfr(2) ** -300:
+        one = gmpy2.mpfr(1)
+        return gmpy2.next_below(one) if x > 0 else gmpy2.next_above(one) if x < 0 else one
+    if x > 2**10:
+        total, term = gmpy2.mpfr(1), gmpy2.mpfr(1)
+        for k in range(1, 16):
+            term *= -(2 * k - 1) / (2 * x * x)
+            total += term
+        return total / (x * gmpy2.sqrt(gmpy2.const_pi()))
+    x = max(x, gmpy2.mpfr(-(2**7)))
+    return gmpy2.exp(x * x) * gmpy2.erfc(x)
+
+
+def _log_ndtr(x):
+    if not gmpy2.is_finite(x):
+        return gmpy2.mpfr("-0") if x > 0 else x
+    if x > 0:
+        return gmpy2.log1p(-gmpy2.erfc(min(x, gmpy2.mpfr(2**7)) / gmpy2.sqrt(gmpy2.mpfr(2))) / 2)
+    if x < -(2**20):
+        return -x * x / 2 - gmpy2.log(-x)
+    return gmpy2.log(gmpy2.erfc(-x / gmpy2.sqrt(gmpy2.mpfr(2))) / 2)
+
+
+def _inverse_of_erfc(c):
+    """The y with erfc(y) = c for 0 < c < 1, by Newton's method on the logarithm of erfc."""
+    y = gmpy2.mpfr(max(float(gmpy2.sqrt(-gmpy2.log(c))) - 0.5, 0.0))
+    for _ in range(60):
+        tail = gmpy2.erfc(y)
+        step = gmpy2.log(tail / c) * tail * gmpy2.exp(y * y) * gmpy2.sqrt(gmpy2.const_pi()) / 2
+        y += step
+        if abs(step) <= abs(y) * gmpy2.mpfr(2) ** -180:
+            break
+    return y
+
+
+def _erfinv(x):
+    if not abs(x) < 1:
+        return gmpy2.copy_sign(gmpy2.inf(), x) if abs(x) == 1 else gmpy2.nan()
+    if abs(x) < gmpy2.mpfr(2) ** -60:
+        return x * gmpy2.sqrt(gmpy2.const_pi()) / 2 * (1 + gmpy2.const_pi() / 12 * x * x)
+    return gmpy2.copy_sign(_inverse_of_erfc(1 - abs(x)), x)
+
+
+def _ndtri(x):
+    if not 0 < x < 1:
+        return -gmpy2.inf() if x == 0 else gmpy2.inf() if x == 1 else gmpy2.nan()
+    if x == 0.5:
+        return gmpy2.mpfr(0)
+    y = _erfinv(2 * x - 1) if abs(x - 0.5) < 0.25 else _inverse_of_erfc(2 * min(x, 1 - x))
+    return gmpy2.copy_sign(y, x - 0.5) * gmpy2.sqrt(gmpy2.mpfr(2))
+
+
+def _bessel_i(order, is_scaled):
+    """I0 or I1 by its series, or by Hankel's expansion, as it is or times exp(-|x|)."""
+
+    def function(x):
+        z = abs(x)
+        if not gmpy2.is_finite(x) or x == 0:
+            far = gmpy2.mpfr(0) if is_scaled and gmpy2.is_infinite(x) else x if order else z
+            return gmpy2.copy_sign(far, x) if order else gmpy2.mpfr(1) if x == 0 else far
+        total, term, k, is_near = gmpy2.mpfr(1), gmpy2.mpfr(1), 0, z < 150
+        while abs(term) > total * gmpy2.mpfr(2) ** -260:
+            k += 1
+            term *= z * z / (4 * k * (k + order)) if is_near else ((2 * k - 1) ** 2 - 4 * order) / (8 * k * z)
+            total += term
+        total = total * (z / 2) ** order if is_near else total / gmpy2.sqrt(2 * gmpy2.const_pi() * z)
+        if is_scaled == is_near:
+            total *= gmpy2.exp(-z if is_scaled else min(z, gmpy2.mpfr(2**14)))
+        return -total if order and x < 0 else total
+
+    return function
+
+
+def _zeta(s, q):
+    """The sum of (q + k)^-s for s > 1, by Euler's and Maclaurin's formula, of finite numbers."""
+    total, number = gmpy2.mpfr(0), gmpy2.mpfr(0)
+    if s < 1 or gmpy2.is_nan(s + q) or (q < 0 and not gmpy2.is_integer(s)):
+        return gmpy2.nan()
+    if s == 1 or (q <= 0 and gmpy2.is_integer(q)):
+        return gmpy2.inf()
+    while q < 40 + s / 2:
+        total += q**-s
+        q += 1
+        if s > 60 and q > 8 and abs(total) * gmpy2.mpfr(2) ** -280 > q ** (2 - s):
+            return total
+    total += q ** (1 - s) / (s - 1) + q**-s / 2
+    factor = s * q ** (-s - 1)
+    for j, number in enumerate(BERNOULLI, 1):
+        total += gmpy2.mpfr(number.numerator) / number.denominator * factor / gmpy2.factorial(2 * j)
+        factor *= (s + 2 * j - 1) * (s + 2 * j) / (q * q)
+    return total
+
+
+def _bernoulli(count):
+    numbers = [Fraction(1)]
+    for n in range(1, 2 * count + 1):
+        numbers.append(-sum(math.comb(n + 1, k) * numbers[k] for k in range(n)) / (n + 1))
+    return numbers[2::2]
+
+
+BERNOULLI = _bernoulli(30)
+
+#: What takes long here, and there: tests sample it.
+LONG = {
+    "erfcx": _with_bits(_erfcx),
+    "erfinv": _with_bits(_erfinv),
+    "ndtri": _with_bits(_ndtri),
+    "log_ndtr": _with_bits(_log_ndtr),
+    "lgamma": _with_bits(_lgamma),
+    "digamma": _with_bits(_digamma),
+    "i0": _with_bits(_bessel_i(0, False), gmpy2.RoundAwayZero),
+    "i0e": _with_bits(_bessel_i(0, True), gmpy2.RoundToZero),
+    "i1": _with_bits(_bessel_i(1, False), gmpy2.RoundAwayZero),
+    "i1e": _with_bits(_bessel_i(1, True), gmpy2.RoundToZero),
+}
+
 UNARY = {
+    **LONG,
     "exp": gmpy2.exp,
     "log": gmpy2.log,
     "log2": gmpy2.log2,
@@ -58,7 +202,7 @@ def power(x, y):
 ORACLES = {
     **UNARY,
     **{"add": gmpy2.add, "subtract": gmpy2.sub, "multiply": gmpy2.mul, "divide": gmpy2.div, "fma": gmpy2.fma},
-    **{"sqrt": gmpy2.sqrt, "power": power, "atan2": gmpy2.atan2},
+    **{"sqrt": gmpy2.sqrt, "power": power, "atan2": gmpy2.atan2, "zeta": _with_bits(_zeta)},
 }
 
 

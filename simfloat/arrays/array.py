@@ -169,6 +169,10 @@ class Array(ArrayFunctions, NumpyProtocol):
         """The angle of the point (other, self), from -pi to pi, rounded once."""
         return self._computed("atan2", other)
 
+    def zeta(self, other: Any) -> Array:
+        """The sum of (other + k)^-self over k = 0, 1, ..., rounded once."""
+        return self._computed("zeta", other)
+
     def matmul(self, other: Any) -> Array:
         """The product of matrices or vectors, with numpy.matmul's shapes, each sum through `accumulate`."""
         x, u = self.numbers, self.arithmetic

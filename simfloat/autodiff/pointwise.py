@@ -98,6 +98,17 @@ class Pointwise(Operations[T]):
     sigmoid = Unary(slopes.sigmoid, reads="result")
     erf = Unary(slopes.bell)
     erfc = Unary(slopes.falling_bell)
+    erfcx = Unary(slopes.erfcx, reads="both")
+    erfinv = Unary(slopes.erfinv, reads="result")
+    ndtri = Unary(slopes.ndtri, reads="result")
+    log_ndtr = Unary(slopes.log_ndtr, reads="both")
+    lgamma = Unary(lambda u, g, y, a: u.multiply(g, u.apply("digamma", a)))
+    digamma = Unary(lambda u, g, y, a: u.multiply(g, u.apply("zeta", slopes.TWO, a)))
+    zeta = Binary(slopes.zeta_to_power, slopes.zeta_to_start)
+    i0 = Unary(lambda u, g, y, a: u.multiply(g, u.apply("i1", a)))
+    i0e = Unary(slopes.i0e, reads="both")
+    i1 = Unary(slopes.i1, reads="both")
+    i1e = Unary(slopes.i1e, reads="both")
     gelu = Unary(activation_formulas.gelu_slope)
 
 

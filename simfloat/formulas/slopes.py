@@ -19,7 +19,9 @@ from simfloat.formulas.rounded import Rounded, negative
 
 ZERO, ONE = np.zeros((), np.float32), np.ones((), np.float32)
 LN2, LN10 = np.array(math.log(2)), np.array(math.log(10))
-ERF_SLOPE = np.array(2 / math.sqrt(math.pi))
+ERF_SLOPE, ERFINV_SLOPE = np.array(2 / math.sqrt(math.pi)), np.array(math.sqrt(math.pi) / 2)
+ROOT_OF_TURN = np.array(math.sqrt(2 * math.pi))
+FLOAT32_EPS = 2.0**-23
 HALF, MINUS_HALF, TWO, THREE = np.array(0.5), np.array(-0.5), np.array(2.0), np.array(3.0)
 
 
@@ -104,6 +106,64 @@ def _by_square_of_distance(u: Rounded, x: NDArray, a: NDArray, b: NDArray) -> ND
     square = u.add(u.multiply(a, a), u.multiply(b, b))
     inverse = u.apply("reciprocal", np.where(square == 0, ONE[()], square))
     return u.multiply(x, np.where(square == 0, ZERO[()], inverse))
+
+
+def erfinv(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
+    """g * (exp(y * y) * (sqrt(pi) / 2))."""
+    return u.multiply(g, u.multiply(u.apply("exp", u.multiply(y, y)), ERFINV_SLOPE))
+
+
+def erfcx(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (2 * a * y - 2 / sqrt(pi))."""
+    return u.multiply(g, u.subtract(u.multiply(u.multiply(TWO, a), y), ERF_SLOPE))
+
+
+def ndtri(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
+    """g * sqrt(2 pi) * exp(y * y / 2)."""
+    bell = u.apply("exp", u.divide(u.multiply(y, y), TWO))
+    return u.multiply(u.multiply(g, ROOT_OF_TURN), bell)
+
+
+def log_ndtr(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g / sqrt(2 pi) * exp(-(y + a * a / 2))."""
+    exponent = u.add(y, u.divide(u.multiply(a, a), TWO))
+    return u.multiply(u.divide(g, ROOT_OF_TURN), u.apply("exp", negative(u, exponent)))
+
+
+def zeta_to_power(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """Nothing: PyTorch has no such derivative either."""
+    raise ValueError("zeta(a, b) has no derivative by a; make a an array or a number.")
+
+
+def zeta_to_start(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
+    """g * (-a * zeta(a + 1, b)), with -a rounded first."""
+    return u.multiply(g, u.multiply(negative(u, a), u.apply("zeta", u.add(a, ONE), b)))
+
+
+def i0e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (i1e(a) - sign(a) * y)."""
+    return u.multiply(g, u.subtract(u.apply("i1e", a), u.multiply(np.sign(a), y)))
+
+
+def i1(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (i0(a) - y * (1 / a)), and g / 2 where the size of a is at most 2^-23."""
+    safe, is_tiny = _beside_zero(a)
+    slope = u.subtract(u.apply("i0", safe), u.multiply(y, u.apply("reciprocal", safe)))
+    return u.multiply(g, np.where(is_tiny, HALF[()], slope))
+
+
+def i1e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:
+    """g * (i0e(a) - y * (sign(a) + 1 / a)), and g / 2 where the size of a is at most 2^-23."""
+    safe, is_tiny = _beside_zero(a)
+    share = u.add(np.sign(safe), u.apply("reciprocal", safe))
+    slope = u.subtract(u.apply("i0e", safe), u.multiply(y, share))
+    return u.multiply(g, np.where(is_tiny, HALF[()], slope))
+
+
+def _beside_zero(a: NDArray) -> tuple[NDArray, NDArray]:
+    """The numbers with 2^-23 in the place of what is no larger, and where that is: float32's eps, as in PyTorch."""
+    is_tiny = ~(np.abs(a) > FLOAT32_EPS)
+    return np.where(is_tiny, a.dtype.type(FLOAT32_EPS), a[()]), is_tiny
 
 
 def tan(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:

@@ -16,12 +16,17 @@ from simfloat.kernels.functions import (
     arcs,
     error_function,
     exponential,
+    gamma,
     gelu,
+    hurwitz_zeta,
     hyperbolic,
+    inverse_error,
     inverse_hyperbolic,
     logarithm,
+    modified_bessel,
     power,
     reciprocal_root,
+    scaled_tail,
     shifted_logarithm,
     trigonometric,
 )
@@ -161,6 +166,17 @@ def _sum_of_three(function):
     return scalar(lambda x, y, z, sign: function(x, y, z, sign))
 
 
+@scalar
+def carefully(x):
+    """The quick formula of functions that have none."""
+    return np.nan
+
+
+@scalar
+def _carefully_of_two(x, y):
+    return np.nan
+
+
 #: name -> (how its functions are called, quick, wide): the exact result in one float64, and in two with an exponent.
 _OPERATIONS = {
     "add": (_sum_of_two, unrounded.add_odd, unrounded.add_wide),
@@ -195,6 +211,17 @@ _OPERATIONS = {
     "gelu": (_of_one, gelu.gelu_quick, gelu.gelu_wide),
     "erf": (_of_one, error_function.erf_quick, error_function.erf_wide),
     "erfc": (_of_one, error_function.erfc_quick, error_function.erfc_wide),
+    "erfcx": (_of_one, carefully, scaled_tail.erfcx_wide),
+    "erfinv": (_of_one, carefully, inverse_error.erfinv_wide),
+    "ndtri": (_of_one, carefully, inverse_error.ndtri_wide),
+    "log_ndtr": (_of_one, carefully, scaled_tail.log_ndtr_wide),
+    "lgamma": (_of_one, carefully, gamma.lgamma_wide),
+    "digamma": (_of_one, carefully, gamma.digamma_wide),
+    "zeta": (_of_two, _carefully_of_two, hurwitz_zeta.zeta_wide),
+    "i0": (_of_one, carefully, modified_bessel.i0_wide),
+    "i0e": (_of_one, carefully, modified_bessel.i0e_wide),
+    "i1": (_of_one, carefully, modified_bessel.i1_wide),
+    "i1e": (_of_one, carefully, modified_bessel.i1e_wide),
 }
 
 #: name -> (quick, wide) as functions of three operands and a sign.

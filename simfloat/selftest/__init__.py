@@ -31,6 +31,7 @@ CHECKS: dict[str, Check] = {
     "elementary functions": function_checks.elementary_functions,
     "powers": function_checks.powers,
     "angles": function_checks.angles,
+    "sums of powers": function_checks.zetas,
     "functions at specials": function_checks.special_operands,
     "sequential sums": sum_checks.sequential,
     "sums in other orders": sum_checks.other_orders,

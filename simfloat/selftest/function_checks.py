@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -80,6 +81,79 @@ class Oracle(NamedTuple):
     above: float = -math.inf  # tried with larger operands only
 
 
+def _arithmetic_geometric_pi() -> Decimal:
+    """pi, by Gauss's and Legendre's means."""
+    a, b, t, p = Decimal(1), 1 / Decimal(2).sqrt(), Decimal(1) / 4, 1
+    for _ in range(8):
+        middle = (a + b) / 2
+        b, t, p = (a * b).sqrt(), t - p * (a - middle) ** 2, 2 * p
+        a = middle
+    return (a + b) ** 2 / (4 * t)
+
+
+def _bernoulli_numbers(count: int) -> list[Decimal]:
+    """B(2), B(4), ... from their recurrence."""
+    numbers = [Fraction(1)]
+    for n in range(1, 2 * count + 1):
+        numbers.append(-sum((math.comb(n + 1, k) * numbers[k] for k in range(n)), Fraction(0)) / (n + 1))
+    return [Decimal(x.numerator) / x.denominator for x in numbers[2::2]]
+
+
+#: From here on Stirling's series, of so many terms, and Euler's and Maclaurin's have 70 digits.
+_FAR, _STIRLING_TERMS = 40, 30
+
+
+def _lgamma(x: Decimal) -> Decimal:
+    """log Gamma(x) for positive x, by Stirling's series for x + n, less the logarithm of x (x + 1) ... (x + n - 1)."""
+    product = Decimal(1)
+    while x < _FAR:
+        product *= x
+        x += 1
+    start = (x - Decimal("0.5")) * x.ln() - x + (2 * _arithmetic_geometric_pi()).ln() / 2
+    numbers = enumerate(_bernoulli_numbers(_STIRLING_TERMS), 1)
+    return start + sum(b / (2 * k * (2 * k - 1) * x ** (2 * k - 1)) for k, b in numbers) - product.ln()
+
+
+def _digamma(x: Decimal) -> Decimal:
+    """Its derivative, likewise."""
+    less = Decimal(0)
+    while x < _FAR:
+        less += 1 / x
+        x += 1
+    numbers = enumerate(_bernoulli_numbers(_STIRLING_TERMS), 1)
+    return x.ln() - 1 / (2 * x) - sum(b / (2 * k * x ** (2 * k)) for k, b in numbers) - less
+
+
+def _zeta(s: Decimal, q: Decimal) -> Decimal:
+    """The sum of (q + k)^-s, by Euler's and Maclaurin's formula from _FAR on."""
+    total = Decimal(0)
+    while q < _FAR:
+        total += q**-s
+        q += 1
+    total += q ** (1 - s) / (s - 1) + q**-s / 2
+    factor = s * q ** (-s - 1)
+    for j, b in enumerate(_bernoulli_numbers(_STIRLING_TERMS), 1):
+        total += b * factor / math.factorial(2 * j)
+        factor *= (s + 2 * j - 1) * (s + 2 * j) / (q * q)
+    return total
+
+
+def _root_of_two() -> Decimal:
+    return Decimal(2).sqrt()
+
+
+def _erfinv(x: Decimal) -> Decimal:
+    """Newton's method on erf, from the standard library's inverse of the normal distribution."""
+    y = Decimal(NormalDist().inv_cdf((1 + float(x)) / 2)) / _root_of_two() if abs(x) > 1e-6 else x
+    for _ in range(4):
+        y -= (_erf(y) - x) * (y * y).exp() * _arithmetic_geometric_pi().sqrt() / 2
+    return y
+
+
+def _bessel_i(x: Decimal, order: int) -> Decimal:
+    return _series(x, (x / 2) ** order, lambda n: x * x / (4 * n * (n + order)))
+
+
 #: The operands of the specials.
 SPECIALS = (0.0, -0.0, math.inf, -math.inf, math.nan)
 
@@ -109,6 +183,23 @@ FUNCTIONS = {
     # Beyond 10 the digits do not show by how much erf misses one.
     "erf": Oracle(_erf, (0.0, -0.0, 1.0, -1.0, _NAN), below=10),
     "erfc": Oracle(lambda x: 1 - _erf(x), (1.0, 1.0, 0.0, 2.0, _NAN), below=10),
+    # Beyond 6 too few of erf's digits are left.
+    "erfcx": Oracle(lambda x: (x * x).exp() * (1 - _erf(x)), (1.0, 1.0, 0.0, _INF, _NAN), below=6),
+    "erfinv": Oracle(_erfinv, (0.0, -0.0, _NAN, _NAN, _NAN), below=1),
+    "ndtri": Oracle(
+        lambda x: _root_of_two() * _erfinv(2 * x - 1), (-_INF, -_INF, _NAN, _NAN, _NAN), positive=True, below=1
+    ),
+    "log_ndtr": Oracle(
+        lambda x: ((1 + _erf(x / _root_of_two())) / 2).ln(),
+        (-math.log(2), -math.log(2), -0.0, -_INF, _NAN),
+        below=6,
+    ),
+    "lgamma": Oracle(_lgamma, (_INF, _INF, _INF, _INF, _NAN), positive=True),
+    "digamma": Oracle(_digamma, (-_INF, _INF, _INF, _NAN, _NAN), positive=True),
+    "i0": Oracle(lambda x: _bessel_i(x, 0), (1.0, 1.0, _INF, _INF, _NAN), below=40),
+    "i0e": Oracle(lambda x: _bessel_i(x, 0) * (-abs(x)).exp(), (1.0, 1.0, 0.0, 0.0, _NAN), below=40),
+    "i1": Oracle(lambda x: _bessel_i(x, 1), (0.0, -0.0, _INF, -_INF, _NAN), below=40),
+    "i1e": Oracle(lambda x: _bessel_i(x, 1) * (-abs(x)).exp(), (0.0, -0.0, 0.0, -0.0, _NAN), below=40),
     "gelu": Oracle(lambda x: x / 2 * (1 + _erf(x / Decimal(2).sqrt())), (0.0, -0.0, _INF, -0.0, _NAN), below=10),
     "reciprocal": Oracle(lambda x: 1 / x, (_INF, -_INF, 0.0, -0.0, _NAN)),
     "rsqrt": Oracle(lambda x: 1 / x.sqrt(), (_INF, -_INF, 0.0, _NAN, _NAN), positive=True),
@@ -168,6 +259,18 @@ def angles(quick: bool) -> Iterator[Batch]:
             ]
             exact = [Fraction(arc + turn) for arc, turn in zip(arcs, turned, strict=True)]
         yield from _rounded("atan2", (a, b), exact, format)
+
+
+def zetas(quick: bool) -> Iterator[Batch]:
+    """Sums of powers of 16-bit numbers."""
+    rng = np.random.default_rng(9)
+    count = 8 if quick else 40
+    for format in (sf.FP16, sf.BF16):
+        s = sf.round(1.125 + 6 * rng.random(count), format).astype(np.float64)
+        q = sf.round(2.0 ** rng.uniform(-5, 9, count), format).astype(np.float64)
+        with localcontext(_MANY_DIGITS):
+            exact = [Fraction(_zeta(Decimal(x), Decimal(y))) for x, y in zip(s.tolist(), q.tolist(), strict=True)]
+        yield from _rounded("zeta", (s, q), exact, format)
 
 
 def special_operands(quick: bool) -> Iterator[Batch]:

@@ -11,6 +11,9 @@ from simfloat.arithmetic.sources import Tabled, route_of
 from simfloat.formats.rounding import as_rounding
 from tests.bits import DETERMINISTIC, assert_bits
 
+#: What takes several times as long as others to compute.
+LONG = "erfcx erfinv ndtri log_ndtr lgamma digamma i0 i0e i1 i1e".split()
+
 NAMES = [name for name, row in FUNCTIONS.items() if len(row.operands) == 1]
 OPERANDS = {"BF16": BFLOAT16.numbers(), "FP16": FLOAT16.numbers()}
 
@@ -35,9 +38,9 @@ def no_tables():
 @pytest.mark.parametrize("operands", OPERANDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_all_numbers_of_16_bits_have_the_results_that_were_computed(name, operands):
-    x = OPERANDS[operands]
-    for format in (sf.BF16, sf.FP16, sf.E4M3, sf.FP32):
-        for mode in DETERMINISTIC:
+    x, is_long = OPERANDS[operands], name in LONG
+    for format in (sf.BF16,) if is_long else (sf.BF16, sf.FP16, sf.E4M3, sf.FP32):
+        for mode in DETERMINISTIC[:1] if is_long else DETERMINISTIC:
             computed = getattr(sf, name)(x, format, mode)
             assert_bits(getattr(sf, name)(x, format, mode), computed, x)
             is_tabled = route_of(name, format, as_rounding(mode), True, CPU).source is Tabled

@@ -18,6 +18,7 @@ FAR = gmpy2.mpfr("0x1p-1200", 53)
 
 def numbers(name, rng, count=600):
     """Operands over float64's whole range, around 1, and around multiples of pi / 2."""
+    count //= 6 if name in mpfr.LONG else 1
     x = [
         rng.standard_normal(count) * 2.0 ** rng.integers(-40, 9, count),
         rng.standard_normal(count) * 2.0 ** rng.integers(-1074, 1022, count),
@@ -31,7 +32,8 @@ def numbers(name, rng, count=600):
 @pytest.mark.parametrize("name", mpfr.UNARY)
 @pytest.mark.parametrize("operands", [sf.FP16, sf.BF16], ids=str)
 def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, operands):
-    x = np.concatenate([operands.values(), [-0.0, np.inf, -np.inf, np.nan]])
+    # Of what takes long every 32nd number.
+    x = np.concatenate([operands.values()[:: 32 if name in mpfr.LONG else 1], [-0.0, np.inf, -np.inf, np.nan]])
     exact = mpfr.to_odd(mpfr.UNARY[name], x)
     for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
         for mode in DETERMINISTIC:
@@ -298,7 +300,7 @@ def test_what_lies_below_a_tie_of_subnormal_fp64_numbers_decides_it():
 @pytest.mark.parametrize("name", [*mpfr.UNARY, "power", "atan2"])
 def test_stochastic_rounding_chooses_among_the_two_neighbours_and_keeps_exact_results(name, rng):
     x = rng.uniform(0.1, 3, 2000)
-    x = x / 4 if name in ("asin", "acos", "atanh") else x + 1 if name == "acosh" else x
+    x = x / 4 if name in ("asin", "acos", "atanh", "erfinv", "ndtri") else x + 1 if name == "acosh" else x
     operands = (x, rng.uniform(-3, 3, 2000)) if name in ("power", "atan2") else (x,)
     function = getattr(sf, name)
     for format in (sf.BF16, sf.FP32):

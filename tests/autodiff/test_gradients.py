@@ -18,7 +18,8 @@ POSITIVE = np.abs(A) + 0.5
 
 def of_one(name):
     """A function of one operand, as a method of ours and as torch has it."""
-    theirs = getattr(torch, name, None) or getattr(torch.nn.functional, name)
+    rooms = (torch, torch.special, torch.nn.functional)
+    theirs = next(getattr(room, name) for room in rooms if hasattr(room, name))
     return lambda a: theirs(a) if isinstance(a, torch.Tensor) else getattr(a, name)()
 
 
@@ -36,6 +37,8 @@ def padded(a, widths, value=0.0):
 
 CASES = {
     **{name: (of_one(name), (POSITIVE if oracle.positive else A,)) for name, oracle in FUNCTIONS.items()},
+    "digamma": (lambda a: of_one("digamma")(a * 100.0), (POSITIVE,)),  # below PyTorch's derivative has nine digits
+    "ndtri": (lambda a: of_one("ndtri")(of_one("sigmoid")(a)), (A,)),
     "add": (lambda a, b: a + b, (A, B)),
     "add broadcast row": (lambda a, b: a + b, (A, ROW)),
     "subtract broadcast column": (lambda a, b: a - b, (COLUMN, A)),

@@ -32,6 +32,7 @@ BAG.weight.data = RAMP
 OURS = SimpleNamespace(
     constant=lambda x: x,
     call=lambda name, x, *others: getattr(x, name)(*others),
+    zeta=lambda x: sf.Tensor(3.0).zeta(x),
     linear=sf.Tensor.linear,
     conv2d=lambda x, w: x.conv2d(w, padding=1),
     conv_transpose2d=lambda x, w: x.conv_transpose2d(w, padding=1),
@@ -74,7 +75,8 @@ OURS = SimpleNamespace(
 )
 THEIRS = SimpleNamespace(
     constant=torch.tensor,
-    call=lambda name, *x: (NAMES.get(name) or getattr(torch, name))(*x),
+    zeta=lambda x: torch.special.zeta(3.0, x),
+    call=lambda name, *x: (NAMES.get(name) or getattr(torch, name, None) or getattr(torch.special, name))(*x),
     linear=F.linear,
     conv2d=lambda x, w: F.conv2d(x, w, padding=1),
     conv_transpose2d=lambda x, w: F.conv_transpose2d(x, w, padding=1),
@@ -146,6 +148,10 @@ def image(x):
 DOMAINS = {
     **dict.fromkeys(("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal"), (positive,)),
     **dict.fromkeys(("asin", "acos", "atanh"), (lambda t, x: small(t, x) * 0.5,)),
+    **dict.fromkeys(("erfinv", "log_ndtr"), (lambda t, x: small(t, x) * 0.5,)),
+    "ndtri": (lambda t, x: small(t, x) * 0.25 + 0.5,),
+    "digamma": (lambda t, x: positive(t, x) * 40.0,),  # below PyTorch's second derivative has nine digits
+    **dict.fromkeys(("lgamma", "i0", "i0e", "i1", "i1e"), (positive,)),
     "acosh": (lambda t, x: positive(t, x) + 1.0,),
     "atan2": (small, positive),
     "divide": (small, positive),
@@ -163,6 +169,7 @@ def pointwise(name, arity):
 #: Operations by name, as functions of a library and of values: as many as there are parameters.
 OTHERS = {
     "leaky_relu": lambda t, a: t.leaky_relu(a),
+    "zeta": lambda t, a: t.zeta(positive(t, a)),
     "clip": lambda t, a: distinct(t, a).clip(1.5, 4.0),
     "matmul": lambda t, a, b, c: full(a) @ full(b).T @ full(small(t, c)),
     "linear": lambda t, a, b: t.linear(full(a), full(b)).sum(1)[:, None],

@@ -88,7 +88,7 @@ def _reduced_far(x):
 
 
 @scalar
-def _sine_of(r, r_low, n):
+def sine_of(r, r_low, n):
     """sin(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
     sine = (n & np.uint64(1)) == np.uint64(0)
     z, z_low = multiply_pairs(r, r_low, r, r_low)
@@ -115,7 +115,7 @@ def _quick(x, turn):
     """sin(x + turn pi / 2), where the reduction by pieces suffices."""
     inside = abs(x) <= MODERATE
     r, r_low, n = _reduced(x if inside else 0.0)
-    high, low = _sine_of(r, r_low, n + np.uint64(turn))
+    high, low = sine_of(r, r_low, n + np.uint64(turn))
     return odd(high, low) if inside & _is_reduced(x, r) else np.nan
 
 
@@ -125,7 +125,7 @@ def _wide(x, turn):
     r, r_low, n = _reduced(x if abs(x) <= MODERATE else 0.0)
     if not _is_reduced(x, r):
         r, r_low, n = _reduced_far(x)
-    high, low = _sine_of(r, r_low, n + np.uint64(turn))
+    high, low = sine_of(r, r_low, n + np.uint64(turn))
     return high, low, 0
 
 
@@ -167,8 +167,8 @@ def cos_wide(x):
 @scalar
 def _tangent_of(r, r_low, n):
     """tan(r + n pi / 2) as (high, low), for |r| <= pi / 4."""
-    sine, sine_low = _sine_of(r, r_low, n)
-    cosine, cosine_low = _sine_of(r, r_low, n + np.uint64(1))
+    sine, sine_low = sine_of(r, r_low, n)
+    cosine, cosine_low = sine_of(r, r_low, n + np.uint64(1))
     return divide_pairs(sine, sine_low, cosine, cosine_low)
 
 

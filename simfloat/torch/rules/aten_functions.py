@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 
@@ -28,6 +29,23 @@ def entropy(x: Tensor) -> Tensor:
     """-x * log(x), 0 at 0 and -inf below."""
     terms = torch.where(x == 0, torch.zeros_like(x), -x * x.log())
     return torch.where(x < 0, torch.full_like(terms, -torch.inf), terms)
+
+
+def polygamma(n: Any, x: Any) -> Tensor:
+    """The derivative of order n of digamma: (-1)^(n + 1) n! zeta(n + 1, x), n! being exact."""
+    if isinstance(n, Tensor):  # in place the tensor comes first
+        n, x = x, n
+    if n == 0:
+        return x.digamma()
+    found = torch.special.zeta(float(n + 1), x)
+    return found if n == 1 else found * float((-1) ** (n + 1) * math.factorial(n))
+
+
+def multivariate_lgamma(x: Tensor, p: int) -> Tensor:
+    """The sum of lgamma(x + (1 - j) / 2) over j from p down to 1, and p (p - 1) / 4 * log(pi), an exact number."""
+    shifts = torch.arange(1 - p, 1, dtype=torch.float64).to(x.dtype) / 2 if p > 1 else torch.zeros(1, dtype=x.dtype)
+    total = (x.unsqueeze(-1) + shifts).lgamma().sum(-1)
+    return total + p * (p - 1) * math.log(math.pi) / 4
 
 
 def angle(x: Tensor) -> Tensor:
@@ -88,5 +106,7 @@ TABLE: dict[str, Composed] = {
         for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar_Tensor")
     },
     **{f"normal.{kind}": Composed("normal", normal) for kind in ("Tensor_Tensor", "Tensor_float", "float_Tensor")},
+    "polygamma": Composed("digamma", polygamma),
+    "mvlgamma": Composed("lgamma", multivariate_lgamma),
     "sinc": Composed("sin", sinc),
 }

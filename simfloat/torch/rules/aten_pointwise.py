@@ -61,6 +61,13 @@ def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
+#: Functions that PyTorch has as special functions only, by its name without that word.
+SPECIAL = {
+    **{name: name for name in ("erfcx", "ndtri", "log_ndtr", "i0e", "i1", "i1e")},
+    "modified_bessel_i0": "i0",
+    "modified_bessel_i1": "i1",
+}
+
 #: By PyTorch's name: the operation's name in a policy, and what it is.
 TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "add": ("add", lambda u, a, b, alpha=1: u.total(a, u.times(float(alpha), b))),
@@ -85,6 +92,8 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
         for name, row in FUNCTIONS.items()
         if len(row.operands) == 1 and name != "gelu"
     },
+    **{f"special_{theirs}": (name, lambda u, a, name=name: u.apply(name, a)) for theirs, name in SPECIAL.items()},
+    "special_zeta": ("zeta", lambda u, a, b: u.apply("zeta", a, b)),
     "relu": ("relu", lambda u, a: u.round(slopes.where_above(a, a))),
     "leaky_relu": ("leaky_relu", leaky),
 }
@@ -92,7 +101,17 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
 
 #: Rows that are one operation of the catalog, whatever their options.
 PRIMITIVES = frozenset(
-    {"mul", "pow", "atan2", "square", "relu", *(name for name, row in FUNCTIONS.items() if len(row.operands) == 1)}
+    {
+        "mul",
+        "special_zeta",
+        "nextafter",
+        *(f"special_{name}" for name in SPECIAL),
+        "pow",
+        "atan2",
+        "square",
+        "relu",
+        *(name for name, row in FUNCTIONS.items() if len(row.operands) == 1),
+    }
 )
 
 
