@@ -94,6 +94,9 @@ class Ruled(Handler):
             made, operands = of_integers(func, args, options)
             if not operands:
                 return run.left_alone(made, operands)
+        asked = options.get("dtype")
+        if asked is not None and not asked.is_floating_point:  # numbers become integers before anything is computed
+            return run.left_alone(func(*args, **options), operands)
         phase = run.phase(self.operation_for(args), self.ordered(operands), into)
         if phase is None:
             return run.left_alone(func(*args, **options), operands)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from threading import get_ident
@@ -21,6 +20,7 @@ from simfloat.torch.deferring import Deferred
 from simfloat.torch.deferring_recorded import DeferredRecorded
 from simfloat.torch.forward_log import ACCUMULATING, ForwardLog, LoggedOperation, Operand
 from simfloat.torch.gradients import Gradients, are_replicas, current_node, is_recomputing
+from simfloat.torch.met_operations import MetOperations
 from simfloat.torch.module_paths import ModulePaths
 from simfloat.torch.open_run import is_scaling
 from simfloat.torch.optimizing import Optimizing
@@ -32,9 +32,6 @@ from simfloat.torch.tensor_arrays import numbers_of, result_type
 
 #: Operations with the places where they compute, in a dry run.
 Shown = dict[tuple[str, Place], None]
-
-#: How the table says that PyTorch itself computed a result.
-BY_PYTORCH = "PyTorch"
 
 #: As what the multiplication of a loss by its scale is noted, which is exact enough in the loss's own type.
 SCALE = "scale"
@@ -53,8 +50,7 @@ class RunContext:
         self.gradients = Gradients(simulation)
         self.ways = BackwardNodes(self._note_of, self.gradients)
         self.optimizing = Optimizing(simulation)
-        self.met: Counter[tuple[Any, str, str]] = Counter()
-        self._meeting: tuple[Any, str, str] = (None, "", "")
+        self.met = MetOperations()
         self.shown: Shown | None = None  # in a dry run, which only lists what has no rule
         self.made: Format | None = None  # what numbers are of that are made of no tensor; None for data
         self._composites: tuple[str, ...] = ()
@@ -100,8 +96,7 @@ class RunContext:
 
     def meet(self, func: Any, how: str) -> None:
         """Count an operation that is about to be carried out in this way."""
-        self._meeting = key = func, how, self.path
-        self.met[key] = self.met.get(key, 0) + 1
+        self.met.begin(func, how, self.path)
 
     def deferred(self) -> Deferred | None:
         """What of the backward formula that runs waits until it is known whose gradient it is, if anything may."""
@@ -270,11 +265,7 @@ class RunContext:
 
     def left_alone(self, result: Any, operands: Sequence[torch.Tensor]) -> Any:
         """A result of PyTorch's own, which the table says, and a gradient if one of the operands was."""
-        func, _, path = self._meeting
-        self.met[func, BY_PYTORCH, path] += 1
-        self.met[self._meeting] -= 1
-        if not self.met[self._meeting]:
-            del self.met[self._meeting]
+        self.met.leave()
         if isinstance(result, torch.Tensor) and any(tag_of(x).is_gradient for x in operands):
             put_tag(result, Tag(is_gradient=True))
         return result

@@ -107,7 +107,7 @@ class Run:
     @property
     def met(self) -> Counter[tuple[Any, str, str]]:
         """How often each operation was met, with how it was carried out and the path of its layer."""
-        return self._context.met
+        return self._context.met.counts()
 
     def show(self) -> Shown:
         """Run dry from now on: leave what has no rule to PyTorch. What this gives fills with what is computed where."""
@@ -213,7 +213,7 @@ class Run:
     def table(self) -> Table:
         """Every operation met so far, how it was carried out, how often, and in which layers."""
         found: dict[tuple[str, str], tuple[int, dict[str, None]]] = {}
-        for (func, how, path), count in self._context.met.items():
+        for (func, how, path), count in self.met.items():
             total, paths = found.get((str(func), how), (0, {}))
             found[str(func), how] = total + count, {**paths, path or "(outside)": None}
         rows = [(name, how, " ".join(paths), str(count)) for (name, how), (count, paths) in sorted(found.items())]

@@ -129,3 +129,12 @@ def test_square_roots_are_the_nearest_numbers():
         found = [x.sqrt(), x**0.5, torch._foreach_sqrt([x])[0]]
     for each in found:
         assert_bits(each.numpy(), np.sqrt(x.numpy()))
+
+
+@pytest.mark.parametrize("function", [torch.sum, torch.cumsum, torch.prod, torch.cumprod])
+def test_numbers_that_an_operation_first_makes_integers_are_pytorchs_own(function):
+    x = torch.tensor([3.0, 2.7, 1024.0, 5.0])
+    axis = {} if function in (torch.sum, torch.prod) else {"dim": 0}
+    with sf.torch.simulate(nn.Identity(), "bf16-standard") as run:
+        assert torch.equal(function(x, dtype=torch.int32, **axis), function(x.int(), dtype=torch.int32, **axis))
+    assert [row[1] for row in run.table().rows if function.__name__ in row[0]] == ["PyTorch"]
