@@ -139,7 +139,7 @@ def samples(claim: Claim) -> str:
 
 def _span(cases: list[int]) -> str:
     low, high = min(cases), max(cases)
-    return f"{low}" if low == high else f"{low} to {high}"
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def listed() -> str:

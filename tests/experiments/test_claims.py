@@ -28,7 +28,7 @@ def test_verdicts_are_counted_and_turned_where_findings_say_the_opposite(monkeyp
     monkeypatch.setattr(claims, "all_found", lambda: (*rows, Found("toy", "other", tests[0], "equal (worse with 5)")))
     both = Claim("mixed", "1", "says", ("toy: claim*", "toy: other"))
     assert claims.verdicts(both) == "reproduced (3), equal (1)"
-    assert claims.samples(both) == "[toy](../experiments/toy/README.md) 1 to 409600"
+    assert claims.samples(both) == "[toy](../experiments/toy/README.md) 1 to 409,600"
     assert claims.verdicts(Claim("mixed", "1", "says", ("toy: claim 0",), contrary=True)) == "not reproduced"
     assert claims.verdicts(Claim("mixed", "1", "says", check="sf.FP16.max == 1")) == "not reproduced"
     with pytest.raises(ValueError, match="No finding of any README matches 'toy: nothing'"):

@@ -1,0 +1,17 @@
+"""The figure: held-out losses beside FP32's, pair by pair."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.curves import draw_beside
+from experiments.experiment import drawn_as
+from simfloat.studies import Result
+
+TITLES = {"clothes": "Learning rate 0.03", "small steps": "Learning rate 0.003"}
+
+
+@drawn_as("fashion-mnist.png")
+def draw_training(results: list[Result], path: Path) -> None:
+    """How far the held-out loss of every policy lies above FP32's."""
+    draw_beside(results, TITLES, path)

@@ -1,0 +1,30 @@
+"""The figure: errors over the number of replicas."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from experiments.experiment import drawn_as
+from experiments.measurement import table_over_seeds
+from experiments.replica_sums.jobs import DATA, WAYS
+from simfloat.plots import FULL_WIDTH, Curve, add_legend, draw_errors, new_figure, save_figure
+from simfloat.studies import Result
+
+STYLES = {"ring": 2, "tree": 4, "ring, stochastic": 6, "ring in FP32": 0}
+
+
+@drawn_as("replicas.png")
+def draw_replicas(results: list[Result], path: Path) -> None:
+    """The error of each way for either kind of data, on one scale."""
+    figure, axes = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.8, legend=0.25)
+    for place, data in zip(axes, DATA, strict=True):
+        lines = [
+            Curve(way, *table_over_seeds(results, "error", "replicas", data=data, way=way), STYLES[way]) for way in WAYS
+        ]
+        draw_errors(place, lines, xlabel="replicas", ylabel="relative error" if data == "noise" else "", title=data)
+        place.set_xscale("log", base=2)
+    low, high = (end(place.get_ylim()[k] for place in axes) for k, end in enumerate((min, max)))
+    for place in axes:
+        place.set_ylim(low, high)
+    add_legend(figure, axes[0], columns=4)
+    save_figure(figure, path)
