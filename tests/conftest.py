@@ -1,5 +1,6 @@
 """What every test may use."""
 
+import gc
 import importlib.util
 import os
 
@@ -44,6 +45,13 @@ def pytest_configure(config):
     config.shadow = shadow.Shadow(devices.Gpu() if device == "cuda" else devices.StandIn(most_steps=2000))
     config.shadow.paused = True
     shadow.install(config.shadow)
+
+
+def pytest_collection_finish():
+    """Look for garbage less often, and not among what was imported: that took a tenth of the processor's time."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)
