@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.unrounded import odd_sum, two_product
 
 COLUMNS = 256
@@ -23,7 +23,7 @@ def bin_sums(a, b, start, bins, anchors, exact_products):
     for left in range(0, bins.shape[2], COLUMNS):
         right = min(left + COLUMNS, bins.shape[2])
         for i in range(bins.shape[1]):
-            rest[: right - left] = start[i, left:right]
+            copy_into(rest, start[i, left:right])
             _spread(rest[: right - left], bins[:, i, left:right], anchors)
             for k in range(a.shape[1]):
                 x, row = a[i, k], b[k, left:right]

@@ -41,8 +41,10 @@ def _add_fields_of(counts, total, bias, grid, events):
     """Add so many results to the events, of which so many have which exponent field."""
     last = counts.size - 1
     events[TOTAL] += total
-    events[EXPONENTS - bias + 1 : EXPONENTS - bias + last] += counts[1:last]
-    events[SUBNORMAL] += counts[1 : min(max(np.int64(grid.emin) + bias, 1), last)].sum()
+    least_normal = np.int64(grid.emin) + bias
+    for field in range(1, last):
+        events[EXPONENTS - bias + field] += counts[field]
+        events[SUBNORMAL] += counts[field] if field < least_normal else 0
 
 
 @scalar

@@ -21,7 +21,7 @@ import numpy as np
 from simfloat.kernels.drawn import stochastic
 from simfloat.kernels.general import general
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.jit import kernel, reader, scalar
+from simfloat.kernels.jit import copy_into, kernel, reader, scalar
 from simfloat.kernels.machine import binade, truncate
 from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.plain import directed, nearest, to_odd
@@ -239,7 +239,7 @@ def fused(cut, rounding):
                             w, p = a[i, k], b[k, left:right]
                             for j in range(sums.size):
                                 total[j] += cut(w * p[j], scale[j])
-                        plain[: sums.size] = sums
+                        copy_into(plain, sums)
                         if not finite:
                             for k in range(first, last):
                                 w, p = a[i, k], b[k, left:right]

@@ -4,7 +4,7 @@ Products are made in float32, and a term, in units of the last bit that is kept,
 is to cut it toward zero. Exponents are bytes. A chunk's rows of `b` lie side by side in a panel, which all rows of `a`
 meet; the innermost loops run over its columns, and LLVM vectorises them.
 
-Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `_has_room`
+Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `has_room`
 sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero.
 
 * A product has at most 24 significant bits, and lies below 2^(E + 2) <= 2^128. Its last bit is at least 2^(E - 22), or,

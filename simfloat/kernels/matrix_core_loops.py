@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels.fused_loops import NOTHING, cut, power_of, unless_special
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.machine import binade, floor, odd
 from simfloat.kernels.unrounded import odd_sum, two_sum
 
@@ -118,7 +118,7 @@ def floored_sums(a, b, a_powers, b_powers, out, terms, parts, finite):
                 dot_top[:], dot[:] = NOTHING, 0.0
                 for part in range(parts):
                     _cut_sum(a, b, a_powers, b_powers, i, left, right, first + part, terms, parts, dot_top, dot, part)
-                plain[: sums.size] = sums
+                copy_into(plain, sums)
                 if not finite:
                     for k in range(first, first + terms):
                         x, row = a[i, k], b[k, left:right]

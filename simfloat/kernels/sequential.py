@@ -14,7 +14,7 @@ import numpy as np
 
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
-from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.jit import copy_into, kernel, scalar
 from simfloat.kernels.likely import (
     CERTAIN,
     NO_DOUBT,
@@ -207,7 +207,7 @@ def sequential_random(step, rounds_products):
             right = left + columns
             for i in range(out.shape[0]):
                 sums, new, added, doubts = rows[0, :columns], rows[1, :columns], rows[2, :columns], no_doubts[:columns]
-                sums[:] = out[i, left:right]
+                copy_into(sums, out[i, left:right])
                 for first in range(0, terms, steps_of_rows(short)):
                     fill_rows(words, columns, counter, i, left, first, 0, seed, short)
                     if rounds_products:
@@ -217,7 +217,7 @@ def sequential_random(step, rounds_products):
                         drawn, of_products = words[line], product_words[line]
                         step(sums, new, added, doubts, a[i, k], row, drawn, of_products, lift, options)
                         sums, new = new, sums
-                out[i, left:right] = sums
+                copy_into(out[i, left:right], sums)
 
     return loop
 
