@@ -31,7 +31,13 @@ DEEPEST = 1 << 15
 
 #: Nanoseconds a product, by the loop; others take 0.1.
 COSTS = {
-    **{"fused_toward_zero": 0.04, "fused_nearest_away": 0.05, "fused_toward_zero_watched": 0.05},
+    **{
+        "fused_whole_toward_zero": 0.02,
+        "fused_whole_toward_positive": 0.02,
+        "fused_toward_zero": 0.04,
+        "fused_nearest_away": 0.05,
+        "fused_toward_zero_watched": 0.05,
+    },
     **{"fused_plain": 0.05, "fused_plain_watched": 0.07},
 }
 
@@ -176,6 +182,8 @@ def _loop_of(
         return None
     loop = f"{'fused' if products is None else 'unfused'}_{mode}"
     steps = machine.loops.rounded_tiles.steps
+    if format == FP32 and not rounding.saturates and f"fused_whole_{mode}" in steps and products is None:
+        loop = f"fused_whole_{mode}"
     if loop not in steps or not all(_overflows_as_float32(each, rounding) for each in formats):
         loop += "_watched"
     if loop not in steps:

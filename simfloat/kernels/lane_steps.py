@@ -8,6 +8,7 @@ the image's bits that are kept. No mode needs to know anything of the operands:
 * nearest with ties away: half a unit is added to it first;
 * upward: the image that is rounded up, to which all dropped bits are added first if it is positive; downward is upward
   with all signs turned (see `LaneCut.scale`);
+* in FP32 toward zero and upward: what is rounded so, for no bit is dropped;
 * nearest even, and to odd: of the images rounded down and up the smaller is the truncated one, and if they differ the
   result is inexact. The truncated image and half a unit carry into the bits that are kept where the nearest number is
   the larger one; at a tie, which is exact, one less does if the smaller one is even.
@@ -88,6 +89,11 @@ def cut_of(grid, sign):
 @scalar
 def _cut_off(truncated, cut):
     return number(image(truncated) & cut.kept)
+
+
+@scalar
+def _whole(rounded, cut):
+    return rounded
 
 
 @scalar
@@ -178,4 +184,10 @@ LANE_OPERATIONS = {
     "nearest_even": _by_two(_nearest),
     "to_odd": _by_two(_to_odd),
     "plain": _by_one(_nearest_again, NEAREST, fma_near, multiply_near, add_near),
+}
+
+#: The same for FP32, whose numbers are float32's.
+WHOLE_OPERATIONS = {
+    "whole_toward_zero": _by_one(_whole, TO_ZERO, *_ZERO),
+    "whole_toward_positive": _by_one(_whole, DOWN, *_UP),
 }

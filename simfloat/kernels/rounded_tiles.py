@@ -16,7 +16,7 @@ from simfloat.kernels.grid import unpack
 from simfloat.kernels.jit import kernel, outlined, scalar
 from simfloat.kernels.lane_images import NAN, any_lane, choose, image, larger, number, quiet
 from simfloat.kernels.lane_rounding import restore_mode, set_mode
-from simfloat.kernels.lane_steps import LANE_OPERATIONS, LaneOperations, cut_of
+from simfloat.kernels.lane_steps import LANE_OPERATIONS, WHOLE_OPERATIONS, LaneOperations, cut_of
 from simfloat.kernels.lanes import load, store
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.register_tiles import TileSteps, rows_of, still_nothing, tiled, watch_nothing
@@ -173,6 +173,9 @@ def _loops() -> dict[str, Any]:
             loops[f"unfused_{mode}_watched"] = loop_of(operations, watched_unfused_step(operations), rounded, True)
         if mode in UNFUSED_UNWATCHED:
             loops[f"unfused_{mode}"] = loop_of(operations, unfused_step(operations), rounded, False)
+    exact = careful_row(native_product, KINDS["directed"].add)
+    for mode, operations in WHOLE_OPERATIONS.items():
+        loops[f"fused_{mode}"] = loop_of(operations, fused_step(operations), exact, False)
     return loops
 
 
