@@ -102,11 +102,11 @@ def limited(x, grid):
     Float32 gives infinity for a finite result only in modes in which the format, too, has the same for both.
     """
     size = abs(x)
-    if size <= grid.max or x != x:
-        return x
-    finite = grid.overflow_positive if x > np.float32(0.0) else grid.overflow_negative
-    beyond = finite if size < np.float32(np.inf) else grid.infinite
-    return beyond if x > np.float32(0.0) else -beyond
+    if size > grid.max:
+        finite = grid.overflow_positive if x > np.float32(0.0) else grid.overflow_negative
+        beyond = finite if size < np.float32(np.inf) else grid.infinite
+        return beyond if x > np.float32(0.0) else -beyond
+    return x
 
 
 def _by_one(cut: Any, suffix: str, limit: Any) -> tuple[Callable, StepKind]:

@@ -3,6 +3,8 @@
 * BF16 to nearest even, on images as in `kernels/halves.py`: ``fma.rn.bf16``, from Ampere on, which keeps subnormal
   numbers (PTX ISA 9.7.4). A sum is a * 1 + b, which has its bits, signs of zeros included; a product is a * b - 0.
   Instructions for these alone came with Hopper, and are no quicker.
+* Two such steps at once, in FP16 or BF16, on images of neighbouring columns in a word: ``fma.rn.f16x2`` and
+  ``fma.rn.bf16x2``, each half as the instruction for one.
 * FP32 in the directed modes: ``fma.rz.f32`` and its like, rounded as IEEE 754-2019 defines it (PTX ISA 9.7.3): what is
   beyond the largest number stays there where the mode points back, and x - x is -0 under toward_negative.
 
@@ -22,7 +24,7 @@ from numba.extending import intrinsic, overload
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.formats import BF16, FP32, Rounding, nearest_even, toward_negative, toward_positive, toward_zero
 from simfloat.kernels.grid import Grid, numbers
-from simfloat.kernels.halves import image, result
+from simfloat.kernels.halves import fma_halves, image, result
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import left, right
 from simfloat.kernels.plain import directed, nearest, one_nan
@@ -46,7 +48,7 @@ DIRECTED = {"rz": toward_zero, "rp": toward_positive, "rm": toward_negative}
 
 def compiled_as(text: str, number: Any, count: int) -> Callable[[Callable], Callable]:
     """Compile a function of two or three numbers of a type as an instruction, whose meaning its body is."""
-    register = {types.uint16: "h", types.float32: "f"}[number]
+    register = {types.uint16: "h", types.uint32: "r", types.float32: "f"}[number]
     constraints, places = ",".join([f"={register}", *[register] * count]), ", ".join(f"${i}" for i in range(count + 1))
 
     def generate(context, builder, signature, arguments):
@@ -105,6 +107,24 @@ def bfloats_product(x, y, draw, options):
 def bfloats_add(a, b, draw, options):
     """Their sum."""
     return fma_bfloats(a, ONE, b)
+
+
+def _of_pairs(text: str, fma: Callable) -> Callable:
+    """The instruction that makes two fused multiply-adds, by what it does to either half of its words."""
+
+    @compiled_as(text, types.uint32, 3)
+    def fma_pairs(a, b, c):
+        low, high = (fma(*(np.uint16((int(word) >> shift) & 0xFFFF) for word in (a, b, c))) for shift in (0, 16))
+        return np.uint32(int(low) | int(high) << 16)
+
+    return fma_pairs
+
+
+#: Fused multiply-adds of pairs of images, with one and minus zero, twice, by the kind of steps.
+PAIRS = {
+    "halves": (_of_pairs("fma.rn.f16x2", fma_halves), np.uint32(0x3C003C00), np.uint32(0x80008000)),
+    "bfloats": (_of_pairs("fma.rn.bf16x2", fma_bfloats), np.uint32(0x3F803F80), np.uint32(0x80008000)),
+}
 
 
 def _directed(suffix: str, rounding: Rounding) -> tuple[Callable, Callable, Callable]:

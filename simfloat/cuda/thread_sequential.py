@@ -12,7 +12,7 @@ from simfloat.cuda import cut_steps, instructions
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.thread_tiles import ELEMENT, QUICK, TileLoop, sums_of
+from simfloat.cuda.thread_tiles import ELEMENT, QUICK, PairedLoop, TileLoop, sums_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import scalar
@@ -100,8 +100,28 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
 def _by_instructions(kind: str, fused: Any) -> dict[str, Any]:
     """The same where a step is an instruction or a few, and to read the operands takes longer: in tiles."""
     product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
-    unfused = stepping(product, add)
-    return {f"fused_{kind}": TileLoop(sums_of(fused), QUICK), f"unfused_{kind}": TileLoop(sums_of(unfused), QUICK)}
+    steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
+    return {
+        name: PairedLoop(sums_of(step), QUICK, pairs[name]) if name in pairs else TileLoop(sums_of(step), QUICK)
+        for name, step in steps.items()
+    }
+
+
+def _unfused_pairs(fma, one, minus_zero):
+    """An unfused step on pairs of images, by the fused multiply-add alone."""
+
+    @scalar
+    def step(total, x, y, options):
+        return fma(total, one, fma(x, y, minus_zero))
+
+    return step
+
+
+#: Loops over pairs of columns, which have all images of 16 bits twice or in twos.
+pairs: dict[str, TileLoop] = {}
+for _kind, _constants in instructions.PAIRS.items():
+    pairs[f"fused_{_kind}"] = TileLoop(sums_of(chaining(_constants[0])), QUICK)
+    pairs[f"unfused_{_kind}"] = TileLoop(sums_of(_unfused_pairs(*_constants)), QUICK)
 
 
 steps: dict[str, Any] = {}

@@ -12,6 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from simfloat.cuda.thread_loops import ThreadLoop
 from simfloat.cuda.thread_memory import registers, run_of
 from simfloat.kernels.grid import unpack
@@ -79,6 +81,25 @@ class TileLoop:
         if tile not in self.loops:
             self.loops[tile] = ThreadLoop(self.body_of(tile), "out")
         return self.loops[tile]
+
+
+class PairedLoop(TileLoop):
+    """A loop over images of 16 bits, which goes over pairs of columns where there are enough: the words of `b` and
+    `out` as they lie there, and every image of `a` twice.
+    """
+
+    def __init__(self, body_of: Callable[[Tile], Callable], tile: Tile, pairs: TileLoop) -> None:
+        super().__init__(body_of, tile)
+        self.pairs = pairs
+
+    def __call__(self, a: Any, b: Any, out: Any, *numbers: Any) -> None:
+        """Start as many threads as the result has tiles, of pairs if it can be, or elements."""
+        m, n = out.shape[0] * a.shape[1] // max(b.shape[0], 1), out.shape[1]
+        if n % 2 == 0 and self.pairs.tile._replace(across=WARP).suits(m, n // 2):
+            twice = a.astype(np.uint32) * np.uint32(0x10001)
+            self.pairs(twice, b.view(np.uint32), out.view(np.uint32), *numbers)
+        else:
+            super().__call__(a, b, out, *numbers)
 
 
 def sums_of(step: Callable) -> Callable[[Tile], Callable]:

@@ -153,6 +153,13 @@ OP b32 fma_rn_f32(b32 a, b32 b, b32 c) { return as_f32(fmaf(of_f32(a), of_f32(b)
 OP b64 fma_rn_f64(b64 a, b64 b, b64 c) { return as_f64(fma(of_f64(a), of_f64(b), of_f64(c))); }
 OP b16 fma_rn_f16(b16 a, b16 b, b16 c) { return as_f16(odd_sum((double)of_f16(a) * of_f16(b), of_f16(c))); }
 OP b16 fma_rn_bf16(b16 a, b16 b, b16 c) { return as_bf16(odd_sum(of_bf16(a) * of_bf16(b), of_bf16(c))); }
+#define PAIRED(kind) \
+    OP b32 fma_rn_##kind##x2(b32 a, b32 b, b32 c) \
+    { \
+        return fma_rn_##kind(a, b, c) | (b32)fma_rn_##kind(a >> 16, b >> 16, c >> 16) << 16; \
+    }
+PAIRED(f16)
+PAIRED(bf16)
 
 /* In the processor's own directed modes; what is volatile is computed where it stands. */
 #define DIRECTED(suffix, mode) \

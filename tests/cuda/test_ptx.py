@@ -31,7 +31,8 @@ NO_WORDS, PLACE, ONE = (
 SINGLE, DOUBLE, COUNTERS = (types.Array(element, 1, "C") for element in (types.float32, types.float64, types.int64))
 
 SINGLE_GRID, COUNTER = types.UniTuple(types.float32, len(Grid._fields)), types.UniTuple(types.int64, 6)
-MATRIX, WIDE_MATRIX, IMAGES = (types.Array(element, 2, "C") for element in (types.float32, types.float64, types.uint16))
+ELEMENTS = types.float32, types.float64, types.uint16, types.uint32
+MATRIX, WIDE_MATRIX, IMAGES, PAIRS = (types.Array(element, 2, "C") for element in ELEMENTS)
 
 #: (loop, types, how many fused multiply-adds its functions ask for at most)
 KERNELS = {
@@ -87,7 +88,7 @@ pytestmark = pytest.mark.usefixtures("nvvm")
 
 def arithmetic(ptx):
     """The floating-point instructions of a kernel, as they stand there."""
-    return re.findall(r"\b(?:fma|mad|add|sub|mul|div|sqrt|rcp)\.[\w.]*f(?:16|32|64)\b", ptx)
+    return re.findall(r"\b(?:fma|mad|add|sub|mul|div|sqrt|rcp)\.[\w.]*f(?:16|16x2|32|64)\b", ptx)
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -108,6 +109,8 @@ STEPS = {
     "fused_bfloats": (IMAGES, {"fma.rn.bf16"}),
     "unfused_bfloats": (IMAGES, {"fma.rn.bf16"}),
     "fused_toward_negative": (MATRIX, {"fma.rm.f32"}),
+    "pairs fused_halves": (PAIRS, {"fma.rn.f16x2"}),
+    "pairs unfused_bfloats": (PAIRS, {"fma.rn.bf16x2"}),
     "unfused_toward_zero": (MATRIX, {"mul.rz.f32", "add.rz.f32"}),
     "fused_cut_toward_zero": (MATRIX, {"fma.rz.f32"}),
     "fused_cut_nearest_away": (MATRIX, {"fma.rz.f32"}),
@@ -121,7 +124,8 @@ STEPS = {
 @pytest.mark.parametrize("name", STEPS)
 def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     matrix, instructions = STEPS[name]
-    loop = thread_sequential.steps[name].of(QUICK._replace(across=WARP))
+    loops = thread_sequential.pairs if name.startswith("pairs") else thread_sequential.steps
+    loop = loops[name.split()[-1]].of(QUICK._replace(across=WARP))
     ptx = compiling.compile_to_ptx(loop.body, (*[matrix] * 3, *[SINGLE_GRID] * 2, types.float32)).ptx.decode()
     found = arithmetic(ptx)
     assert set(found) == instructions

@@ -59,7 +59,7 @@ def counting(move):
 
 
 def tiled(move):
-    a, b, start = hard_factors(33, 9, 6, 12)
+    a, b, start = hard_factors(33, 18, 6, 12)
     directed = sf.sequential(sf.FP32, sf.toward_negative, products=sf.FP32), sf.sequential(sf.FP16, sf.toward_positive)
     for accumulate in (*map(sf.sequential, (sf.FP16, sf.BF16, sf.TF32, sf.E4M3)), *directed):
         initial = sf.round(start, accumulate.result, sf.nearest_even.saturating())

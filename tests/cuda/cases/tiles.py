@@ -51,6 +51,7 @@ def tiles(move):
         for m, n in ((1, 1), (5, 7), (8, 8), (33, 9)):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
+        yield from stepped(move, *hard_factors(22, 18, 5, 12), STEPS[1:6])
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
