@@ -1,4 +1,4 @@
-"""The second definition, `oracle.c`, compiled by this machine's C compiler, and checks of simfloat against it."""
+"""A second definition in C, compiled by this machine's compiler, and checks of simfloat against it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,7 +47,7 @@ def library() -> Any:
         raise NoCompiler(
             f"the second definition is C, and there is no compiler: install one of {', '.join(COMPILERS)}."
         )
-    source, folder = Path(__file__).with_name("oracle.c"), Path(tempfile.mkdtemp(prefix="simfloat-"))
+    source, folder = Path(__file__).with_name("oracle_sums.c"), Path(tempfile.mkdtemp(prefix="simfloat-"))
     try:
         options = ["-O2", "-std=c99", "-shared", "-fPIC", "-fvisibility=hidden"]
         target = folder / "oracle.so"
@@ -80,26 +81,61 @@ def operate(
     return out, flags
 
 
-def sequential(format: sf.Format, rounding: sf.Rounding, a: Array, b: Array) -> Array:
-    """Sums of the products of rows."""
-    out, sizes = np.empty(len(a)), map(ctypes.c_int64, a.shape)
-    library().oracle_sequential(_address(rules(format, rounding)), *sizes, *map(_address, (a, b, out)))
+#: How `oracle_sums.c` numbers orders.
+ORDERS = {"sequential": 0, "unfused": 1, "kahan": 2, "pairwise": 3}
+
+
+def ordered(accumulate: Any, a: Array, b: Array, seed: int = 0) -> Array:
+    """Sums of the products of rows: sequential, unfused, Kahan's, pairwise, and blocked ones of these."""
+    is_blocked = accumulate.maker == "blocked"
+    inner, outer = (accumulate.inner, accumulate.outer) if is_blocked else (accumulate, accumulate)
+    size = accumulate.size if is_blocked else 0
+    sizes = map(ctypes.c_int64, (size, inner.steps(size), outer.stages, *a.shape))
+    out = np.empty(len(a))
+    library().oracle_ordered(
+        *(_address(_summation(one)) for one in (inner, outer)),
+        *sizes,
+        *map(_address, (a, b)),
+        ctypes.c_uint64(seed),
+        _address(out),
+    )
     return out
 
 
-def fused(unit: Any, inputs: sf.Format, a: Array, b: Array) -> Array:
+def _summation(accumulate: Any) -> NDArray[np.int64]:
+    """An order with its formats and modes as `oracle_sums.c` reads it."""
+    products = getattr(accumulate, "products", None)
+    order = "unfused" if products is not None else accumulate.maker
+    sums = rules(accumulate.format, accumulate.rounding)
+    return np.array([ORDERS[order], *sums, *rules(products or accumulate.format, accumulate.rounding)], np.int64)
+
+
+class AlignedSum(NamedTuple):
+    """The numbers of an aligned sum, in the order in which `oracle_sums.c` reads them."""
+
+    chunk: int
+    fraction_bits: int
+    align: int = 2
+    is_hardware: bool = True
+    zeros_take_part: bool = False
+    zero_exponent: int = 0
+
+
+def fused(
+    unit: AlignedSum, output: sf.Format, rounding: sf.Rounding, inputs: sf.Format, a: Array, b: Array, seed: int = 0
+) -> Array:
     """The same aligned, cut and added a chunk at a time."""
-    mode = sf.nearest_even if unit.output == sf.FP16 else sf.toward_zero
-    numbers = *a.shape, unit.terms, unit.fraction_bits, inputs.emin, inputs.emin
-    out = np.empty(len(a))
-    pointers = map(_address, (a, b, out))
-    library().oracle_fused(_address(rules(unit.output, mode)), *map(ctypes.c_int64, numbers), *pointers)
+    out, numbers = np.empty(len(a)), np.array([*unit, inputs.emin, inputs.emin], np.int64)
+    facts = (_address(x) for x in (rules(output, rounding), numbers))
+    library().oracle_fused(
+        *facts, *map(ctypes.c_int64, a.shape), *map(_address, (a, b)), ctypes.c_uint64(seed), _address(out)
+    )
     return out
 
 
 def _address(x: NDArray) -> ctypes.c_void_p:
     assert x.flags.c_contiguous
-    return ctypes.c_void_p(x.ctypes.data)
+    return x.ctypes.data_as(ctypes.c_void_p)  # which keeps the array as long as it lives
 
 
 def _modes(quick: bool) -> list[sf.Rounding]:
@@ -150,25 +186,68 @@ def _numbers(operation: str, format: sf.Format, rng: np.random.Generator) -> tup
     return tuple(chosen)
 
 
-def _sequential_sums(blocks: int, quick: bool) -> Iterator[Batch]:
-    """Sums of 12 products, rounded at every step."""
+def _ordered_sums(blocks: int, quick: bool) -> Iterator[Batch]:
+    """Sums of 12 products, rounded at every step, in every order and mode."""
     rng = np.random.default_rng(32)
     for format in (sf.E5M2, sf.FP16, sf.BF16, sf.FP32):
-        for rounding in DETERMINISTIC:
-            for _ in range(blocks):
-                a, b = _rows(format, 12, rng)
-                got = _dots(a, b, sf.sequential(format, rounding=rounding))
-                yield Batch("dot", (), (format, rounding), got, sequential(format, rounding, a, b))
+        for rounding in (*DETERMINISTIC, RANDOM, sf.stochastic(16)):
+            for accumulate in _orders(format, rounding):
+                for _ in range(blocks):
+                    a, b = _rows(format, 12, rng)
+                    got = _dots(a, b, accumulate)
+                    yield Batch("dot", (), (format, accumulate), got, ordered(accumulate, a, b))
+
+
+def _orders(format: sf.Format, rounding: sf.Rounding) -> Iterator[Any]:
+    fused, unfused = (sf.sequential(format, rounding, products=products) for products in (None, format))
+    kahan, pairwise = sf.kahan(format, rounding), sf.pairwise(format, rounding)
+    yield from (fused, unfused, kahan, pairwise)
+    yield from (sf.blocked(5, fused, unfused), sf.blocked(3, kahan, pairwise), sf.blocked(4, pairwise, kahan))
+
+
+#: Modes and how products are aligned in units of one's own.
+TOTALS = (sf.nearest_even, sf.toward_zero, sf.toward_negative, sf.to_odd, RANDOM, sf.stochastic(16))
+ALIGNMENTS = (sf.toward_zero, sf.nearest_even, sf.to_odd)
 
 
 def _fused_sums(blocks: int, quick: bool) -> Iterator[Batch]:
-    """Sums of 19 products by tensor cores' rules."""
-    rng = np.random.default_rng(33)
-    for inputs in (sf.E5M2, sf.E4M3, sf.FP16, sf.BF16):
-        for unit in (sf.fused(4, 23), sf.fused(16, 25), sf.fused(8, 24, sf.FP16), sf.fused(32, 13, sf.Format(8, 13))):
+    """Sums of 19 products by units of one's own."""
+    rng, modes = np.random.default_rng(33), [*MODES]
+    for index, (inputs, output) in enumerate(
+        product((sf.E5M2, sf.FP16, sf.BF16), (sf.FP32, sf.FP16, sf.BF16, sf.E4M3))
+    ):
+        for number, (rounding, align) in enumerate(product((None, *TOTALS), ALIGNMENTS)):
+            terms, bits = ((4, 23), (8, 20), (16, 13), (32, 9))[(index + number) % 4]
+            zero = None if number % 2 else -30
+            accumulate = sf.fused(terms, bits, output, rounding=rounding, align=align, zero_exponent=zero)
+            mode = rounding or (sf.toward_zero if output == sf.FP32 else sf.nearest_even)
+            is_hardware = rounding is None and output == sf.FP32
+            unit = AlignedSum(terms, bits, modes.index(align.mode), is_hardware, zero is not None, zero or 0)
             for _ in range(blocks):
                 a, b = _rows(inputs, 19, rng)
-                yield Batch("dot", (), (inputs, unit), _dots(a, b, unit, inputs), fused(unit, inputs, a, b))
+                got = _dots(a, b, accumulate, inputs)
+                yield Batch("dot", (), (inputs, accumulate), got, fused(unit, output, mode, inputs, a, b))
+
+
+#: Tensor cores: operands, then products a chunk, fraction bits and the exponent of zeros, by Xie et al.
+UNITS: dict[Any, tuple[tuple[sf.Format, ...], AlignedSum]] = {
+    "volta": ((sf.FP16,), AlignedSum(4, 23, zeros_take_part=True, zero_exponent=-131)),
+    "ampere": ((sf.FP16, sf.BF16), AlignedSum(8, 24, zeros_take_part=True, zero_exponent=-132)),
+    "hopper": ((sf.FP16, sf.BF16), AlignedSum(16, 25, zeros_take_part=True, zero_exponent=-133)),
+}
+
+
+def _unit_sums(blocks: int, quick: bool) -> Iterator[Batch]:
+    """Sums of 37 products on tensor cores, small ones beside zeros among them."""
+    rng = np.random.default_rng(34)
+    for architecture, (formats, unit) in UNITS.items():
+        for inputs in formats:
+            for scale in (1.0, 2.0**-9) if inputs == sf.FP16 else (1.0, 2.0**-64):
+                for _ in range(blocks):
+                    a, b = (sf.round(x * scale, inputs).astype(np.float64) for x in _rows(inputs, 37, rng))
+                    accumulate = sf.tensor_core(architecture, inputs)
+                    want = fused(unit, sf.FP32, sf.toward_zero, inputs, a, b)
+                    yield Batch("dot", (), (inputs, accumulate), _dots(a, b, accumulate, inputs), want)
 
 
 def _rows(format: sf.Format, terms: int, rng: np.random.Generator) -> tuple[Array, Array]:
@@ -182,7 +261,8 @@ def _rows(format: sf.Format, terms: int, rng: np.random.Generator) -> tuple[Arra
 
 def _dots(a: Array, b: Array, accumulate: Any, inputs: sf.Format | None = None) -> Array:
     """The dot products of rows."""
-    products = sf.matmul(a[:, None, :], b[:, :, None], inputs=inputs, accumulate=accumulate)
+    stream = sf.BitStream(0)
+    products = sf.matmul(a[:, None, :], b[:, :, None], inputs=inputs, accumulate=accumulate, stream=stream)
     return products.reshape(-1).astype(np.float64)
 
 
@@ -199,6 +279,7 @@ def _sums(check: Any, blocks: int) -> Check:
 CHECKS: dict[str, Check] = {
     "rounding, in C": _named("round", 6),
     **{f"{operation}, in C": _named(operation, 4) for operation in ("add", "subtract", "multiply", "divide", "fma")},
-    "sequential sums, in C": _sums(_sequential_sums, 2),
-    "fused sums, in C": _sums(_fused_sums, 2),
+    "orders of sums, in C": _sums(_ordered_sums, 1),
+    "fused sums, in C": _sums(_fused_sums, 1),
+    "tensor cores, in C": _sums(_unit_sums, 4),
 }
