@@ -41,10 +41,13 @@ def flags() -> None:
     for dtype, format, (mode, stream) in product((np.float32, np.float64), (sf.FP16, sf.Format(11, 20)), modes):
         sf.round(np.ones(2, dtype), format, mode, stream=stream, flags=True)
         sf.add(np.ones(2, dtype), 1.0, format, mode, stream=stream, flags=True)
+    sf.round(np.ones(2, np.float32), sf.BF16, flags=True)
     loops = CPU.loops.flag_loops
     for names, dtype, format in (
         (loops.double_flags, np.float64, sf.FP64),
         (loops.single_flags, np.float32, sf.BF16),
+        (loops.converted_flags, np.float32, sf.FP16),
+        (loops.native_flags, np.float32, sf.FP32),
     ):
         for name in names:
             getattr(sf, name)(*[np.array([0.5, 0.75], dtype)] * len(OPERATIONS[name].operands), format, flags=True)
@@ -100,6 +103,7 @@ def lookups_and_codes() -> None:
     for operands in (BFLOAT16, FLOAT16):
         for _ in range(2):
             sf.exp(operands.numbers(), sf.BF16)
+        sf.exp(operands.numbers(), sf.BF16, flags=True)
     for format, dtype in product((sf.E4M3, sf.BF16, sf.TF32, sf.Format(5, 14)), (np.float32, np.float64)):
         sf.decode(sf.encode(np.ones(2, dtype), format), format)
 

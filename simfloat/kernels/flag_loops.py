@@ -65,7 +65,7 @@ def flag_results(exact, out, thresholds, flags):
 
 
 @scalar
-def _halve_each(block, results, numbers, kind):
+def _convert_each(block, results, numbers, kind):
     """Round a block to FP16 by the hardware."""
     for i in range(block.size):
         results[i] = half(block[i])
@@ -333,12 +333,12 @@ _RESTS = {
 double_flags = {name: double_flag_loop(OPERATIONS[name][1], rest) for name, rest in _RESTS.items()}
 
 #: (x, out, numbers, kind, thresholds, flags) -> others: of roundings, by `round_each` and to FP16 by the hardware.
-rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop(_halve_each)
+rounded_flags, halved_flags = rounding_flag_loop(round_each), rounding_flag_loop(_convert_each)
 
 #: name -> results of float32 operands, and their flags, rounded in these ways:
 #: (a, b, c, sign, out, numbers, kind, thresholds, flags) -> others.
 single_flags = {name: single_flag_loop(function, round_each) for name, function in SINGLE.items()}
-converted_flags = {name: single_flag_loop(function, _halve_each) for name, function in SINGLE.items()}
+converted_flags = {name: single_flag_loop(function, _convert_each) for name, function in SINGLE.items()}
 
 _SINGLE_RESTS = {
     "add": _single_sum,
