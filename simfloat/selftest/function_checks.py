@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Iterator
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
+from functools import cache
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -81,6 +82,7 @@ class Oracle(NamedTuple):
     above: float = -math.inf  # tried with larger operands only
 
 
+@cache
 def _arithmetic_geometric_pi() -> Decimal:
     """pi, by Gauss's and Legendre's means."""
     a, b, t, p = Decimal(1), 1 / Decimal(2).sqrt(), Decimal(1) / 4, 1
@@ -91,6 +93,7 @@ def _arithmetic_geometric_pi() -> Decimal:
     return (a + b) ** 2 / (4 * t)
 
 
+@cache
 def _bernoulli_numbers(count: int) -> list[Decimal]:
     """B(2), B(4), ... from their recurrence."""
     numbers = [Fraction(1)]

@@ -14,6 +14,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import circle, pair, root
 from simfloat.kernels.functions.error_function import SLOPE_PAIR, erf_wide, erfc_wide
 from simfloat.kernels.functions.exponential import exp_wide
+from simfloat.kernels.functions.logarithm import log_pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.pairs import add_number, multiply_pairs, quick_two_sum
@@ -36,7 +37,8 @@ def _erf_inverse(x):
         y += step
         high, low, _ = erf_wide(y)
         missing, _ = add_number(-high, -low, x)
-        w = missing / SLOPE_PAIR[0] * math.exp(y * y)
+        bell, _, power = exp_wide(y * y)
+        w = missing / SLOPE_PAIR[0] * bell * power_of_two(power)
         step = w / (1.0 - w * y)
     return quick_two_sum(y, step)
 
@@ -45,7 +47,9 @@ def _erf_inverse(x):
 def _erfc_inverse(c):
     """The y >= 0 with erfc(y) = c as (high, low), for 0 < c <= 1."""
     significand, exponent = split(c)
-    t = math.sqrt(-2.0 * (math.log(0.5 * significand) + exponent * math.log(2.0)))
+    # No library's logarithm or exponential, which other machines may round otherwise.
+    logarithm, _ = log_pair(0.5 * significand, float(exponent))
+    t = math.sqrt(-2.0 * logarithm)
     below = 1.0 + t * (1.432788 + t * (0.189269 + t * 0.001308))
     y = max(t - (2.515517 + t * (0.802853 + t * 0.010328)) / below, 0.0) * math.sqrt(0.5)
     step = 0.0
