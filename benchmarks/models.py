@@ -45,7 +45,11 @@ LANGUAGE = {
     "MixtralForCausalLM": ("MixtralConfig", {**HALF, "num_local_experts": 4}),
     "MambaForCausalLM": ("MambaConfig", {**SIZES, **WORDS, "state_size": 8}),
     "T5ForConditionalGeneration": (
-        "T5Config", {"d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0, **WORDS}
+        "T5Config",
+        {
+            "d_model": 64, "d_kv": 16, "d_ff": 128, "num_layers": 2, "num_heads": 4, "decoder_start_token_id": 0,
+            **WORDS,
+        },
     ),
     "BartForConditionalGeneration": (
         "BartConfig",
