@@ -54,7 +54,7 @@ def last(results: list[Result], key: str, variant: str, beta2: float = DEFAULT) 
 
 @claim(
     "beta2 = 0.999: a second moment in BF16 stays when gradients become ten times smaller",
-    f"moment / exact average > {FAR:g}; more than {1 - MANY:.0%} of the elements stall",
+    f"moment / exact average > {FAR:g}; more than {100 * (1 - MANY):g} % of the elements stall",
 )
 def _stalls(results: list[Result]) -> Measured:
     ratio = last(results, "moment", "bf16") / last(results, "exact", "bf16")
