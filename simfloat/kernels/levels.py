@@ -2,8 +2,8 @@
 
 So the files of compiled kernels fit all processors of a level: a shared home directory, a container's image or a wheel
 can have them. The levels of x86 are those of its psABI, with AVX512-FP16 as one of our own, since sums in FP16 are many
-times quicker by it. Kernels use no instruction that a processor has beyond its level (91 of them were searched, as made
-for Intel's Sapphire Rapids), and are as quick as those compiled for the processor by name: benchmarks/README.md. How
+times quicker by it. Kernels use no instruction that a processor has beyond its level (91 of them were searched, on an
+Intel Xeon with AVX512-FP16), and are as quick as those compiled for the processor by name: benchmarks/README.md. How
 wide vectors are is asked for in `jit.py`. Processors below all levels, and those with vectors that no level has (SVE),
 are compiled for by name.
 
