@@ -77,8 +77,12 @@ def _log_ndtr(x):
         return gmpy2.mpfr("-0") if x > 0 else x
     if x > 0:
         return gmpy2.log1p(-gmpy2.erfc(min(x, gmpy2.mpfr(2**7)) / gmpy2.sqrt(gmpy2.mpfr(2))) / 2)
-    if x < -(2**20):
-        return -x * x / 2 - gmpy2.log(-x)
+    if x < -(2**10):  # MPFR's erfc underflows further out
+        total, term = gmpy2.mpfr(1), gmpy2.mpfr(1)
+        for k in range(1, 16):
+            term *= -(2 * k - 1) / (x * x)
+            total += term
+        return gmpy2.log(total / gmpy2.sqrt(2 * gmpy2.const_pi())) - gmpy2.log(-x) - x * x / 2
     return gmpy2.log(gmpy2.erfc(-x / gmpy2.sqrt(gmpy2.mpfr(2))) / 2)
 
 
@@ -166,7 +170,7 @@ LONG = {
     "erfcx": _with_bits(_erfcx),
     "erfinv": _with_bits(_erfinv),
     "ndtri": _with_bits(_ndtri),
-    "log_ndtr": _with_bits(_log_ndtr),
+    "log_ndtr": _with_bits(_log_ndtr, gmpy2.RoundAwayZero),
     "lgamma": _with_bits(_lgamma),
     "digamma": _with_bits(_digamma),
     "i0": _with_bits(_bessel_i(0, False), gmpy2.RoundAwayZero),

@@ -17,7 +17,7 @@ from simfloat.kernels.functions.shifted_logarithm import log1p_pair
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.pairs import add_pairs, divide_pairs, multiply_pairs
-from simfloat.kernels.unrounded import power_of_two, split, two_product
+from simfloat.kernels.unrounded import power_of_two, split, two_product, two_sum
 
 #: Here exp(x^2) is out of every format's range, as it is beyond.
 FAR = 44.0
@@ -88,4 +88,5 @@ def log_ndtr_wide(x):
     bell, bell_low, exponent = exp_wide(-square)
     high, low = multiply_pairs(t, t_low, bell, fma(-square_low, bell, bell_low))
     q = high * power_of_two(max(exponent, -200))
-    return -high, -low - high * max(q * (0.5 + q / 3.0), SPECK), exponent
+    high, low = two_sum(-high, -low - high * max(q * (0.5 + q / 3.0), SPECK))
+    return high, low, exponent
