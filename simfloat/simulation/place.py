@@ -91,6 +91,11 @@ class Place:
         return next((names for names in around if _recipe(self.in_force.policy, self.path, names).fused), ())
 
     @cached_property
+    def is_written(self) -> bool:
+        """Whether the policy is written for a program's own types here."""
+        return bool(self.recipe.written)
+
+    @cached_property
     def is_widest(self) -> bool:
         """Whether results take the widest format of the operands."""
         return self.recipe.activations == WIDEST
@@ -105,9 +110,9 @@ class Place:
 
     def in_type(self, format: Format) -> Place:
         """The same in a type of the program's own, which counts where the policy is `written` for such types."""
-        untyped = self.untyped
-        if format == self.type or not self.recipe.written:
+        if format is self.type or not self.is_written or format == self.type:
             return self
+        untyped = self.untyped
         if format == FP32:
             return untyped
         found = untyped._typed.get(format)

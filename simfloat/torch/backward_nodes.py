@@ -139,7 +139,8 @@ class BackwardNodes:
             return []
         way = self._ways[node._sequence_nr()] = BackwardNode(self._operands(note, node))
         wanted = [x for x in way.operands if x is not None]
-        hooks = [node.register_prehook(way.begin)] if len({_role(note, x) for x in wanted}) > 1 else []
+        has_several = len(wanted) > 1 and len({_role(note, x) for x in wanted}) > 1
+        hooks = [node.register_prehook(way.begin)] if has_several else []
         if not hooks and not note.place.takes_formats and all(x.path is None for x in wanted):
             return []  # what is added up is of one format
         return [*hooks, node.register_hook(lambda results, _: self._end(way, results))]
@@ -152,10 +153,11 @@ class BackwardNodes:
                 found.append(None)
                 continue
             operand, origin = self._reached(number, target, result)
-            known = next((x for x in left if x.origin == origin), None)
-            if known is not None:
-                left.remove(known)
-                operand = operand._replace(number=known.number, format=known.format)
+            for known in left:
+                if known.origin == origin:
+                    left.remove(known)
+                    operand = Operand(known.number, operand.path, known.format)
+                    break
             found.append(operand)
         return found
 

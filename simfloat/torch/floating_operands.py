@@ -34,11 +34,11 @@ def floating_in(values: Iterable[Any]) -> list[torch.Tensor]:
 
 def operands_of(run: RunContext, func: Any, args: Arguments, options: Options) -> list[torch.Tensor]:
     """The tensors of floating numbers among an operation's arguments; ValueError for complex and sparse ones."""
-    found = floating_in((*args, *options.values()))
+    found = floating_in((*args, *options.values()) if options else args)
     for x in found:
         if x.is_complex():
             raise refusal(run, func, COMPLEX)
-        if x.layout != torch.strided:
+        if x.layout is not torch.strided:
             raise refusal(run, func, SPARSE)
     return found
 

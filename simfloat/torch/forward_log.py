@@ -76,6 +76,11 @@ class ForwardLog:
         )  # what was asked for last; numbers are not given twice
         self.in_place = False  # whether the operation that begins next writes to its first operand
 
+    @property
+    def knows_last(self) -> bool:
+        """Whether the last node is that of an operation that was noted, so that what makes no node needs no note."""
+        return not self.in_place and sequence_number() - 1 in self._notes
+
     def begin(self, place: Place, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
         """Note the operation that was begun, unless the last node is that of an earlier one."""
         number = sequence_number() - 1
@@ -89,17 +94,23 @@ class ForwardLog:
         if in_place:  # what is written keeps its type, to which PyTorch brings the other operands
             known = tuple(operand._replace(format=known[0].format) for operand in known)
         # A view whose base was written to gets a new node when it is next read, after that of the operation that reads.
-        renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
-        while number in renewed and number not in self._notes:
-            self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
-            number -= 1
-        if number in self._notes:
-            return None
+        if number in [operand.origin.node for operand in known if operand.origin is not None]:
+            number = self._note_renewed(place, known, number)
+            if number in self._notes:
+                return None
         note = self._notes[number] = LoggedOperation(place, known)
         if len(self._notes) > REMEMBERED:
             for old in list(self._notes)[: REMEMBERED // 2]:
                 del self._notes[old]
         return note
+
+    def _note_renewed(self, place: Place, known: Sequence[Operand], number: int) -> int:
+        """Note the new nodes of operands, the last of them of this number; the number of the node before them."""
+        renewed = {operand.origin.node: operand for operand in known if operand.origin is not None}
+        while number in renewed and number not in self._notes:
+            self._notes[number] = LoggedOperation(place, (renewed[number],), renewed[number].format)
+            number -= 1
+        return number
 
     def skip(self) -> None:
         """Know that the last node was made by PyTorch alone."""

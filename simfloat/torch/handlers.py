@@ -45,6 +45,8 @@ class Movement(Handler):
         operands = [] if self.makes else operands_of(run, func, args, options)
         note = run.note(func, operands)
         result = func(*args, **options)
+        if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
+            return result  # a view of what is known
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
             if tag_of(made) is NOTHING:
                 tag = in_type(run.moved(operands), made.dtype)
@@ -102,10 +104,10 @@ class Ruled(Handler):
             return run.left_alone(func(*args, **options), operands)
         dtype = options.pop("dtype", None) or result_type(operands)
         phase.in_type(dtype)
-        if phase.place.recipe.written and dtype != torch.float64 and not isinstance(phase, OfParameter):
+        if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
             args, options = in_single(args), in_single(options)
-        if isinstance(phase, Backward):
-            args = tuple(phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args)
+        if isinstance(phase, Backward) and phase.narrows:
+            args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
         options.pop("memory_format", None)
         call = RuleCall(phase, operands, dtype, func, run.shown, is_primitive=self.is_primitive)
         return self.rule(call, *args, **options)

@@ -170,6 +170,11 @@ class Backward(Forward):
             LoggedOperation(addition, (way.operands[0], bias), way.format), self.simulation, bias, self._kept
         )
 
+    @property
+    def narrows(self) -> bool:
+        """Whether gradients that enter the operation may have another format than those of its result."""
+        return self.way_back.format is not None and (self.place.takes_formats or self.has_bias())
+
     def entered(self, x: torch.Tensor) -> torch.Tensor:
         """A gradient in the format that the gradients of the operation's result have.
 
@@ -222,7 +227,7 @@ class Backward(Forward):
 
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """A gradient."""
-        is_gradient = not operands or any(tag_of(x).is_gradient for x in operands)
+        is_gradient = not operands or any([tag_of(x).is_gradient for x in operands])
         return Tag(format, is_gradient, node=_current_number(), events=self._events)
 
 
@@ -233,9 +238,10 @@ class Sum(Backward):
         """What is added up has been computed."""
         return False
 
-    def entered(self, x: torch.Tensor) -> torch.Tensor:
-        """A gradient as it is."""
-        return x
+    @property
+    def narrows(self) -> bool:
+        """No: a gradient is added as it is."""
+        return False
 
     def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
         """That of the gradient which is added up; shares of a parameter that was moved keep their own format.

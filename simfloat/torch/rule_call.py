@@ -36,7 +36,7 @@ class RuleCall(Elementwise):
         self.arithmetic: Arithmetic
         phase.in_type(dtype)
         # In a narrow type of the program's own, an operation of several steps computes in FP32 and rounds its result.
-        self._has_steps = not is_primitive and dtype.itemsize < 4 and bool(phase.place.recipe.written)
+        self._has_steps = not is_primitive and dtype.itemsize < 4 and phase.place.is_written
         self._last: Arithmetic | None = None  # which rounds that result
 
     def begin(self, shape: Sequence[int] = ()) -> Arithmetic:
@@ -159,10 +159,15 @@ class RuleCall(Elementwise):
 
     def laid_out(self, result: torch.Tensor) -> torch.Tensor:
         """The result in memory that is laid out as that of the first operand of its shape."""
-        models = [x for x in self.operands if x.shape == result.shape]
-        if not models or models[0].is_contiguous():
+        shape = result.shape
+        for model in self.operands:
+            if model.shape == shape:
+                break
+        else:
             return result
-        copy = laid_out_as(result, models[0])
+        if model.is_contiguous():
+            return result
+        copy = laid_out_as(result, model)
         if copy is not result:
             put_tag(copy, tag_of(result))
         return copy

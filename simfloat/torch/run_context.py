@@ -37,6 +37,10 @@ Shown = dict[tuple[str, Place], None]
 SCALE = "scale"
 
 
+#: As what autograd keeps results of its own operations: it makes no node.
+DETACH = torch.ops.aten.detach.default
+
+
 class RunContext:
     """What a run knows while its block is open."""
 
@@ -203,8 +207,9 @@ class RunContext:
 
     def _note_of(self, node: Any) -> LoggedOperation | None:
         """The note of a node; of a user's torch.autograd.Function without operations, its name at its module's path."""
-        note, is_a_users = self.notes.of(node), isinstance(node, torch.autograd.function.BackwardCFunction)
-        path = self.paths.at(node._sequence_nr()) if note is None and is_a_users else None
+        note = self.notes.of(node)
+        is_a_users = note is None and isinstance(node, torch.autograd.function.BackwardCFunction)
+        path = self.paths.at(node._sequence_nr()) if is_a_users else None
         if path is None:
             return note
         return LoggedOperation(self.simulation.place(node.name().removesuffix("Backward"), path), ())
@@ -234,18 +239,20 @@ class RunContext:
         return None if way is None else self._note_of_backward(way.place, operands)
 
     def note(self, func: Any, operands: Sequence[torch.Tensor]) -> LoggedOperation | None:
-        """Note a movement for the way back."""
+        """Note a movement for the way back, if there is one."""
+        if not torch.is_grad_enabled() or func is DETACH and self.notes.knows_last:
+            return None
         name = func.overloadpacket.__name__
         return self._noted(name if kind_of(name) == MOVEMENT else MOVEMENT, operands)  # as policies can name it
 
     @staticmethod
     def _typed(place: Place, operands: Sequence[torch.Tensor]) -> Place:
         """The place in the program's own type, where the policy is written for such types."""
-        return place.in_type(FORMAT_OF[result_type(operands)]) if place.recipe.written else place
+        return place.in_type(FORMAT_OF[result_type(operands)]) if place.is_written else place
 
     def keeps_own_types(self, operation: str) -> bool:
         """Whether the policy is written for the program's own types where an operation runs now."""
-        return bool(self.simulation.place(operation, self.path, self._composites).recipe.written)
+        return self.simulation.place(operation, self.path, self._composites).is_written
 
     def moved(self, operands: Sequence[torch.Tensor]) -> Tag:
         """What is known of numbers that were moved from these operands, or made where there are none."""

@@ -18,10 +18,16 @@ Numbers = torch.Tensor | NDArray | float
 NARROW = (torch.float16, torch.bfloat16)
 
 
+#: Types whose numbers are read where they are.
+WIDE = (torch.float32, torch.float64)
+
+
 def numbers_of(x: Numbers) -> NDArray:
     """The array of an operand: float32 or float64; integers and truth values become float64."""
     if isinstance(x, torch.Tensor):
         x = x.detach() if x.requires_grad else x
+        if x.dtype in WIDE:
+            return x.numpy()
         if x.itemsize < 4 and x.is_floating_point():
             return x.float().numpy()
         array = x.numpy()

@@ -163,13 +163,6 @@ CHOSEN: dict[str, str] = {
 NUMBERS = (torch.Tensor, int, float)
 
 
-def common_shape(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:
-    """The shape to which these are broadcast."""
-    if not shapes:
-        return ()
-    return shapes[0] if shapes.count(shapes[0]) == len(shapes) else np.broadcast_shapes(*shapes)
-
-
 class PointwiseRule(Ruled):
     """A row of the table on tensors, arrays and numbers, broadcast."""
 
@@ -180,7 +173,7 @@ class PointwiseRule(Ruled):
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         arrays = [numbers_of(x) if isinstance(x, NUMBERS) else x for x in args]
-        call.begin(common_shape([x.shape for x in arrays if isinstance(x, np.ndarray) and x.ndim]))
+        call.begin()
         return call.laid_out(call.tensor(self.function(call, *arrays, **options)))
 
 
