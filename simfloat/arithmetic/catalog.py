@@ -87,7 +87,7 @@ _POINTWISE: tuple[tuple[str, str, str, Accuracy], ...] = (
     (
         "zeta",
         "a b",
-        "The sum of (b + k)^-a over k = 0, 1, ...: infinite at a = 1 and at integers b <= 0; NaN for a < 1, and for b "
+        "The sum of (b + k)^-a over k = 0, 1, ...: infinite at a = 1 and at integers b <= 0; NaN for a < 1, and for b\n"
         "below 0 unless a is an integer.",
         "elementary",
     ),

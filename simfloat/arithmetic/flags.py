@@ -187,11 +187,11 @@ class FlaggedRounding(Flagged):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
-        x, flags, loops = self.exact(start, stop), self.flags[start:stop], CPU.loops.flag_loops
+        x, flags = self.exact(start, stop), self.flags[start:stop]
         thresholds = _thresholds(self.format, self.rounding, True)
         halves = plan.loop is CPU.loops.rounding_loops.round_half
         rounds = lane_rounding(self.format, self.rounding) if halves else rounding_in_lanes(self.format, self.rounding)
-        loop = loops.halved_flags if halves else loops.rounded_flags
+        loop = CPU.loops.flag_loops.halved_flags if halves else CPU.loops.flag_loops.rounded_flags
         if loop(x, out, *rounds, thresholds, flags):
             self.flag_others(x, start, out, flags)
 
@@ -204,11 +204,11 @@ class FlaggedSingle(Flagged):
 
     def round_block(self, plan: Plan, start: int, stop: int, words: NDArray, out: NDArray) -> None:
         """Round and flag the elements from start to stop."""
-        route, flags, loops = self.source.route, self.flags[start:stop], CPU.loops.flag_loops
+        route, flags = self.source.route, self.flags[start:stop]
         # Where the hardware converts to FP16, a route has no numbers of its own.
-        rounds, kinds = route.rounds, loops.single_flags
+        rounds, kinds = route.rounds, CPU.loops.flag_loops.single_flags
         if not rounds:
-            rounds, kinds = lane_rounding(self.format, self.rounding), loops.converted_flags
+            rounds, kinds = lane_rounding(self.format, self.rounding), CPU.loops.flag_loops.converted_flags
         thresholds = _thresholds(self.format, self.rounding, True)
         operands = self.source.block(start, stop)
         if kinds[route.kernel](*operands, route.sign, out, *rounds, thresholds, flags):

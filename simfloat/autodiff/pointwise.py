@@ -99,7 +99,7 @@ class Pointwise(Operations[T]):
     erf = Unary(slopes.bell)
     erfc = Unary(slopes.falling_bell)
     erfcx = Unary(slopes.erfcx, reads="both")
-    erfinv = Unary(slopes.erfinv, reads="result")
+    erfinv = Unary(slopes.erfinv)
     ndtri = Unary(slopes.ndtri, reads="result")
     log_ndtr = Unary(slopes.log_ndtr, reads="both")
     lgamma = Unary(lambda u, g, y, a: u.multiply(g, u.apply("digamma", a)))

@@ -108,8 +108,9 @@ def _by_square_of_distance(u: Rounded, x: NDArray, a: NDArray, b: NDArray) -> ND
     return u.multiply(x, np.where(square == 0, ZERO[()], inverse))
 
 
-def erfinv(u: Rounded, g: NDArray, y: NDArray, a: NDArray | None = None) -> NDArray:
-    """g * (exp(y * y) * (sqrt(pi) / 2))."""
+def erfinv(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray) -> NDArray:
+    """g * (exp(y * y) * (sqrt(pi) / 2)) with y = erfinv(a), computed again."""
+    y = u.apply("erfinv", a)
     return u.multiply(g, u.multiply(u.apply("exp", u.multiply(y, y)), ERFINV_SLOPE))
 
 
@@ -136,8 +137,8 @@ def zeta_to_power(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDAr
 
 
 def zeta_to_start(u: Rounded, g: NDArray, y: NDArray | None, a: NDArray, b: NDArray) -> NDArray:
-    """g * (-a * zeta(a + 1, b)), with -a rounded first."""
-    return u.multiply(g, u.multiply(negative(u, a), u.apply("zeta", u.add(a, ONE), b)))
+    """(g * -a) * zeta(a + 1, b), with -a rounded first."""
+    return u.multiply(u.multiply(g, negative(u, a)), u.apply("zeta", u.add(a, ONE), b))
 
 
 def i0e(u: Rounded, g: NDArray, y: NDArray, a: NDArray) -> NDArray:

@@ -19,14 +19,14 @@ LOSSES = (
 #: prelu, and the cells of recurrent layers, which are linear layers here.
 AUTOCAST_NARROW = ("linear", "matmul", "conv2d", "conv_transpose2d", "prelu")
 
-#: The same page, "CUDA Ops that can autocast to float32": __pow__, acos, asin, cosh, exp, expm1, group_norm,
+#: The same page, "CUDA Ops that can autocast to float32": __pow__, acos, asin, cosh, erfinv, exp, expm1, group_norm,
 #: layer_norm, log, log10, log1p, log2, log_softmax, prod, reciprocal, rsqrt, sinh, softmax, softplus, sum, tan and the
 #: losses; and logsumexp, which its source has besides (aten/src/ATen/autocast_mode.h). Batch norm is on no list: cuDNN
 #: computes it in FP32 from operands of any format.
 AUTOCAST_WIDE = (
     "exp", "log", "log2", "power", "reciprocal", "rsqrt", "tan", "sum", "prod", "softmax", "log_softmax", "logsumexp",
     "softplus", "layer_norm", "group_norm", "batch_norm", *LOSSES, "log10", "expm1", "log1p", "sinh", "cosh", "asin",
-    "acos",
+    "acos", "erfinv",
 )  # fmt: skip
 
 #: Functions on no list, whose formulas have operations that are: as kernels they follow their operands.

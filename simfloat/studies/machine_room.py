@@ -99,7 +99,11 @@ def gathered(client: Client, function: Callable[[Job], Result], jobs: Sequence[J
     futures = [client.submit(sent, *what, json.dumps(job), digest, pure=False) for job in jobs]
     places = {future.key: place for place, future in enumerate(futures)}
     try:
-        for future in as_completed(futures, loop=client.loop):
+        coming = as_completed(futures, loop=client.loop)
+        for future in coming:
+            if future.status == "lost":  # with its worker, which died: the scheduler begins it anew
+                coming.add(future)
+                continue
             place = places[future.key]
             yield place, result_of(jobs[place], answer_of(future, jobs[place]))
     finally:

@@ -38,6 +38,7 @@ TWICE = {
     "atan2": "a float32 angle that is not the nearest one is rounded",
     "mvlgamma": "every logarithm, and the sum, is rounded",
     "special.i0e": "the steps of its series are rounded",
+    "nn.functional.rrelu": "the slope that is drawn is rounded before the product",
     "float_power": "a float64 power that is not the nearest one",
 }
 

@@ -30,7 +30,12 @@ OPERANDS = {
     **dict.fromkeys(("sqrt", "rsqrt", "log", "log2", "log10", "log1p"), POSITIVE),
     **dict.fromkeys(("asin", "acos", "atanh"), UNIT),
     "acosh": POSITIVE + 1,
+    **dict.fromkeys(("lgamma", "digamma", "erfinv"), UNIT),
+    "ndtri": np.abs(UNIT),
 }
+
+#: By our name, what torch.special calls otherwise.
+PYTORCHS = {"lgamma": "gammaln"}
 
 #: By our name: the operation in PyTorch, in this package, and operands.
 OPERATIONS = {
@@ -43,6 +48,12 @@ OPERATIONS = {
         for name in "relu square sqrt rsqrt reciprocal exp log log2 log10 expm1 log1p sin cos tan tanh".split()
         + "sinh cosh asin acos atan asinh acosh atanh sigmoid erf erfc negative".split()
     },
+    **{
+        name: (getattr(torch.special, PYTORCHS.get(name, name)), getattr(sf.Tensor, name), OPERANDS.get(name, A))
+        for name in "erfcx erfinv ndtri log_ndtr lgamma digamma i0 i0e i1 i1e".split()
+    },
+    # PyTorch has no slope in the first operand.
+    "zeta": (lambda x: torch.special.zeta(2.5, x), lambda x: sf.Tensor(2.5).zeta(x), POSITIVE),
     **{
         name: (getattr(torch, name), getattr(sf.Tensor, name), A, B)
         for name in ("add", "subtract", "multiply", "divide", "atan2")
