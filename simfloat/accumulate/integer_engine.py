@@ -11,14 +11,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat import kernels
-from simfloat.accumulate.engine import Engine, Region
+from simfloat.accumulate.engine import Engine, Region, kernel_region
 from simfloat.arithmetic.arrays import copy
 from simfloat.arithmetic.machines import CPU, machine_of
 from simfloat.arithmetic.operands import FloatType
-from simfloat.formats import FP32, Format, Rounding, nearest_even, toward_zero
+from simfloat.formats import FP32, FP64, Format, Rounding, nearest_even, toward_zero
 
 #: The largest total that is converted to float32, with room for the magnitude to be rounded up.
 LARGEST = 2.0**31 - 2.0**7
+
+#: So many binades the last bits of products lie below one, at most.
+FAR_BELOW = 126
 
 #: Stands for that of what has none: it lies below all others.
 NO_EXPONENT = -1000
@@ -62,7 +65,7 @@ class IntegerEngine(NamedTuple):
         while number < count:
             if machine is CPU:
                 loop = machine.loops.integer_sums.loops[self.loop]
-                number = loop(a, b, out, number, self.numbers[region.swapped], self.grid)
+                number = loop(a, b, out, number, self.numbers[region.swapped], self.grid, *kernel_region(region))
             if number < count:
                 self._sum_in_float64(a, b, out, number, count, region)
                 number += 1
@@ -86,13 +89,12 @@ def in_integers(
     """The engine for operands with so many significant bits and these least exponents, which float32 holds and of
     which it reads all but the last `dropped` bits; `wide` itself, if they leave no room for 32 bits.
     """
-    output, bits, mode = unit.output, unit.fraction_bits, unit.mode
-    zero = NO_EXPONENT if unit.zero_exponent is None else unit.zero_exponent
-    if unit.conversion not in kernels.integer_sums.TOTALS or not output.fits_float32:
+    output, bits = unit.output, unit.fraction_bits
+    totals, zero = _totals(unit), unit.zero_exponent
+    if totals is None or (zero is not None and zero > output.emin):
         return wide
-    if mode.saturates and output.has_infinity:  # an infinite sum does not stay
-        return wide
-    if sum(precisions) > 24 or bits < max(output.mantissa_bits, *precisions) or zero > output.emin:
+    is_exact = totals == "exact"
+    if sum(precisions) > 24 or bits < max(0 if is_exact else output.mantissa_bits, *precisions):
         return wide
     # Significands of p bits are at most 2 - 2^(1 - p), and that of the sum so far is below 2.
     most = math.prod(2 - 2.0 ** (1 - precision) for precision in precisions) * 2.0**bits
@@ -101,16 +103,40 @@ def in_integers(
     part -= part % kernels.integer_panels.PASS
     if 2 * part < unit.terms:
         return wide
-    rounding = output.emin, zero, 23 - output.mantissa_bits
+    lowest = bits - FAR_BELOW
+    if totals == "random":  # the smallest normal number is added to smaller totals in float64
+        lowest = max(lowest, bits + output.last_exponent - FP64.mantissa_bits)
+    drops = 0 if is_exact else 23 - output.mantissa_bits
+    rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
-    loop = kernels.integer_sums.fused_name(unit.align.mode, unit.conversion)
-    return IntegerEngine(wide, loop, numbers, unit.grid)
+    loop = kernels.integer_sums.fused_name(unit.align.mode, totals)
+    carrier: FloatType = np.float64 if is_exact else np.float32
+    return IntegerEngine(wide, loop, numbers, unit.grid, carrier, is_direct=totals != "random")
+
+
+def _totals(unit: FusedUnit) -> str | None:
+    """How totals are rounded in 32-bit lanes: a name of `kernels.integer_sums`; None if they are not made there."""
+    output, mode = unit.output, unit.mode
+    if output == FP64:
+        return None if mode.saturates else "exact"
+    if not output.fits_float32:
+        return None
+    if unit.conversion != "general":
+        return unit.conversion
+    # Signed formats without subnormal numbers, whose tiny results are made zero.
+    if not output.flushes or not output.signed or output.precision == 1:
+        return None
+    if mode.is_stochastic:
+        return "random"
+    return {"nearest_even": "nearest", "to_odd": "to_odd"}.get(mode.mode, "directed")
 
 
 @lru_cache(maxsize=64)
 def floored_in_integers(wide: Engine, terms: int, sections: int, least: tuple[int, int], dropped: int) -> Engine:
     """The same for sums of CDNA3, of products with 24 fraction bits: 8 of at most 22 bits need 29 of an int32."""
-    numbers = _numbers(least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0))
+    numbers = _numbers(
+        least, lambda pair: (terms, sections, terms, 24, *pair, dropped, FP32.emin, NO_EXPONENT, 0, 24 - FAR_BELOW)
+    )
     return IntegerEngine(wide, "floored", numbers, kernels.grid.numbers(FP32, nearest_even))
 
 

@@ -150,7 +150,8 @@ class FusedLoops(Protocol):
 
 
 class IntegerSumLoops(Protocol):
-    """Sums of units in 32-bit lanes, on the CPU: (a, b, out, first, unit_numbers, grid_numbers) -> number."""
+    """Sums of units in 32-bit lanes, on the CPU: (a, b, out, first, unit_numbers, grid_numbers, place, seed) ->
+    number."""
 
     loops: Mapping[str, Loop]
 

@@ -67,6 +67,25 @@ _threshold32, _drawn32 = _for_type(np.float32, np.uint32, 23)
 _threshold64, _drawn64 = _for_type(np.float64, np.uint64, 52)
 
 
+@scalar
+def drawn_total(x, word, grid):
+    """As `drawn`, for a finite number in float64, its draw of any length: of one that is longer than what is cut off
+    the bits below that decide nothing.
+    """
+    one, drop, bits = np.uint64(1), np.uint64(52.0 - grid.mantissa_bits), np.uint64(32.0 - grid.random_shift)
+    kept = np.uint64(~np.uint64(left(one, drop) - one))
+    unread = np.uint64(drop - bits) if bits < drop else np.uint64(0)  # bits that are cut off, below those of a draw
+    read = np.uint64(left(one, drop) - left(one, unread))
+    half = right(left(one, unread), one) if grid.random_start < grid.epsilon else np.uint64(0)
+    strict = np.uint64(grid.random_strict) if bits < drop else np.uint64(0)
+    draw = np.uint64(right(left(np.uint64(word), np.uint64(32)), np.uint64(np.uint64(64) - drop)) & read)
+    added = np.uint64(np.uint64(draw + half) - np.uint64(right(draw, unread) & strict))
+    magnitude = abs(x)
+    base = grid.min_normal if magnitude < grid.min_normal else 0.0
+    image = np.uint64(np.float64(magnitude + base).view(np.uint64) + added)
+    return in_range_quickly(x, np.uint64(image & kept).view(np.float64) - base, grid)
+
+
 def threshold(word, grid):
     """The part of its binade from which on a number above its lower neighbour is rounded away from zero.
 

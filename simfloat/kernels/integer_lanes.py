@@ -60,13 +60,13 @@ def inverse(power):
 
 
 def integer_toward_zero(x):
-    """A float32 as int32, cut toward zero; anything where it does not fit."""
+    """A float as int32, cut toward zero; anything where it does not fit."""
     return np.int32(x) if abs(x) < 2.0**31 else SIGN
 
 
 @overload(integer_toward_zero, jit_options={"forceinline": True})
 def _integer_toward_zero(x):
-    assert x == types.float32
+    assert isinstance(x, types.Float)
     return lambda x: np.int32(x)
 
 

@@ -38,6 +38,7 @@ class IntegerUnit(NamedTuple):
     least: float  # emin of the output format
     zero: float  # the exponent of a sum of zero
     output_drops: float  # last bits of float32 that the output format does not have
+    lowest: float  # the exponent of products, at least
 
 
 integer_unit = reader(IntegerUnit)
@@ -50,31 +51,40 @@ class Space(NamedTuple):
     factor_bytes: NDArray[np.int8]
     panel: NDArray[np.float32]  # the same of some columns of `b` and of one chunk
     panel_bytes: NDArray[np.int8]
-    sums: NDArray[np.float32]  # of these columns
+    sums: NDArray[np.floating]  # of these columns
     tops: NDArray[np.int8]  # the largest exponent of a column's products, from the least one on; below 0: there is none
     scales: NDArray[np.float32]  # units in one
     parts: NDArray[np.int32]  # both parts of a chunk's sum
     dots: NDArray[np.float64]  # sums of two sections, and the largest powers of their products
-    powers: NDArray[np.float64]
+    powers: NDArray[np.float64]  # or the last bits that are kept
 
 
 @scalar
-def space_for(rows, width, depth, unit):
-    """For `rows` of so many products, and as many columns of a panel as there are, or are worth it."""
-    columns, whole = min(COLUMNS, _up_to(width, STEP)), _up_to(np.int64(unit.terms), PASS)
+def space_for(rows, out, depth, unit, together):
+    """For `rows` of so many products, and as many columns of a panel as `out` has, or are worth it, of some chunks."""
+    columns, whole = min(COLUMNS, _up_to(out.shape[1], STEP)), _up_to(np.int64(unit.terms), PASS)
     chunks = -(-depth // np.int64(unit.terms))
     return Space(
         np.zeros((rows, chunks * whole), np.float32),
         np.zeros((rows, chunks * whole), np.int8),
-        np.zeros((whole, columns), np.float32),
-        np.zeros((whole, columns), np.int8),
-        np.zeros((rows, columns), np.float32),
+        np.zeros((together * whole, columns), np.float32),
+        np.zeros((together * whole, columns), np.int8),
+        np.zeros((rows, columns), out.dtype),
         np.empty(columns, np.int8),
         np.empty(columns, np.float32),
         np.empty((2, columns), np.int32),
         np.empty((2, columns)),
         np.empty((2, columns)),
     )
+
+
+@scalar
+def of_chunk(space, number, whole):
+    """The same with the panel of one chunk of some, which has `whole` rows."""
+    factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers = space
+    first, last = number * whole, (number + 1) * whole
+    panel, panel_bytes = panel[first:last], panel_bytes[first:last]
+    return Space(factors, factor_bytes, panel, panel_bytes, sums, tops, scales, parts, dots, powers)
 
 
 @scalar
@@ -102,11 +112,25 @@ def _exponent_and_zero(x, least):
 
 
 @scalar
-def has_room(low_a, high_a, low_b, high_b, fraction_bits):
+def has_room(low_a, high_a, low_b, high_b, lowest, above):
     """Whether operands with such exponents are summed without loss; infinities and NaN have 128."""
     are_normal = (min(low_a, low_b) >= -126) & (max(high_a, high_b) < 128)
-    are_products = (low_a + low_b >= fraction_bits - 126) & (high_a + high_b <= 126)
+    are_products = (low_a + low_b >= lowest) & (high_a + high_b + above <= 126)
     return are_normal & are_products & (high_a - low_a + high_b - low_b <= SPREAD)
+
+
+@scalar
+def room_above(sums, depth):
+    """Binades above products that sums in float64 need: sums of so many stay below 2^127, as those in float32 do."""
+    above = 0
+    if sums.itemsize == 8:
+        above = 2
+        while depth > 1 << (above - 2):
+            above += 1
+        for i in range(sums.shape[0]):
+            for j in range(sums.shape[1]):
+                above = 2 * SPREAD if 2.0**126 <= abs(sums[i, j]) < np.inf else above
+    return above
 
 
 @scalar

@@ -5,7 +5,8 @@ is to cut it toward zero. Exponents are bytes. A chunk's rows of `b` lie side by
 meet; the innermost loops run over its columns, and LLVM vectorises them.
 
 Nothing is lost. Let E be the exponent of a product, 2^top the largest power of a chunk, F = fraction_bits. `has_room`
-sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero.
+sees to it that F - 126 <= E <= 126 for the product of any two operands that are not zero. Totals are exact in float64;
+sums that are not rounded stay there, and below 2^127.
 
 * A product has at most 24 significant bits, and lies below 2^(E + 2) <= 2^128. Its last bit is at least 2^(E - 22), or,
   with a subnormal float32 number of p bits, 2^(-149 + F - q + 1) for q bits of the other one, and F >= q - 1. Both are
@@ -18,13 +19,22 @@ sees to it that F - 126 <= E <= 126 for the product of any two operands that are
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
 
-from simfloat.kernels.fused_loops import NOTHING
+from simfloat.kernels.drawn import drawn_total
+from simfloat.kernels.fused_loops import ALIGNMENTS, NOTHING
 from simfloat.kernels.grid import unpack
-from simfloat.kernels.integer_lanes import exponent_of, inverse, number_toward_zero, power_of_two, without_bits
+from simfloat.kernels.integer_lanes import (
+    exponent_of,
+    integer_toward_zero,
+    inverse,
+    number_toward_zero,
+    power_of_two,
+    without_bits,
+)
 from simfloat.kernels.integer_panels import (
     INTEGERS,
     add_products,
@@ -33,41 +43,73 @@ from simfloat.kernels.integer_panels import (
     find_tops,
     has_room,
     integer_unit,
+    of_chunk,
+    room_above,
     space_for,
     take_factors,
     take_panel,
 )
 from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import exponent_field
+from simfloat.kernels.machine import left as lifted
 from simfloat.kernels.matrix_core_loops import floored_total
 from simfloat.kernels.plain import directed, nearest, to_odd
+from simfloat.kernels.random import (
+    ROWS,
+    WORD,
+    are_bytes,
+    counter_of,
+    fill_rows,
+    lift_of,
+    line_of,
+    rows_like,
+    steps_of_rows,
+)
 from simfloat.kernels.stack import make_nans_one, matrices_of, products_of
+from simfloat.kernels.unrounded import power_of_two as wide_power
+
+#: Below the exponents of all sums in float64 that are not zero.
+LOWEST = np.int32(-900)
 
 
-def in_integers(add_chunk):
-    """The loop of a unit that adds a chunk in this way."""
+def in_integers(add_chunk, draws=False):
+    """The loop of a unit that adds a chunk in this way, and draws a word for each or not."""
 
     @kernel
-    def loop(a, b, out, first, unit_numbers, grid_numbers):
+    def loop(a, b, out, first, unit_numbers, grid_numbers, place, seed):
         unit, grid, count, depth = integer_unit(unit_numbers), unpack(grid_numbers), products_of(a, b), a.shape[1]
         terms, rows = np.int64(unit.terms), out.shape[0] // max(count, 1)
-        space = space_for(rows, out.shape[1], depth, unit)
-        whole, columns = space.panel.shape
+        counter, short, chunks = counter_of(place), are_bytes(grid), -(-depth // terms)
+        together = min(steps_of_rows(short), max(chunks, 1)) if draws else 1  # chunks whose words are made at once
+        space = space_for(rows, out, depth, unit, together)
+        whole, columns = space.panel.shape[0] // together, space.panel.shape[1]
+        words = rows_like(WORD, ROWS if draws else 1, columns)
         for i in range(first, count if depth > 0 else 0):
             x, y, sums = matrices_of(a, b, out, i)
             low_x, high_x = exponents_in(x, unit.a_least, unit.dropped)
             low_y, high_y = exponents_in(y, unit.b_least, unit.dropped)
-            if not has_room(low_x, high_x, low_y, high_y, unit.fraction_bits):
+            if not has_room(low_x, high_x, low_y, high_y, unit.lowest, room_above(sums, depth)):
                 return i
             # With any number of the other operand, a zero's exponent is below that of all products.
             none_x, none_y = low_y - high_y - 1, low_x - high_x - 1
-            take_factors(x, space, unit, low_x, none_x)
+            take_factors(x, of_chunk(space, 0, whole), unit, low_x, none_x)
             for left in range(0, sums.shape[1], columns):
                 width = min(columns, sums.shape[1] - left)
                 _take_sums(sums, left, width, space, unit)
-                for chunk in range(-(-depth // terms)):
-                    take_panel(y[chunk * terms : (chunk + 1) * terms], left, width, space, unit, low_y, none_y)
+                for start in range(0, chunks, together):
+                    end = min(start + together, chunks)
+                    for chunk in range(start, end):
+                        products = y[chunk * terms : (chunk + 1) * terms]
+                        take_panel(products, left, width, of_chunk(space, chunk - start, whole), unit, low_y, none_y)
                     for row in range(rows):
-                        add_chunk(space, row, chunk * whole, low_x + low_y, unit, grid)
+                        if draws:
+                            fill_rows(words, width, counter, i * rows + row, left, start, 0, seed, short)
+                        for chunk in range(start, end):
+                            word = words[line_of(chunk, short) if draws else 0], lift_of(chunk, short)
+                            part = of_chunk(space, chunk - start, whole)
+                            add_chunk(part, row, chunk * whole, low_x + low_y, unit, grid, word)
+                            if chunk == 0 and grid.infinite != np.inf:
+                                _settle_infinite(space.sums[row], grid)
                 for row in range(rows):
                     for j in range(width):
                         sums[row, left + j] = space.sums[row, j]
@@ -83,8 +125,15 @@ def _take_sums(sums, left, width, space, unit):
     for i in range(sums.shape[0]):
         for j in range(width):
             so_far = sums[i, left + j]
-            is_finite = abs(so_far) < np.float32(np.inf)
-            space.sums[i, j] = without_bits(so_far, unit.output_drops) if is_finite else so_far
+            is_cut = abs(so_far) < np.inf and unit.output_drops > 0
+            space.sums[i, j] = without_bits(so_far, unit.output_drops) if is_cut else so_far
+
+
+@scalar
+def _settle_infinite(sums, grid):
+    """Where the first chunk met an infinite sum, what comes of it: the largest number in modes that saturate."""
+    for j in range(sums.size):
+        sums[j] = math.copysign(grid.infinite, sums[j]) if abs(sums[j]) == np.inf else sums[j]
 
 
 def fused_chunk(cut, round_totals):
@@ -92,7 +141,7 @@ def fused_chunk(cut, round_totals):
     add_aligned = adding(cut)
 
     @scalar
-    def add_chunk(space, i, at, low, unit, grid):
+    def add_chunk(space, i, at, low, unit, grid, word):
         find_tops(space, i, at, 0, space.panel.shape[0])
         sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
         base, bits, least, zero = np.int32(low), np.int32(unit.fraction_bits), np.int32(unit.least), np.int32(unit.zero)
@@ -103,13 +152,38 @@ def fused_chunk(cut, round_totals):
             scales[j] = power_of_two(np.int32(bits - max(np.int32(np.int32(tops[j]) + base), own)))
             parts[0, j], parts[1, j] = cut(sums[i, j], scales[j]), 0
         add_aligned(space, i, at, 0, space.panel.shape[0], unit)
-        round_totals(space, i, unit, grid)
+        round_totals(space, i, unit, grid, word)
+
+    return add_chunk
+
+
+def exact_chunk(cut, cut_sum):
+    """The same for totals that are not rounded: sums in float64 of any size, which `cut_sum` aligns."""
+    add_aligned = adding(cut)
+
+    @scalar
+    def add_chunk(space, i, at, low, unit, grid, word):
+        find_tops(space, i, at, 0, space.panel.shape[0])
+        sums, tops, scales, parts, units = space.sums, space.tops, space.scales, space.parts, space.powers
+        base, bits = np.int32(low), np.int32(unit.fraction_bits)
+        for j in range(tops.size):
+            top = np.int32(np.int32(tops[j]) + base) if tops[j] >= 0 else LOWEST
+            own = np.int32(np.int32(exponent_field(sums[i, j])) - np.int32(1023))
+            last = np.int32(max(top, max(own, LOWEST)) - bits)
+            # Beyond 2^127 there is no product.
+            scales[j] = power_of_two(min(np.int32(-last), np.int32(127)))
+            units[0, j] = wide_power(last)
+            parts[0, j], parts[1, j] = integer_toward_zero(cut_sum(sums[i, j], wide_power(-last))), 0
+        add_aligned(space, i, at, 0, space.panel.shape[0], unit)
+        for j in range(tops.size):
+            total = (np.float64(parts[0, j]) + np.float64(parts[1, j])) * units[0, j]
+            sums[i, j] = total if abs(sums[i, j]) < np.inf else sums[i, j]
 
     return add_chunk
 
 
 @scalar
-def _truncated_totals(space, i, unit, grid):
+def _truncated_totals(space, i, unit, grid, word):
     """Totals toward zero, as numbers of the output format, take the place of the sums so far."""
     sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
     if unit.part >= space.panel.shape[0]:
@@ -125,16 +199,29 @@ def _truncated_totals(space, i, unit, grid):
 
 
 def _totals(round_one):
-    """The same in another mode, to a plain grid of float32 numbers."""
+    """The same in another mode, to the grid of a signed format of float32 numbers, with subnormal ones or without."""
 
     @scalar
-    def round_totals(space, i, unit, grid):
+    def round_totals(space, i, unit, grid, word):
         sums, tops, scales, parts = space.sums, space.tops, space.scales, space.parts
+        drawn, lift = word
         for j in range(tops.size):
-            rounded = np.float32(round_one(_exact_total(parts[0, j], parts[1, j], scales[j]), grid))
-            sums[i, j] = _or_so_far(rounded, sums[i, j], tops[j])
+            exact = _exact_total(parts[0, j], parts[1, j], scales[j])
+            rounded = round_one(exact, lifted(drawn[j], lift), grid)
+            is_flushed = (abs(rounded) < grid.least) | (abs(exact) < grid.cut)
+            sums[i, j] = _or_so_far(np.float32(0.0 if is_flushed else rounded), sums[i, j], tops[j])
 
     return round_totals
+
+
+def _without_word(round_one):
+    """A rounding that draws no word."""
+
+    @scalar
+    def rounded(exact, word, grid):
+        return round_one(exact, grid)
+
+    return rounded
 
 
 @scalar
@@ -151,7 +238,7 @@ def _or_so_far(rounded, so_far, top):
 
 
 @scalar
-def floored_chunk(space, i, at, low, unit, grid):
+def floored_chunk(space, i, at, low, unit, grid, word):
     """What `matrix_core_loops.floored_sums` defines."""
     sums, tops, scales, parts, dots, powers = (
         space.sums,
@@ -183,24 +270,26 @@ def floored_chunk(space, i, at, low, unit, grid):
 #: How totals are rounded, by the names of `fused_loops.ROUNDINGS`.
 TOTALS = {
     "truncated": _truncated_totals,
-    "nearest": _totals(nearest),
-    "directed": _totals(directed),
-    "to_odd": _totals(to_odd),
+    "nearest": _totals(_without_word(nearest)),
+    "directed": _totals(_without_word(directed)),
+    "to_odd": _totals(_without_word(to_odd)),
+    "random": _totals(drawn_total),
 }
 
 
 def fused_name(align: str, rounding: str) -> str:
-    """The name of the loop of a fused sum."""
+    """The name of the loop of a fused sum; "exact" is that of totals in FP64, which are not rounded."""
     return f"fused, {align}, {rounding}"
 
 
-#: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers). Each sums the products of a stack from
-#: number `first` on, in float32 arrays, up to one whose operands leave no room, and returns its number, or how many
-#: there are.
+#: Loops by how a chunk is added: (a, b, out, first, unit_numbers, grid_numbers, place, seed). Each sums the products of
+#: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
+#: are. Arrays are float32, those of exact totals float64 with float32 operands.
 loops = {
     "floored": in_integers(floored_chunk),
     **{
-        fused_name(*pair): in_integers(fused_chunk(INTEGERS[pair[0]], TOTALS[pair[1]]))
+        fused_name(*pair): in_integers(fused_chunk(INTEGERS[pair[0]], TOTALS[pair[1]]), draws=pair[1] == "random")
         for pair in product(INTEGERS, TOTALS)
     },
+    **{fused_name(align, "exact"): in_integers(exact_chunk(INTEGERS[align], ALIGNMENTS[align])) for align in INTEGERS},
 }

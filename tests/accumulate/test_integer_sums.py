@@ -10,12 +10,17 @@ from simfloat.accumulate._fused import FusedEngine
 from simfloat.accumulate.integer_engine import IntegerEngine
 from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.accumulate.tiles import TURNED, UPRIGHT
+from simfloat.arithmetic.bit_stream import Draw
 from tests.bits import assert_bits
 
 E8M13 = sf.Format(8, 13)
+FLUSHED, FLUSHED_BEFORE = (
+    sf.Format(5, 10, subnormals=False, tininess=when) for when in ("after_rounding", "before_rounding")
+)
 FORMATS = (sf.FP16, sf.BF16, sf.TF32, sf.E4M3, sf.E5M2, sf.E2M1, sf.E3M2, sf.E4M3FNUZ)
 
-#: Units whose chunks are one pass and many, whose totals take one integer, nearly two, and more than float32 has bits.
+#: Units whose chunks are one pass and many, whose totals take one integer, nearly two, and more than float32 has bits;
+#: which draw, flush what is tiny, stop at the largest number, and do not round.
 UNITS = [
     *(sf.tensor_core(arch, sf.FP16).unit for arch in ("volta", "ampere", "hopper")),
     *(sf.tensor_core(arch, sf.FP16, sf.FP16).unit for arch in ("volta", "hopper")),
@@ -26,6 +31,18 @@ UNITS = [
     sf.fused(56, 24),
     sf.fused(19, 13, sf.FP16),
     sf.fused(10, 20, E8M13),
+    sf.fused(1, 24, sf.FP16, rounding=sf.stochastic(7), align=sf.nearest_even),
+    sf.fused(3, 23, rounding=sf.stochastic()),
+    sf.fused(16, 26, sf.BF16, rounding=sf.stochastic(13, "B").saturating(), align=sf.to_odd),
+    sf.fused(4, 12, FLUSHED, rounding=sf.stochastic(8, "A")),
+    sf.fused(16, 26, FLUSHED_BEFORE, rounding=sf.stochastic(), align=sf.nearest_even),
+    sf.fused(4, 24, sf.Format(8, 23, subnormals=False)),
+    sf.fused(4, 14, FLUSHED, rounding=sf.toward_positive, align=sf.to_odd),
+    sf.fused(5, 14, FLUSHED_BEFORE, rounding=sf.to_odd.saturating()),
+    sf.fused(7, 23, sf.FP16, rounding=sf.nearest_even.saturating()),
+    sf.fused(8, 24, sf.FP64),
+    sf.fused(16, 26, sf.FP64, align=sf.to_odd),
+    sf.fused(3, 13, sf.FP64, align=sf.nearest_even),
 ]
 
 
@@ -72,18 +89,20 @@ def compare(rng, pair, *ways):
         a, b = (operands(rng, *which) for which in zip(pair, kinds, ((m, k), (k, n)), strict=True))
         for start in (np.zeros((m, n)), starts(rng, ways[0][1], (m, n))):
             for region, engine in ways:
-                want, got = start.copy(), start.astype(np.float32)
+                want, got = start.copy(), start.astype(engine.carrier)
                 engine.wide.run(np.float64(a), np.float64(b), want, region)
-                engine.run(a, b, got, region)
-                assert_bits(got, np.where(np.isnan(want), np.nan, want).astype(np.float32))
+                engine.run(a.astype(engine.carrier), b.astype(engine.carrier), got, region)
+                assert_bits(got, np.where(np.isnan(want), np.nan, want).astype(engine.carrier))
 
 
 @pytest.mark.parametrize("unit", UNITS, ids=str)
 def test_sums_in_32_bits_are_those_in_float64(unit, rng):
     pairs = [pair for pair in product(FORMATS, FORMATS) if isinstance(unit.engine_for_all(*pair), IntegerEngine)]
     assert len(pairs) >= 25
+    draw = Draw(3, 11) if unit.mode.is_stochastic else None
+    upright, turned = (region._replace(first=5, row_step=300, column_step=7, draw=draw) for region in (UPRIGHT, TURNED))
     for pair in rng.permutation(np.array(pairs, object))[:6]:
-        compare(rng, pair, (UPRIGHT, unit.engine_for_all(*pair)), (TURNED, unit.engine_for_all(*pair[::-1])))
+        compare(rng, pair, (upright, unit.engine_for_all(*pair)), (turned, unit.engine_for_all(*pair[::-1])))
 
 
 CDNA3 = (sf.FP16, sf.BF16, sf.TF32, (sf.E4M3FNUZ, sf.E5M2FNUZ), (sf.E5M2FNUZ, sf.E5M2FNUZ))
@@ -120,5 +139,7 @@ def test_units_without_room_keep_float64():
         (sf.fused(8, 24, zero_exponent=0), sf.FP16),
         (sf.fused(8, 24), sf.Format(8, 12)),
         (sf.fused(8, 24), sf.Format(9, 3)),
+        (sf.fused(8, 24, sf.FP64, rounding=sf.toward_zero.saturating()), sf.FP16),
+        (sf.fused(8, 24, sf.Format(8, 0, special="fn", subnormals=False)), sf.FP16),
     ]:
         assert isinstance(unit.engine_for_all(format, format), FusedEngine)
