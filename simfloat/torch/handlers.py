@@ -11,7 +11,7 @@ from simfloat.torch.floating_operands import LISTS, Arguments, Options, floating
 from simfloat.torch.phases import Backward, Forward, OfParameter
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
-from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of, weight_path
+from simfloat.torch.tags import FORMAT_OF, NOTHING, Tag, in_type, put_tag, tag_of
 from simfloat.torch.tensor_arguments import replaced
 from simfloat.torch.tensor_arrays import NARROW, in_single, numbers_of, result_type, tensor_of
 
@@ -48,12 +48,14 @@ class Movement(Handler):
         if note is None and isinstance(result, torch.Tensor) and tag_of(result) is not NOTHING:
             return result  # a view of what is known
         for made in floating_in(result if isinstance(result, LISTS) else (result,)):
-            if tag_of(made) is NOTHING:
+            tag = tag_of(made)
+            if tag is NOTHING:
                 tag = in_type(run.moved(operands), made.dtype)
-                put_tag(made, Tag(tag.format) if self.chooses and tag.is_weight else tag)
+                tag = Tag(tag.format) if self.chooses and tag.is_weight else tag
+                put_tag(made, tag)
             if note is not None:
-                note.format, note.weight = tag_of(made).format, weight_path(made)
-        is_copy = func is torch.ops.aten.clone.default and run.optimizing.optimizer is not None
+                note.format, note.weight = tag.format, tag.owner if tag.is_weight else None
+        is_copy = run.optimizing.optimizer is not None and func is torch.ops.aten.clone.default
         return run.optimizing.begun(result) if is_copy else result
 
 
