@@ -12,7 +12,7 @@ from simfloat.accumulate.accumulator import Accumulator, whole_steps
 from simfloat.accumulate.blocked_engines import RunsEngine
 from simfloat.accumulate.contraction import finish, prepare
 from simfloat.accumulate.engine import Engine, Region, TileScales
-from simfloat.accumulate.given_draws import GivenSteps, roundings_of
+from simfloat.accumulate.given_draws import GivenSteps
 from simfloat.accumulate.product import Inputs, as_vectors, options_of
 from simfloat.accumulate.scales import Scales
 from simfloat.accumulate.tiles import in_carrier
@@ -67,6 +67,8 @@ def _running_sums(
     row: NDArray, column: NDArray, engine: Engine, accumulator: Accumulator, scales: Scales | None, region: Region
 ) -> NDArray:
     """The running sum after every chunk, each from the last one from which the accumulator can go on."""
+    if isinstance(engine, GivenSteps):
+        return engine.running_sums(row, column)
     if isinstance(engine, RunsEngine) and region.draw is not None:
         # Inner and outer sums draw at steps of their own: all runs are summed, then their results.
         whole = region._replace(scales=scales and _within(scales, slice(0, row.size)))
@@ -84,9 +86,7 @@ def _running_sums(
         within = slice(first * chunk, min((i + 1) * chunk, terms))
         running[:] = sums[first - 1] if first else 0.0
         at = region._replace(step=first, scales=scales and _within(scales, within))
-        _engine_from(engine, accumulator, first * chunk).run(
-            np.array(row[:, within], order="C", like=row), column[within], running, at
-        )
+        engine.run(np.array(row[:, within], order="C", like=row), column[within], running, at)
         sums[i] = running[0, 0]
     return sums
 
@@ -104,13 +104,6 @@ def _outer(engine: RunsEngine, accumulator: Accumulator) -> Accumulator:
         return engine.freeing.total
     assert isinstance(accumulator, Blocked)
     return accumulator.outer
-
-
-def _engine_from(engine: Engine, accumulator: Accumulator, first: int) -> Engine:
-    """The engine that goes on from product `first`: of given draws those before are taken."""
-    if first and isinstance(engine, GivenSteps):
-        return engine._replace(words=engine.words[:, roundings_of(accumulator, first) :])
-    return engine
 
 
 def _within(scales: Scales, products: slice) -> TileScales:

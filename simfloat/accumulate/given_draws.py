@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -78,9 +79,22 @@ class GivenSteps(NamedTuple):
         rows, columns = np.indices(out.shape)
         elements = region.first + rows * region.row_step + columns * region.column_step
         drawn = _Drawn(np.moveaxis(self.words[elements], -1, 0))
-        factors = [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
         least = self.least[::-1] if region.swapped else self.least
-        out[...] = drawn.sum(self.accumulator, factors, out, least)
+        out[...] = drawn.sum(self.accumulator, _factors(a, b), out, least)
+
+    def running_sums(self, row: NDArray, column: NDArray) -> NDArray[np.float64]:
+        """The sum of one element after every step of its accumulator, drawn as if it ended there."""
+        drawn, start = _Drawn(self.words[0].reshape(-1, 1, 1)), np.zeros((1, 1), like=row)
+        totals = list(drawn.running(self.accumulator, _factors(row, column), start, self.least))
+        sums = np.zeros(len(totals), like=row)
+        for i, total in enumerate(totals):
+            sums[i] = total[0, 0]
+        return sums
+
+
+def _factors(a: NDArray, b: NDArray) -> list[Any]:
+    """The factors of every product of a tile."""
+    return [(a[:, k : k + 1], b[k : k + 1, :]) for k in range(a.shape[1])]
 
 
 def given_steps(
@@ -98,27 +112,58 @@ class _Drawn:
     """Rounded operations on a tile, each of which takes the next draws of its elements."""
 
     def __init__(self, words: NDArray[np.uint32]) -> None:
-        self._words = iter(words)
+        self._words, self._taken = words, 0
 
     def sum(self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]) -> NDArray:
         """The sums of the products of pairs of factors, from `start` on."""
+        match accumulator:
+            case Pairwise():
+                return self._pairwise(accumulator, factors, start)
+            case InTreeOrder():
+                return self._in_order(accumulator, factors, start)
+            case SumOfSums():
+                totals = list(self._totals(accumulator, factors, start, least))
+                return self.sum(accumulator.outer, totals, start, _ends(accumulator))
+        for total in self.running(accumulator, factors, start, least):
+            start = total
+        return start
+
+    def running(
+        self, accumulator: Any, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
+        """The sums after every step."""
         match accumulator:
             case SequentialSum():
                 return self._sequential(accumulator, factors, start)
             case Kahan():
                 return self._kahan(accumulator, factors, start)
-            case Pairwise():
-                return self._pairwise(accumulator, factors, start)
-            case InTreeOrder():
-                return self._in_order(accumulator, factors, start)
             case Fused():
                 return self._fused(accumulator, factors, start, least)
-        zeros, one = np.zeros_like(start), np.ones_like(start[:1, :1])
-        sums = [self.sum(accumulator.inner, run, zeros, least) for run in _runs(accumulator, factors)]
-        ends = FP32.emin, accumulator.inner.result.emin
-        return self.sum(accumulator.outer, [(one, total) for total in sums], start, ends)
+        return self._running_outer(accumulator, factors, start, least)
 
-    def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> NDArray:
+    def _totals(
+        self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[tuple[NDArray, NDArray]]:
+        """The sums of runs, as pairs of factors."""
+        for run in _runs(accumulator, factors):
+            yield np.ones_like(start[:1, :1]), self.sum(accumulator.inner, run, np.zeros_like(start), least)
+
+    def _running_outer(
+        self, accumulator: SumOfSums, factors: list[Any], start: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
+        """The sums of the runs so far, as many as the outer sum takes at a time; its draws follow those of the runs."""
+        outer, totals, ends = accumulator.outer, list[Any](), list[int]()
+        for total in self._totals(accumulator, factors, start, least):
+            totals.append(total)
+            ends.append(self._taken)
+        if not any(rounding.is_stochastic for rounding in outer.roundings):
+            yield from self.running(outer, totals, start, _ends(accumulator))
+            return
+        for first in range(0, len(totals), outer.chunk or 1):
+            count = min(first + (outer.chunk or 1), len(totals))
+            yield _Drawn(self._words[ends[count - 1] :]).sum(outer, totals[:count], start, _ends(accumulator))
+
+    def _sequential(self, accumulator: SequentialSum, factors: list[Any], total: NDArray) -> Iterator[NDArray]:
         do = self._in(accumulator.format, accumulator.rounding, total.shape)
         for x, y in factors:
             if accumulator.products is None:
@@ -126,16 +171,16 @@ class _Drawn:
             else:
                 product = self._in(accumulator.products, accumulator.rounding, total.shape)("multiply", x, y)
                 total = do("add", total, product)
-        return total
+            yield total
 
-    def _kahan(self, accumulator: Kahan, factors: list[Any], s: NDArray) -> NDArray:
+    def _kahan(self, accumulator: Kahan, factors: list[Any], s: NDArray) -> Iterator[NDArray]:
         do, c = self._in(accumulator.format, accumulator.rounding, s.shape), np.zeros_like(s)
         for factor in factors:
             y = do("subtract", do("multiply", *factor), c)
             t = do("add", s, y)
             c = do("subtract", do("subtract", t, s), y)
             s = t
-        return s
+            yield s
 
     def _pairwise(self, accumulator: Pairwise, factors: list[Any], start: NDArray) -> NDArray:
         do = self._in(accumulator.format, accumulator.rounding, start.shape)
@@ -157,12 +202,18 @@ class _Drawn:
                 waiting.append(numbers[k])
         return waiting[0]
 
-    def _fused(self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]) -> NDArray:
+    def _fused(
+        self, accumulator: Fused, factors: list[Any], total: NDArray, least: tuple[int, int]
+    ) -> Iterator[NDArray]:
         do = self._in(accumulator.output, accumulator.mode, total.shape)
         for first in range(0, len(factors), accumulator.terms):
             chunk = chunk_total(accumulator, factors[first : first + accumulator.terms], total, least)
             total = do("add", chunk, np.zeros_like(total)) + 0.0
-        return total
+            yield total
+
+    def _next(self) -> NDArray[np.uint32]:
+        self._taken += 1
+        return self._words[self._taken - 1]
 
     def _in(self, format: Format, rounding: Rounding, shape: tuple[int, ...]) -> Any:
         """The operations of a format, with results in this shape."""
@@ -170,10 +221,16 @@ class _Drawn:
 
         def do(operation: str, *operands: NDArray) -> NDArray:
             arrays = [np.broadcast_to(operand, shape) for operand in operands]
-            draw = Draw(0, 0, given=_Words(next(self._words))) if rounding.is_stochastic else None
+            draw = Draw(0, 0, given=_Words(self._next())) if rounding.is_stochastic else None
             return compute_drawn(operation, arrays, target, draw)
 
         return do
+
+
+def _ends(accumulator: SumOfSums) -> tuple[int, int]:
+    """emin of the ones and of the sums of runs that an outer sum multiplies."""
+    assert accumulator.inner.result is not None
+    return FP32.emin, accumulator.inner.result.emin
 
 
 class _Words(GivenBits):

@@ -257,8 +257,11 @@ def test_partial_sums_are_rounded_as_the_last_one(rng):
 
 def test_partial_sums_of_given_draws_go_on_with_the_next_ones(rng):
     x, y = sf.round(rng.standard_normal((2, 9)), sf.FP16)
-    draws = rng.integers(16, size=18)
-    for accumulate, step in ((RANDOM, 2), (sf.sequential(sf.BF16, rounding=sf.stochastic(4), products=sf.BF16), 1)):
+    draws, kahan = rng.integers(16, size=60), sf.kahan(sf.BF16, rounding=sf.stochastic(4))
+    for accumulate, step in (
+        *((RANDOM, 2), (sf.sequential(sf.BF16, rounding=sf.stochastic(4), products=sf.BF16), 1), (kahan, 1)),
+        *((sf.blocked(2, kahan, sf.FP32), 2), (sf.blocked(2, sf.FP16, kahan), 2), (sf.blocked(2, kahan, RANDOM), 4)),
+    ):
         got = sf.partial_sums(x, y, accumulate=accumulate, stream=sf.GivenBits(draws))
         ends = [*range(step, 9, step), 9]
         want = [sf.dot(x[:n], y[:n], accumulate=accumulate, stream=sf.GivenBits(draws)) for n in ends]
