@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from inspect import signature
-from types import SimpleNamespace
+from types import NoneType, SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,9 @@ from simfloat.simulation.simulation import Simulation, current
 
 #: What an optimizer takes: parameters, (name, parameter) pairs, or dictionaries with "params" and options of a group.
 Params = Iterable[Parameter] | Iterable[tuple[str, Parameter]] | Iterable[Mapping[str, Any]]
+
+#: Values of options that do not change where they stand.
+FIXED = (bool, int, float, str, tuple, NoneType)
 
 
 class Optimizer:
@@ -63,6 +67,7 @@ class Optimizer:
         self.defaults: dict[str, Any] = {"lr": lr, **options}
         self.param_groups: list[dict[str, Any]] = []
         self.state: list[dict[str, NDArray]] = []
+        self._last_read: dict[int, tuple[list[Any], SimpleNamespace]] = {}
         for group in groups_in(params):
             self.add_param_group(group)
 
@@ -112,7 +117,7 @@ class Optimizer:
                 f"The groups hold {len(params)} parameters, the optimizer was given {len(self.state)}: add others by "
                 "add_param_group."
             )
-        read = [(self.read(group), group["params"]) for group in self.param_groups]
+        read = [(self._options_of(number, group), group["params"]) for number, group in enumerate(self.param_groups)]
         options = [chosen for chosen, its_params in read for _ in its_params]
         work = []
         for number, (parameter, kept, chosen) in enumerate(zip(params, self.state, options, strict=True)):
@@ -165,6 +170,16 @@ class Optimizer:
         Raises ValueError for the state of another optimizer: other options, numbers of parameters, names or shapes.
         """
         self.param_groups, self.state = optimizer_state.unpacked(self, state_dict)
+
+    def _options_of(self, number: int, group: dict[str, Any]) -> SimpleNamespace:
+        """The options of the group of this number, read again if one of them is another object than last time."""
+        given = [*group, *group.values()]
+        before, chosen = self._last_read.get(number, ((), None))
+        if chosen is None or len(given) != len(before) or not all(map(operator.is_, given, before)):
+            chosen = self.read(group)
+            if all(isinstance(group[name], FIXED) for name in self.options):
+                self._last_read[number] = given, chosen
+        return SimpleNamespace(**vars(chosen))  # of this step alone
 
     def _update(self, step: Step, gradient: NDArray, options: SimpleNamespace) -> None:
         if self.is_elementwise and run_as_program(type(self), self._addend, step, gradient, options):
