@@ -38,7 +38,8 @@ def partial_sums(
     """The running sum of a dot product after every step of the accumulator, in order; the last one is `dot`'s.
 
     A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
-    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`.
+    running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. A Kahan sum, whose
+    correction is not kept, is made anew for every step, but for draws that are given.
 
     Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
 
