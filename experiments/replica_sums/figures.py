@@ -24,7 +24,7 @@ def draw_replicas(results: list[Result], path: Path) -> None:
         draw_errors(place, lines, xlabel="replicas", ylabel="relative error" if data == "noise" else "", title=data)
         place.set_xscale("log", base=2)
     low, high = (end(place.get_ylim()[k] for place in axes) for k, end in enumerate((min, max)))
-    for place in axes:
-        place.set_ylim(low, high)
+    axes[1].sharey(axes[0])
+    axes[0].set_ylim(low, high)
     add_legend(figure, axes[0], columns=4)
     save_figure(figure, path)
