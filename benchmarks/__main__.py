@@ -15,6 +15,7 @@ from rich.table import Table
 import simfloat as sf
 from benchmarks import (
     agreement,
+    calls,
     elimination,
     gpu,
     images,
@@ -29,6 +30,7 @@ from benchmarks import (
 
 BENCHMARKS = {
     "startup": startup,
+    "calls": calls,
     "rounding": rounding,
     "products": products,
     "elimination": elimination,
