@@ -103,4 +103,5 @@ def erfc_wide(x):
     high, low, exponent = _erfc_beyond(abs(x))
     if x > 0.0:
         return high, low, exponent
-    return 2.0, -high * power_of_two(max(exponent, -200)), 0
+    high, low = quick_two_sum(2.0, -high * power_of_two(max(exponent, -200)))
+    return high, low, 0

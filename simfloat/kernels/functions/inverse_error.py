@@ -76,7 +76,8 @@ def erfinv_wide(x):
         # sqrt(pi) / 2 (x + pi / 12 x^3), on the significand so that nothing underflows
         significand, exponent = split(x)
         high, low = multiply_pairs(INVERSE_SLOPE[0], INVERSE_SLOPE[1], significand, 0.0)
-        return high, fma(high, TWELFTH * x * x, low), exponent
+        high, low = quick_two_sum(high, fma(high, TWELFTH * x * x, low))
+        return high, low, exponent
     if abs(x) <= 0.5:
         high, low = _erf_inverse(x)
         return high, low, 0
