@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import errno
+import gc
 import os
 import re
 import sys
@@ -38,7 +39,8 @@ def guarded(command: Callable[[], int]) -> int:
         if sys.stdout is not None:  # None: it was closed before the program began
             sys.stdout.flush()
         return code
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as interrupt:
+        take_apart(interrupt)
         print("Interrupted.", file=sys.stderr)
         # An interrupt that passed through an exec, of Numba or a dataclass, stays noted in CPython, which would then
         # end by a signal in spite of the exit code; the next exec takes the note back.
@@ -71,6 +73,14 @@ def interrupts_repeated() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def take_apart(interrupt: KeyboardInterrupt) -> None:
+    """Let go of what an interrupt left half built, without the complaints of what was not built so far."""
+    before, sys.unraisablehook = sys.unraisablehook, lambda ignored: None
+    interrupt.__traceback__ = interrupt.__context__ = None
+    gc.collect()
+    sys.unraisablehook = before
 
 
 def discard_output() -> None:
