@@ -7,11 +7,11 @@ import errno
 import gc
 import os
 import re
+import signal
 import sys
-from _thread import interrupt_main
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Timer
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ def interrupts_repeated() -> Iterator[None]:
     def hook(ignored: UnraisableHookArgs) -> None:
         if not issubclass(ignored.exc_type, KeyboardInterrupt):
             return before(ignored)
-        later = Timer(0.01, interrupt_main)
+        later = threading.Timer(0.01, interrupt_again)
         later.daemon = True
         later.start()
 
@@ -73,6 +73,15 @@ def interrupts_repeated() -> Iterator[None]:
         yield
     finally:
         sys.unraisablehook = before
+
+
+def interrupt_again() -> None:
+    """Ctrl-C once more: sent to the main thread where threads can be sent signals, so that it ends a wait, too."""
+    main = threading.main_thread().ident
+    if main is not None and hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(main, signal.SIGINT)
+    else:
+        signal.raise_signal(signal.SIGINT)
 
 
 def take_apart(interrupt: KeyboardInterrupt) -> None:

@@ -9,6 +9,9 @@ import numpy as np
 #: Exponents far beyond any result, so that only the format's own range matters.
 UNBOUNDED = dict(emin=-(2**40), emax=2**40)
 
+#: Bits that functions without MPFR's own rounding are computed with: far more than float64's, few enough to be quick.
+BITS = 240
+
 #: These stand for all inexact results that are as large or as small.
 HUGE, TINY = 1.5 * 2.0**1000, 1.5 * 2.0**-1000
 
@@ -16,8 +19,8 @@ HUGE, TINY = 1.5 * 2.0**1000, 1.5 * 2.0**-1000
 def _sigmoid(x):
     if x == 0 or not gmpy2.is_finite(x):
         return 1 / (1 + gmpy2.exp(-x))
-    with gmpy2.context(gmpy2.get_context(), precision=1300):
-        # In a form that never rounds to 1, and with bits enough to tell the sigmoid of the smallest float64 from 1/2;
+    with gmpy2.context(gmpy2.get_context(), precision=BITS + max(0, -gmpy2.get_exp(x))):
+        # In a form that never rounds to 1, and with bits enough to tell the sigmoid of a small number from 1/2;
         # beyond 2^20 the result only has to stay close to 0 or 1.
         x = max(min(x, gmpy2.mpfr(2**20)), gmpy2.mpfr(-(2**20)))
         logarithm = -gmpy2.log1p(gmpy2.exp(-x))
@@ -29,17 +32,17 @@ def _gelu(x):
         return gmpy2.mpfr("-0") if gmpy2.is_infinite(x) and x < 0 else x
     # In a direction in which 1 + erf never rounds to 1 or 2; beyond 2^14 it only has to stay close to 0 or 2.
     direction = gmpy2.RoundUp if 0 < x < 1 else gmpy2.RoundToZero
-    with gmpy2.context(precision=400, round=direction, **UNBOUNDED):
+    with gmpy2.context(precision=BITS, round=direction, **UNBOUNDED):
         clamped = max(min(x, gmpy2.mpfr(2**14)), gmpy2.mpfr(-(2**14)))
         value = x * gmpy2.erfc(-clamped / gmpy2.sqrt(gmpy2.mpfr(2))) / 2
     return +value
 
 
 def _with_bits(function, direction=gmpy2.RoundToNearest):
-    """A function that is computed with 400 bits, in a direction that shows what is less, and then rounded."""
+    """A function that is computed with BITS, in a direction that shows what is less, and then rounded."""
 
     def rounded(x, *others):
-        with gmpy2.context(precision=400, round=direction, **UNBOUNDED):
+        with gmpy2.context(precision=BITS, round=direction, **UNBOUNDED):
             value = function(x, *others)
         return +value
 
@@ -59,7 +62,7 @@ def _digamma(x):
 def _erfcx(x):
     if not gmpy2.is_finite(x):
         return gmpy2.mpfr(0) if x > 0 else gmpy2.inf() if x < 0 else x
-    if x == 0 or abs(x) < gmpy2.mpfr(2) ** -300:
+    if x == 0 or abs(x) < gmpy2.mpfr(2) ** -150:
         one = gmpy2.mpfr(1)
         return gmpy2.next_below(one) if x > 0 else gmpy2.next_above(one) if x < 0 else one
     if x > 2**10:

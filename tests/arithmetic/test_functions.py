@@ -33,18 +33,19 @@ def numbers(name, rng, count=600):
 @pytest.mark.parametrize("name", mpfr.UNARY)
 @pytest.mark.parametrize("operands", [sf.FP16, sf.BF16], ids=str)
 def test_every_operand_of_16_bits_is_correctly_rounded_in_every_mode(name, operands):
-    # Of what takes long every 32nd number.
+    # Of what takes long every 32nd number, and every 4th of those that become 8 bits.
     x = np.concatenate([operands.values()[:: 32 if name in mpfr.LONG else 1], [-0.0, np.inf, -np.inf, np.nan]])
     exact = mpfr.to_odd(mpfr.UNARY[name], x)
-    for format in (sf.FP16, sf.BF16, sf.E4M3, sf.E5M2):
+    for format, step in ((sf.FP16, 1), (sf.BF16, 1), (sf.E4M3, 4), (sf.E5M2, 4)):
         for mode in DETERMINISTIC:
-            assert_bits(getattr(sf, name)(x, format, mode), sf.round(exact, format, mode), x)
+            got = getattr(sf, name)(x[::step], format, mode)
+            assert_bits(got, sf.round(exact[::step], format, mode), x[::step])
 
 
 @pytest.mark.parametrize("name", mpfr.UNARY)
 def test_pairs_are_right_to_74_bits(name, rng):
     wide = OPERATIONS[name][1]
-    with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
+    with gmpy2.context(precision=120, **mpfr.UNBOUNDED):
         for x in numbers(name, rng).tolist():
             want = mpfr.UNARY[name](gmpy2.mpfr(x))
             if not FAR < abs(want) < 1 / FAR:
@@ -281,7 +282,7 @@ def test_gelu_is_right_to_74_bits_down_to_its_smallest_values(rng):
     places = np.arange(-39 * 128, 11 * 128) / 128  # of the expansions, where they are exact or worst
     places += rng.choice([0, 2.0**-8], places.size)
     x = np.concatenate([places, rng.uniform(-39, 11, 1000), -8 + rng.uniform(0, 1, 1000)])
-    with gmpy2.context(precision=300, **mpfr.UNBOUNDED):
+    with gmpy2.context(precision=120, **mpfr.UNBOUNDED):
         for operand in x[x != 0].tolist():
             want = mpfr.UNARY["gelu"](gmpy2.mpfr(operand))
             high, low, exponent = (gmpy2.mpfr(float(v)) for v in wide(operand, 0.0, 0.0, 1.0))

@@ -61,9 +61,13 @@ class StandIn:
         """Start a loop as on the GPU; TooLong if it has too many steps."""
         taken = steps(count, arguments)
         self._taken += taken
-        if self.most_steps is not None and (taken > self.most_steps or self._taken > 10 * self.most_steps):
+        if self.is_too_long(taken) or self.is_too_long(self._taken // 10):
             raise TooLong
         simulated.in_a_row(body, count, arguments)
+
+    def is_too_long(self, count):
+        """Whether a loop of so many steps is refused."""
+        return self.most_steps is not None and count > self.most_steps
 
 
 def steps(count, arguments):
