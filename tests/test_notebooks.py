@@ -1,4 +1,4 @@
-"""Notebooks are stored with small outputs of the code that they have, and run from beginning to end in a process."""
+"""Notebooks are stored with small outputs of the code that they have, and run from beginning to end."""
 
 import json
 import os
@@ -14,9 +14,10 @@ from benchmarks.notebooks import KEY, digest, merged, small
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-#: The cells in IPython's shell, as a kernel carries them out: how many show something, and how many figures there are.
+#: Carries out notebooks in IPython's shell, as a kernel would, one after the other, with no names left of those before:
+#: a line asks for the cells of each, and is answered by how many show something and how many figures there are, or by what went wrong.
 RUN = """
-import json, sys
+import json, sys, traceback
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -24,16 +25,36 @@ class Shell(InteractiveShell):
     def enable_gui(self, gui=None):
         pass  # as kernels do, whose figures are drawn inline
 
+def carried_out(cells):
+    shell.reset()
+    shown, figures = 0, 0
+    for source in cells:
+        with capture_output() as output:
+            done = shell.run_cell(source)
+        done.raise_error()
+        shown += bool(output.stdout or output.outputs)
+        figures += sum("image/png" in one.data for one in output.outputs)
+    return shown, figures
+
 sys.path.insert(0, "")
-shell, shown, figures = Shell.instance(), 0, 0
-for source in json.load(sys.stdin):
-    with capture_output() as output:
-        done = shell.run_cell(source)
-    done.raise_error()
-    shown += bool(output.stdout or output.outputs)
-    figures += sum("image/png" in one.data for one in output.outputs)
-print(shown, figures)
+shell = Shell.instance()
+for line in sys.stdin:
+    try:
+        answer = carried_out(json.loads(line))
+    except Exception:
+        answer = traceback.format_exc()
+    print(json.dumps(answer), flush=True)
 """
+
+
+@pytest.fixture(scope="module")
+def runner():
+    """A process that carries out notebooks, which imports what they need once."""
+    environment = {**os.environ, "MPLBACKEND": "Agg"}
+    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    with subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, env=environment, **pipes) as process:
+        yield process
+        process.stdin.close()
 
 
 def code_cells(path):
@@ -65,14 +86,12 @@ def test_of_outputs_what_is_printed_line_by_line_is_one_and_errors_are_none():
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_its_figures_whatever_backend_is_set(path):
+def test_a_notebook_runs_and_shows_its_figures_whatever_backend_is_set(path, runner):
     cells = ["".join(cell["source"]) for cell in code_cells(path)]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN], input=json.dumps(cells),
-        capture_output=True, text=True, timeout=400, cwd=ROOT, env={**os.environ, "MPLBACKEND": "Agg"},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    shown, figures = map(int, done.stdout.split()[-2:])
+    print(json.dumps(cells), file=runner.stdin, flush=True)
+    answer = json.loads(runner.stdout.readline())
+    assert isinstance(answer, list), answer
+    shown, figures = answer
     assert shown >= 1 and figures == sum(cell.count("plt.show()") for cell in cells)
 
 

@@ -50,7 +50,7 @@ def random_operands(rng, accumulator):
     return a[:, :terms].astype(float), b[:terms].astype(float)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 def test_random_accumulators_follow_the_definition(seed):
     rng = np.random.default_rng(seed)
     for _ in range(60):
@@ -93,7 +93,7 @@ def test_random_fused_sums_follow_the_definition(seed):
 CLAMPED = sf.nearest_even.saturating()
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(3))
 def test_operands_beyond_float32_follow_the_definition(seed):
     # Their products lie inside float32's range or not; the sums are made in float32 where nothing is lost by it.
     rng = np.random.default_rng(100 + seed)
@@ -112,7 +112,7 @@ def test_operands_beyond_float32_follow_the_definition(seed):
 @pytest.mark.parametrize("seed", range(3))
 def test_random_sums_of_fused_sums_follow_the_definition(seed):
     rng = np.random.default_rng(200 + seed)
-    for _ in range(40):
+    for _ in range(16):
         own = {"output": random_format(rng), **random_parts(rng)} if rng.random() < 0.5 else {}
         parts = [sf.fused(int(rng.integers(1, 9)), int(rng.integers(8, 30)), **own), random_format(rng)]
         inner, outer = parts if rng.random() < 0.5 else parts[::-1]

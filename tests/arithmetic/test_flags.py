@@ -53,7 +53,7 @@ def by_definition(x, numbers, format, rounding, draw=0, is_fma=False):
 
 @pytest.mark.parametrize("format", [*CUSTOM, sf.FP64, sf.FP32, sf.BF16, sf.FP16, sf.E4M3, sf.E2M1, sf.E8M0], ids=repr)
 def test_roundings_have_the_flags_of_the_definition(format, rng):
-    x = np.concatenate([adversarial(format, rng, 60), [0.0, -0.0, np.inf, -np.inf]])
+    x = np.concatenate([adversarial(format, rng, 12), [0.0, -0.0, np.inf, -np.inf]])
     if not format.has_nan:
         x = x[~np.isnan(x) & ((x >= 0) | format.signed)]
     for rounding in (*DETERMINISTIC, sf.nearest_even.saturating()):

@@ -145,8 +145,17 @@ def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
     assert found.accumulator == FOUND_IN_NUMPY.get((name, k), found.accumulator)
 
 
-@pytest.mark.parametrize("k", [7, 45])
-@pytest.mark.parametrize("name", ["sum", "float32 matmul", "bfloat16 matmul"])
+@pytest.mark.parametrize(
+    ("name", "k"),
+    [
+        ("sum", 7),
+        ("sum", 45),
+        ("float32 matmul", 7),
+        ("float32 matmul", 45),
+        ("bfloat16 matmul", 7),
+        ("bfloat16 matmul", 21),
+    ],
+)
 def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
     torch = pytest.importorskip("torch")
     array = torch.from_numpy

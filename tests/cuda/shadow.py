@@ -72,7 +72,7 @@ class Shadow:
         return want
 
     def _is_due(self, function, given):
-        """Whether a call is repeated: one of all, or a small one in which two things come together for the first time."""
+        """Whether a call is repeated: any, or a small one in which two things come together for the first time."""
         if self.device.takes_all:
             return True
         if any(isinstance(value, np.ndarray) and self.device.is_too_long(value.size) for value in given.values()):

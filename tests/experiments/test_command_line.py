@@ -103,7 +103,7 @@ def test_a_tiny_run_prints_findings_without_verdicts_and_writes_results(name, tm
 
 
 def test_a_run_in_processes_leaves_what_a_run_in_this_one_does(tmp_path):
-    arguments = ("run", "update-cancellation", "--tiny", "--out")
+    arguments = ("run", "update-limits", "--tiny", "--out")
     done = command(*arguments, tmp_path / "there", text=True)
     assert done.returncode == 0, done.stderr
     assert "measured" in done.stdout and "measured" not in done.stderr

@@ -81,6 +81,8 @@ def test_a_broken_library_fails_with_the_first_wrong_case(monkeypatch, capsys):
 
 def test_a_failed_selftest_exits_with_1(monkeypatch, capsys):
     monkeypatch.setattr(sf, "sqrt", off_by_one_bit(sf.sqrt, 0))
+    some = ["random generator", "square roots", "elementary functions", "functions at specials", "codes round trip"]
+    monkeypatch.setattr("simfloat.selftest.CHECKS", {name: CHECKS[name] for name in some})
     assert main(["selftest", "--quick"]) == 1
     lines = capsys.readouterr().out.splitlines()
     failed = [line for line in lines[1:-1] if not line.endswith("ok")]
@@ -89,7 +91,7 @@ def test_a_failed_selftest_exits_with_1(monkeypatch, capsys):
         "elementary functions",
         "functions at specials",
     ]
-    assert lines[-1].startswith(f"3 of {len(CHECKS)} checks failed")
+    assert lines[-1].startswith("3 of 5 checks failed")
 
 
 def test_a_check_that_cannot_run_is_a_failed_check():
