@@ -1,0 +1,21 @@
+"""What is run: the GPT under every policy."""
+
+from __future__ import annotations
+
+from experiments.options import Options
+from experiments.recipe_parts.policies import BF16, VARIANTS
+from experiments.recipe_parts.problems import PROBLEMS
+from experiments.training import run_training, training_jobs
+from experiments.variants import given
+from simfloat.studies import Job, Result
+
+
+def jobs(options: Options) -> list[Job]:
+    """All policies from every seed; or a given policy beside BF16."""
+    variants = VARIANTS if options.policy is None else given(options.policy, [BF16])
+    return training_jobs(PROBLEMS, variants, options)
+
+
+def run(job: Job) -> Result:
+    """Carry out a job."""
+    return run_training(PROBLEMS, job)
