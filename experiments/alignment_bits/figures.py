@@ -1,0 +1,56 @@
+"""The figure: what sums lose beside operands by their length, and final losses by the width of the model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from experiments.alignment_bits.findings import ratios, shares, trend
+from experiments.alignment_bits.problems import WIDTHS
+from experiments.alignment_bits.sums import DATA
+from experiments.experiment import drawn_as
+from simfloat.plots import FULL_WIDTH, SMALL, Curve, draw_errors, new_figure, save_figure
+from simfloat.plots.figure import label_axes
+from simfloat.studies import Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+#: Styles of the kinds of products.
+STYLES = {"both signs": 4, "one sign": 2}
+
+
+@drawn_as("alignment.png", given=False)
+def draw_alignment(results: list[Result], path: Path) -> None:
+    """On the left the trends of sums, dashed; on the right every seed's training."""
+    figure, (left, right) = new_figure(rows=1, columns=2, width=FULL_WIDTH, height=2.7)
+    draw_trends(left, results)
+    found = 100 * (ratios(results) - 1)
+    for row in found:
+        right.plot(np.log2(WIDTHS), row, "o-", color="#0072b2", linewidth=0.6, markersize=3.5, markerfacecolor="none")
+    right.plot(np.log2(WIDTHS), found.mean(axis=0), color="black", linewidth=1.6, label="mean")
+    right.axhline(0, color="black", linewidth=0.8, linestyle=":", zorder=0)
+    right.set_xticks(np.log2(WIDTHS), WIDTHS)
+    label_axes(right, xlabel="width", ylabel="loss over that with FP32 sums (%)", title="GPT, every seed, and the mean")
+    save_figure(figure, path)
+
+
+def draw_trends(axes: Axes, results: list[Result]) -> None:
+    """Errors of sums over those of operands, and the mean of the powers that were fitted."""
+    lengths, _ = shares(results, "both signs")
+    fit = f"power, fitted to {lengths[-2]}"
+    draw_errors(
+        axes,
+        [Curve(data, *shares(results, data), STYLES[data]) for data in DATA],
+        xlabel="products",
+        ylabel="error of sums / of operands",
+        title="sums",
+    )
+    for number, data in enumerate(DATA):
+        slopes, starts = trend(results, data)
+        line = np.exp(np.mean(starts) + np.mean(slopes) * np.log(lengths))
+        axes.plot(lengths, line, color="#444444", linestyle="--", linewidth=0.9, label="" if number else fit)
+    axes.axhline(1, color="black", linewidth=0.8, linestyle=":", zorder=0)
+    axes.legend(frameon=False, fontsize=SMALL)

@@ -1,0 +1,28 @@
+"""The problems: a GPT of one block in three widths, on the letters of Python's documentation."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from experiments.block_scaling.problems import CONTEXT, gpt, letters
+from experiments.models.gpt import GPT
+from experiments.problem import Problem
+from experiments.training import Problems
+
+#: Widths of the model: contractions sum as many products, and four times as many.
+WIDTHS = (32, 64, 128)
+
+#: Steps of a run, and how often it is looked at.
+STEPS, RECORDS = 60, 10
+
+
+def wide_gpt(width: int, seed: int, tiny: bool) -> Problem:
+    """Heads of 16 numbers; a tiny run has the least width throughout."""
+    _, count = letters()
+    width = WIDTHS[0] if tiny else width
+    model = partial(GPT, count, CONTEXT, width, layers=1, heads=width // 16, seed=seed)
+    return replace(gpt(seed, tiny), model=model, steps=1 if tiny else STEPS, records=RECORDS)
+
+
+PROBLEMS: Problems = {f"width {width}": partial(wide_gpt, width) for width in WIDTHS}
