@@ -23,6 +23,10 @@ LARGEST = 2.0**31 - 2.0**7
 #: So many binades the last bits of products lie below one, at most.
 FAR_BELOW = 126
 
+#: Units that a chunk's terms and the sum so far are below where they are added to anchors of float32 (see
+#: `kernels/anchored_sums.py`), and emin of formats whose exponents leave those room.
+ANCHOR, NEAR_ONE = 2.0**23, -31
+
 #: Stands for that of what has none: it lies below all others.
 NO_EXPONENT = -1000
 
@@ -109,7 +113,9 @@ def in_integers(
     drops = 0 if is_exact else 23 - output.mantissa_bits
     rounding = output.emin, NO_EXPONENT if zero is None else zero, drops, lowest
     numbers = _numbers(least, lambda pair: (unit.terms, 1, part, bits, *pair, dropped, *rounding))
-    loop = kernels.integer_sums.fused_name(unit.align.mode, totals)
+    is_cut = (unit.align, totals) == (toward_zero, "truncated") and unit.terms * most + 2.0 ** (bits + 1) < ANCHOR
+    is_anchored = is_cut and min(least) >= NEAR_ONE and kernels.processor.ROUNDS_LANES
+    loop = "anchored" if is_anchored else kernels.integer_sums.fused_name(unit.align.mode, totals)
     carrier: FloatType = np.float64 if is_exact else np.float32
     return IntegerEngine(wide, loop, numbers, unit.grid, carrier, is_direct=totals != "random")
 

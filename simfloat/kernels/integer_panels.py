@@ -100,13 +100,13 @@ def exponents_in(x, least, dropped):
     low, high = nothing, -nothing
     for i in range(x.shape[0]):
         for j in range(x.shape[1]):
-            exponent, is_zero = _exponent_and_zero(without_bits(x[i, j], dropped), least)
+            exponent, is_zero = exponent_and_zero(without_bits(x[i, j], dropped), least)
             low, high = min(low, nothing if is_zero else exponent), max(high, -nothing if is_zero else exponent)
     return (np.int64(low), np.int64(high)) if low <= high else (np.int64(0), np.int64(0))
 
 
 @scalar
-def _exponent_and_zero(x, least):
+def exponent_and_zero(x, least):
     """The exponent of a number, at least `least`; whether it is zero."""
     return max(exponent_of(x), np.int32(least)), x == np.float32(0)
 
@@ -149,7 +149,7 @@ def take_factors(x, space, unit, low, none):
         for k in range(x.shape[1]):
             place = k // terms * whole + _place(k % terms, space, unit)
             number = without_bits(x[i, k], unit.dropped)
-            exponent, is_zero = _exponent_and_zero(number, unit.a_least)
+            exponent, is_zero = exponent_and_zero(number, unit.a_least)
             space.factors[i, place], space.factor_bytes[i, place] = number, none if is_zero else exponent - low
 
 
@@ -160,7 +160,7 @@ def take_panel(rows, left, width, space, unit, low, none):
         size, place = width if k < rows.shape[0] else 0, _place(k, space, unit)
         for j in range(size):
             number = without_bits(rows[k, left + j], unit.dropped)
-            exponent, is_zero = _exponent_and_zero(number, unit.b_least)
+            exponent, is_zero = exponent_and_zero(number, unit.b_least)
             space.panel[place, j], space.panel_bytes[place, j] = number, none if is_zero else exponent - low
         for j in range(size, space.panel.shape[1]):
             space.panel[place, j], space.panel_bytes[place, j] = 0, none

@@ -24,6 +24,7 @@ from itertools import product
 
 import numpy as np
 
+from simfloat.kernels.anchored_sums import anchored
 from simfloat.kernels.drawn import drawn_total
 from simfloat.kernels.fused_loops import ALIGNMENTS, NOTHING
 from simfloat.kernels.grid import unpack
@@ -286,6 +287,7 @@ def fused_name(align: str, rounding: str) -> str:
 #: a stack from number `first` on, up to one whose operands leave no room, and returns its number, or how many there
 #: are. Arrays are float32, those of exact totals float64 with float32 operands.
 loops = {
+    "anchored": anchored,
     "floored": in_integers(floored_chunk),
     **{
         fused_name(*pair): in_integers(fused_chunk(INTEGERS[pair[0]], TOTALS[pair[1]]), draws=pair[1] == "random")

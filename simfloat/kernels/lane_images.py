@@ -46,13 +46,18 @@ def larger(a, b):
 
 
 def choose(which, a, b):
-    """The image a where that is said, else b."""
-    return np.where(which, a, b).astype(np.uint32)
+    """The image, or the byte, a where that is said, else b."""
+    return np.where(which, a, b)
 
 
 def quiet(lanes):
     """Numbers, with every NaN replaced by the positive quiet one, whose image does not carry into the sign."""
     return number(choose(lanes == lanes, image(lanes), NAN))
+
+
+def add_byte(lanes, four):
+    """Lanes of bytes, to each of which the byte is added that an image has four times."""
+    return (lanes + np.uint8(four & np.uint32(0xFF))).astype(np.uint8)
 
 
 def any_lane(which):
@@ -133,6 +138,11 @@ def _quiet(builder: Any, lanes: Any, _: Any) -> Any:
     return builder.select(builder.fcmp_ordered("==", lanes[0], lanes[0]), lanes[0], nan)
 
 
+def _add_byte(builder: Any, lanes: Any, others: Any) -> Any:
+    words = ir.VectorType(ir.IntType(32), lanes[0].type.count // 4)
+    return builder.add(lanes[0], builder.bitcast(spread(builder, others[0], words), lanes[0].type))
+
+
 INTEGER_OPERATIONS = {
     operator.add: "add",
     operator.sub: "sub",
@@ -149,8 +159,9 @@ for _function, _name in {operator.eq: "==", operator.gt: ">", operator.lt: "<"}.
 define(operator.mul, 2, 0, same, lambda builder, ab, _: builder.fmul(*ab))
 define(smaller, 2, 0, same, _chosen_by("<"))
 define(larger, 2, 0, same, _chosen_by(">"))
-define(choose, 3, 0, _of(types.uint32), lambda builder, values, _: builder.select(*values))
+define(choose, 3, 0, same, lambda builder, values, _: builder.select(*values))
 define(image, 1, 0, _of(types.uint32), lambda builder, lanes, _: _cast(builder, lanes, ir.IntType(32)))
 define(number, 1, 0, _of(types.float32), lambda builder, lanes, _: _cast(builder, lanes, ir.FloatType()))
 define(quiet, 1, 0, same, _quiet)
+define(add_byte, 1, 1, same, _add_byte)
 define(any_lane, 1, 0, lambda lanes: types.boolean, _any)

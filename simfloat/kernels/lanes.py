@@ -33,6 +33,11 @@ def store(array, i, j, lanes):
     array[i, j : j + lanes.size] = lanes
 
 
+def load_bytes(array, i, j):
+    """As many bytes as a vector has float32 numbers, as 32-bit integers: those of row i from column j on."""
+    return array[i, j : j + VECTORS // 32].astype(np.uint32)
+
+
 def fma_lanes(x, lanes, sums):
     """x * lanes + sums, each rounded once to nearest even; x is a number."""
     return np.array([machine.fma(x, p, s) for p, s in zip(lanes, sums, strict=True)], sums.dtype)
@@ -80,6 +85,18 @@ def _llvm_load(typing_context, array, i, j):
 
 
 @intrinsic
+def _llvm_load_bytes(typing_context, array, i, j):
+    images = Lanes(types.uint32)
+
+    def generate(context, builder, signature, arguments):
+        bytes_of = ir.VectorType(ir.IntType(8), images.count)
+        address = _address(context, builder, array, *arguments, bytes_of)
+        return builder.zext(builder.load(address, align=1), context.get_value_type(images))
+
+    return images(array, types.intp, types.intp), generate
+
+
+@intrinsic
 def _llvm_store(typing_context, array, i, j, lanes):
     def generate(context, builder, signature, arguments):
         *place, vector = arguments
@@ -111,6 +128,11 @@ def _width(array):
 @overload(load, jit_options={"forceinline": True})
 def _load(array, i, j):
     return lambda array, i, j: _llvm_load(array, i, j)
+
+
+@overload(load_bytes, jit_options={"forceinline": True})
+def _load_bytes(array, i, j):
+    return lambda array, i, j: _llvm_load_bytes(array, i, j)
 
 
 @overload(store, jit_options={"forceinline": True})

@@ -11,6 +11,7 @@ from simfloat.accumulate.integer_engine import IntegerEngine
 from simfloat.accumulate.operand_bounds import Problem, operand_bounds
 from simfloat.accumulate.tiles import TURNED, UPRIGHT
 from simfloat.arithmetic.bit_stream import Draw
+from simfloat.kernels import processor
 from tests.bits import assert_bits
 
 E8M13 = sf.Format(8, 13)
@@ -31,6 +32,7 @@ UNITS = [
     sf.fused(56, 24),
     sf.fused(19, 13, sf.FP16),
     sf.fused(10, 20, E8M13),
+    sf.fused(127, 14, E8M13),
     sf.fused(1, 24, sf.FP16, rounding=sf.stochastic(7), align=sf.nearest_even),
     sf.fused(3, 23, rounding=sf.stochastic()),
     sf.fused(16, 26, sf.BF16, rounding=sf.stochastic(13, "B").saturating(), align=sf.to_odd),
@@ -70,9 +72,9 @@ def operands(rng, format, kind, shape):
 KINDS = ("near", "far apart", "equal magnitudes", "subnormal", "largest", "anywhere", "special", "few")
 
 
-def starts(rng, engine, shape):
+def starts(rng, engine, shape, high=130):
     """What sums may start from: zeros of both signs, numbers of any size, infinities and NaN."""
-    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-160, 130, shape)
+    x = rng.standard_normal(shape) * 2.0 ** rng.integers(-160, high, shape)
     near = rng.random(shape) < 0.6
     x[near] = rng.standard_normal(near.sum())
     # The unit of FP8 gives 14 bits, and takes an initial value in FP32.
@@ -87,7 +89,8 @@ def compare(rng, pair, *ways):
     for kinds in [(kind, kind) for kind in KINDS] + [tuple(rng.choice(KINDS, 2)) for _ in range(4)]:
         m, k, n = rng.integers(1, 9), rng.integers(1, 80), rng.choice([1, 5, 16, 47, 270])
         a, b = (operands(rng, *which) for which in zip(pair, kinds, ((m, k), (k, n)), strict=True))
-        for start in (np.zeros((m, n)), starts(rng, ways[0][1], (m, n))):
+        small = np.nan_to_num(starts(rng, ways[0][1], (m, n), 90), posinf=-0.0, neginf=0.0)
+        for start in (np.zeros((m, n)), small, starts(rng, ways[0][1], (m, n))):
             for region, engine in ways:
                 want, got = start.copy(), start.astype(engine.carrier)
                 engine.wide.run(np.float64(a), np.float64(b), want, region)
@@ -117,10 +120,16 @@ def test_sums_of_cdna3_in_32_bits_are_those_in_float64(inputs, rng):
         compare(rng, pair, (UPRIGHT, engine))
 
 
+def test_units_of_few_bits_add_to_anchors_where_float32_is_rounded_toward_zero():
+    units = sf.tensor_core("hopper", sf.E4M3).unit, sf.fused(127, 14, E8M13), sf.fused(128, 14, E8M13)
+    anchored = [unit.engine_for_all(sf.FP16, sf.FP16).loop == "anchored" for unit in units]
+    assert anchored == [processor.ROUNDS_LANES, processor.ROUNDS_LANES, False]
+
+
 def test_the_largest_products_do_not_overflow_an_integer():
     for format in FORMATS:
-        for terms, bits in ((15, 25), (16, 25), (31, 24), (32, 25), (7, 26), (2, 28), (1, 29)):
-            unit, least = sf.fused(terms, bits), (format.emin, format.emin)
+        for terms, bits in ((15, 25), (16, 25), (31, 24), (32, 25), (7, 26), (2, 28), (1, 29), (127, 14)):
+            unit, least = sf.fused(terms, bits, sf.FP32 if bits > 22 else E8M13), (format.emin, format.emin)
             engine = unit.engine_for_all(format, format)
             x = np.full((2, 3 * terms), (2 - 2.0 ** (1 - format.precision)) * 2.0, np.float32)
             a, b = x * np.float32([[1], [-1]]), np.ascontiguousarray(x.T)

@@ -14,7 +14,7 @@ ACCUMULATORS = [
     *(sf.FP16, sf.sequential(sf.BF16), sf.sequential(sf.FP16, products=sf.FP16)),
     *(sf.sequential(sf.FP16, rounding=mode) for mode in (sf.toward_zero, sf.stochastic(), sf.stochastic(8, "A"))),
     *(sf.pairwise(sf.FP16), sf.pairwise(sf.FP16, rounding=sf.stochastic()), sf.kahan(sf.BF16), sf.exact),
-    *(sf.tensor_core("hopper", sf.FP16), sf.tensor_core("volta", sf.FP16, sf.FP16)),
+    *(sf.tensor_core("hopper", sf.FP16), sf.tensor_core("volta", sf.FP16, sf.FP16), sf.fused(4, 13, sf.Format(8, 13))),
     *(sf.matrix_core(architecture, sf.FP16) for architecture in ("cdna1", "cdna2", "cdna3")),
 ]
 
