@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -89,6 +90,8 @@ class BackwardNodes:
         self._note_of, self._gradients = note_of, gradients
         self._ways: dict[int, BackwardNode] = {}
         self._ended: BackwardNode | None = None  # the last one, whose results autograd adds to what came before
+        self._nodes: list[Any] = []  # of the backward pass that runs
+        self._uses: Counter[int] | None = None  # how many edges lead to each leaf, once that was asked for
         self.are_recorded = False  # whether gradients of what the backward pass computes may be asked for
 
     def of(self, node: Any) -> BackwardNode | None:
@@ -98,6 +101,13 @@ class BackwardNodes:
     def has_ended(self, way: BackwardNode) -> bool:
         """Whether a node has computed, so that what follows under it adds its results to others."""
         return way is self._ended
+
+    def uses(self, leaf: torch.Tensor) -> int:
+        """How many shares a leaf's gradient of the backward pass that runs has."""
+        if self._uses is None:
+            edges = [target for node in self._nodes for target, _ in node.next_functions if target is not None]
+            self._uses = Counter(id(x.variable) for x in edges if x._sequence_nr() == ACCUMULATING)
+        return self._uses[id(leaf)]
 
     def _end(self, way: BackwardNode, results: Sequence[Any]) -> tuple[Any, ...]:
         found = way.end(results)
@@ -114,6 +124,7 @@ class BackwardNodes:
         """
         hooks: list[Any] = []
         nodes, before, were_recorded = list(_nodes_behind(roots)), self._gradients.under, self.are_recorded
+        outer, self._nodes, self._uses = self._nodes, nodes, None
         first = next((note for node in nodes if (note := self._note_of(node)) is not None), None)
         self._gradients.under, self.are_recorded = None if first is None else first.place, is_recorded
         try:
@@ -122,6 +133,7 @@ class BackwardNodes:
             yield
         finally:
             self._gradients.under, self._ended, self.are_recorded = before, None, were_recorded
+            self._nodes, self._uses = outer, None
             for hook in hooks:
                 hook.remove()
             for node in nodes:

@@ -46,7 +46,7 @@ def target_number() -> int | None:
     return _target.get()
 
 
-def _current_number() -> int | None:
+def current_number() -> int | None:
     """The number of the node of autograd that computes; None outside of backward passes."""
     node = torch._C._current_autograd_node()
     return None if node is None else node._sequence_nr()
@@ -182,9 +182,9 @@ class Backward(Forward):
         of the addition may have, or that its recipe may ask for. What the node itself made does not enter it.
         """
         tag, format = tag_of(x), self.way_back.format
-        if not tag.is_gradient or format is None or tag.node == _current_number():
+        if not tag.is_gradient or format is None or tag.node == current_number():
             return x
-        if self.way_back.is_of_backward and (tag.node or 0) < (_current_number() or 0):
+        if self.way_back.is_of_backward and (tag.node or 0) < (current_number() or 0):
             return x  # a gradient that the operation itself read, made before it
         place = self.place
         if self.has_bias():
@@ -228,7 +228,7 @@ class Backward(Forward):
     def tag(self, format: Format, operands: Tensors) -> Tag:
         """A gradient."""
         is_gradient = not operands or any([tag_of(x).is_gradient for x in operands])
-        return Tag(format, is_gradient, node=_current_number(), events=self._events)
+        return Tag(format, is_gradient, node=current_number(), events=self._events)
 
 
 class Sum(Backward):

@@ -93,6 +93,11 @@ class RunContext:
         return "" if note is None else note.place.path
 
     @property
+    def is_inside(self) -> bool:
+        """Whether a composite runs."""
+        return bool(self._composites)
+
+    @property
     def way_back(self) -> LoggedOperation | None:
         """The operation whose backward pass runs."""
         node = current_node()

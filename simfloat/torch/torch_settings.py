@@ -12,10 +12,12 @@ from torch import _VF
 from torch.nn.utils import stateless
 from torch.utils import checkpoint
 
+from simfloat.formulas.recurrent_cells import CELLS
 from simfloat.torch.narrowing import DROPPING, RECURRENT, alike, in_rows, narrowing
 from simfloat.torch.open_run import running, scaling
 from simfloat.torch.other_weights import with_other_weights
 from simfloat.torch.recomputing import forward_pass, reentrant, remembering
+from simfloat.torch.recurrent_layers import in_one_call
 from simfloat.torch.tags import put_tag, tag_of
 from simfloat.torch.wrapped_tensors import check_unwrapped
 
@@ -113,6 +115,7 @@ SETTINGS = (
     wrapped(torch.amp.GradScaler, "step", by_formula),
     wrapped(torch.nn.functional, "linear", in_rows),
     *(wrapped(_VF, name, narrowing) for name in RECURRENT),
+    *(wrapped(_VF, name, in_one_call(name)) for name in CELLS),
     *(wrapped(_VF, name, alike) for name in DROPPING),
 )
 

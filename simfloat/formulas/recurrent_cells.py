@@ -1,0 +1,147 @@
+"""The cells of recurrent layers: a step forward, and its way back, each operation rounded once.
+
+A cell is given what the input and the hidden state make of its gates, `given` and `hidden`, (N, gates * size) each, and
+its state. The order of operations, and of sums of gradients, is PyTorch's. Gradients that are None are those of what
+nothing depends on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+#: Arrays, or tensors of a front end that records what is computed with them.
+Numbers = Any
+
+
+class CellSlopes(Protocol):
+    """What the way back through a cell computes with: gradients are rounded as those of activations."""
+
+    def add(self, a: Numbers, b: Numbers) -> Numbers:
+        """a + b."""
+
+    def multiply(self, a: Numbers, b: Numbers) -> Numbers:
+        """a * b."""
+
+    def negative(self, g: Numbers) -> Numbers:
+        """-g, exactly."""
+
+    def sigmoid(self, g: Numbers, y: Numbers) -> Numbers:
+        """The gradient through a sigmoid whose result was y."""
+
+    def tanh(self, g: Numbers, y: Numbers) -> Numbers:
+        """The same through a tanh."""
+
+    def relu_slope(self, g: Numbers, y: Numbers) -> Numbers:
+        """The same through a ReLU."""
+
+    def joined(self, parts: Sequence[Numbers]) -> Numbers:
+        """Gradients of gates, side by side; those that are None are zeros."""
+
+
+class Cell(NamedTuple):
+    """A kind of cell: its step and the way back.
+
+    `step(u, given, hidden, state)` gives the next state and what the way back reads besides, whose number is `kept`.
+    `slopes(u, gradients, further, kept, state, after)` gives the gradients of given and hidden, and of the state as far
+    as it does not go through hidden. `gradients` are those of the state `after` the step, `further` those that come to
+    what was kept from a recorded way back.
+    """
+
+    gates: int
+    kept: int
+    step: Callable[..., tuple[tuple[Numbers, ...], tuple[Numbers, ...]]]
+    slopes: Callable[..., tuple[Numbers, Numbers, tuple[Numbers, ...]]]
+
+
+def plus(u: CellSlopes, *gradients: Numbers | None) -> Numbers | None:
+    """The sum of gradients from left to right."""
+    total = None
+    for g in gradients:
+        total = g if total is None else total if g is None else u.add(total, g)
+    return total
+
+
+def times(u: CellSlopes, g: Numbers | None, x: Numbers) -> Numbers | None:
+    """A gradient times a number."""
+    return None if g is None else u.multiply(g, x)
+
+
+def through(slope: Callable[..., Numbers], g: Numbers | None, y: Numbers) -> Numbers | None:
+    """A gradient through a function with the result y."""
+    return None if g is None else slope(g, y)
+
+
+def lstm_step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+    """c' = f * c + i * g and h' = o * tanh(c'), with the gates in the order i, f, g, o."""
+    gates, size = u.add(hidden, given), state[1].shape[-1]
+    i, f = u.apply("sigmoid", gates[:, :size]), u.apply("sigmoid", gates[:, size : 2 * size])
+    g, o = u.apply("tanh", gates[:, 2 * size : 3 * size]), u.apply("sigmoid", gates[:, 3 * size :])
+    c = u.add(u.multiply(f, state[1]), u.multiply(i, g))
+    t = u.apply("tanh", c)
+    return (u.multiply(o, t), c), (i, f, g, o, t)
+
+
+def lstm_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+    """The way back through :func:`lstm_step`."""
+    (g_h, g_c), (g_i, g_f, g_g, g_o, g_t), (i, f, g, o, t) = gradients, further, kept
+    g_t, g_o = plus(u, g_t, times(u, g_h, o)), plus(u, g_o, times(u, g_h, t))
+    g_c = plus(u, g_c, through(u.tanh, g_t, t))
+    g_g, g_i = plus(u, g_g, times(u, g_c, i)), plus(u, g_i, times(u, g_c, g))
+    g_before, g_f = times(u, g_c, f), plus(u, g_f, times(u, g_c, state[1]))
+    s_o, s_g = through(u.sigmoid, g_o, o), through(u.tanh, g_g, g)
+    s_f, s_i = through(u.sigmoid, g_f, f), through(u.sigmoid, g_i, i)
+    gates = u.joined((s_i, s_f, s_g, s_o))
+    return gates, gates, (None, g_before)
+
+
+def gru_step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+    """h' = (h - n) * z + n, with the gates in the order r, z, n, and n = tanh(given_n + hidden_n * r)."""
+    (h,) = state
+    size = h.shape[-1]
+    r = u.apply("sigmoid", u.add(hidden[:, :size], given[:, :size]))
+    z = u.apply("sigmoid", u.add(hidden[:, size : 2 * size], given[:, size : 2 * size]))
+    new = hidden[:, 2 * size :]
+    n = u.apply("tanh", u.add(given[:, 2 * size :], u.multiply(new, r)))
+    d = u.subtract(h, n)
+    return (u.add(u.multiply(d, z), n),), (r, z, n, new, d)
+
+
+def gru_slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+    """The way back through :func:`gru_step`."""
+    (g_h,), (g_r, g_z, g_n, g_new, g_d), (r, z, n, new, d) = gradients, further, kept
+    g_n = plus(u, g_n, g_h)
+    g_z, g_d = plus(u, g_z, times(u, g_h, d)), plus(u, g_d, times(u, g_h, z))
+    s_n = through(u.tanh, plus(u, g_n, None if g_d is None else u.negative(g_d)), n)
+    g_r, g_new = plus(u, g_r, times(u, s_n, new)), plus(u, g_new, times(u, s_n, r))
+    s_z, s_r = through(u.sigmoid, g_z, z), through(u.sigmoid, g_r, r)
+    return u.joined((s_r, s_z, s_n)), u.joined((s_r, s_z, g_new)), (g_d,)
+
+
+def rnn_step(function: str) -> Callable[..., Any]:
+    """h' = tanh(hidden + given), or relu of it."""
+
+    def step(u: Any, given: Numbers, hidden: Numbers, state: tuple[Numbers, ...]) -> Any:
+        total = u.add(hidden, given)
+        return (u.relu(total) if function == "relu" else u.apply(function, total),), ()
+
+    return step
+
+
+def rnn_slopes(function: str) -> Callable[..., Any]:
+    """The way back through it."""
+
+    def slopes(u: CellSlopes, gradients: Any, further: Any, kept: Any, state: Any, after: Any) -> Any:
+        gates = through(u.relu_slope if function == "relu" else u.tanh, gradients[0], after[0])
+        return gates, gates, (None,)
+
+    return slopes
+
+
+#: By the name of PyTorch's function.
+CELLS = {
+    "lstm": Cell(4, 5, lstm_step, lstm_slopes),
+    "gru": Cell(3, 5, gru_step, gru_slopes),
+    "rnn_tanh": Cell(1, 0, rnn_step("tanh"), rnn_slopes("tanh")),
+    "rnn_relu": Cell(1, 0, rnn_step("relu"), rnn_slopes("relu")),
+}

@@ -1,0 +1,106 @@
+"""PyTorch's recurrent layers with the steps of each layer in one call, where nobody looks at single operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from simfloat.formulas.recurrent_cells import CELLS
+from simfloat.torch.gradients import current_node, is_recomputing
+from simfloat.torch.open_run import running
+from simfloat.torch.recurrent_steps import Layer, RecurrentSteps, StepWeights
+from simfloat.torch.rules.search import USERS
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import weight_path
+
+Tensor = torch.Tensor
+
+
+def in_one_call(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """A wrapper of PyTorch's function of this name."""
+
+    def wrapper(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def call(*args: Any, **options: Any) -> Any:
+            run: Any = running()
+            if run is None or options or len(args) != 9 or not (is_unwatched(run) and are_parameters(name, args)):
+                return function(*args, **options)
+            run.meet(getattr(torch.ops.aten, name).input, "loop")
+            return layers(run, name, *args)
+
+        return call
+
+    return wrapper
+
+
+def is_unwatched(run: RunContext) -> bool:
+    """Whether the steps' operations need no place of their own: nothing observes or draws, and no override tells."""
+    simulation, place = run.simulation, run.simulation.place("linear", run.path)
+    if simulation.observer is not None or simulation.policy.overrides or place.draws or place.takes_formats:
+        return False
+    if place.keeps_histories or place.is_written or not place.forward.format.fits_float32:
+        return False
+    if run.shown is not None or run.is_inside or USERS or len(_get_current_dispatch_mode_stack()) != 1:
+        return False
+    is_plain = not (torch._C._are_functorch_transforms_active() or torch.is_autocast_enabled("cpu"))
+    return is_plain and (current_node() is None or is_recomputing())
+
+
+def are_parameters(name: str, arguments: Sequence[Any]) -> bool:
+    """Whether the operands are those of layers in float32 whose weights are parameters of the model."""
+    x, states, parameters, has_biases, count, *_, batch_first = arguments
+    given = states if isinstance(states, tuple | list) else (states,)
+    tensors, each = (x, *given, *parameters), 4 if has_biases else 2
+    if not all(type(t) in (Tensor, torch.nn.Parameter) and t.dtype == torch.float32 for t in tensors):
+        return False
+    if x.ndim != 3 or not x.numel() or len(parameters) not in (count * each, 2 * count * each):
+        return False
+    rows, size = parameters[1].shape[0], parameters[1].shape[-1]
+    shape = (len(parameters) // each, x.shape[0 if batch_first else 1], size)
+    if rows != CELLS[name].gates * size or any(state.shape != shape for state in given):
+        return False
+    return all(weight_path(p) is not None for p in parameters) and torch.autograd.forward_ad._current_level < 0
+
+
+def layers(
+    run: RunContext, name: str, x: Tensor, states: Any, parameters: Sequence[Tensor], has_biases: bool, count: int,
+    dropout: float, training: bool, is_bidirectional: bool, batch_first: bool,
+) -> tuple[Tensor, ...]:  # fmt: skip
+    """What PyTorch's function gives: outputs, and the last states; its operations but those of the steps."""
+    each, directions = 4 if has_biases else 2, 1 + is_bidirectional
+    state = tuple(states) if isinstance(states, tuple | list) else (states,)
+    before = list(zip(*(s.unbind(0) for s in state), strict=True))
+    x = x.transpose(0, 1) if batch_first else x
+    after: list[tuple[Tensor, ...]] = []
+    for number in range(count):
+        sides = []
+        for direction in range(directions):
+            own = parameters[len(after) * each : (len(after) + 1) * each]
+            given = torch._C._nn.linear(x, own[0], own[2] if has_biases else None)
+            outputs, last = steps(run, name, given, before[len(after)], own[1::2], direction == 1)
+            sides.append(torch.stack(outputs, 0))
+            after.append(last)
+        x = sides[0] if len(sides) == 1 else torch.cat(sides, sides[0].ndim - 1)
+        if dropout and training and number < count - 1:
+            x = torch.dropout(x, dropout, True)
+    ends = [torch.stack(ends, 0) for ends in zip(*after, strict=True)]
+    return (x.transpose(0, 1) if batch_first else x, *ends)
+
+
+def steps(
+    run: RunContext, name: str, given: Tensor, before: tuple[Tensor, ...], hidden: Sequence[Tensor], is_reversed: bool
+) -> tuple[list[Tensor], tuple[Tensor, ...]]:
+    """The outputs of one layer in one direction, in the order of time, and its last state."""
+    count, cell = given.shape[0], CELLS[name]
+    paths = tuple(str(weight_path(p)) for p in hidden)
+    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count)
+    weights = [x for p, path in zip(hidden, paths, strict=True) for x in StepWeights.apply(layer, path, *[p] * count)]
+    results = RecurrentSteps.apply(layer, given, *before, *weights)
+    width = len(before) + cell.kept
+    outputs = list(results[::width])
+    last = results[len(results) - width :][: len(before)]
+    return outputs[::-1] if is_reversed else outputs, tuple(last)

@@ -1,0 +1,182 @@
+"""The steps of a recurrent layer in one direction as one operation of autograd, with the bits of its single ones.
+
+Each gets a tensor of its own for the weights, by `StepWeights`, as each has a node of its own for them, so that shares
+of gradients are added in the same order. What a recorded way back reads are results, through whose gradients autograd
+comes back here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import _disable_current_modes
+
+from simfloat.formats import Format
+from simfloat.formulas.recurrent_cells import Cell, plus
+from simfloat.torch.phases import current_number
+from simfloat.torch.recurrent_arithmetic import RecordedSlopes, RecurrentArithmetic, RecurrentSlopes
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import Tag, put_tag, stored_format
+from simfloat.torch.tensor_arrays import numbers_of, tensor_of
+
+Tensor = torch.Tensor
+
+
+class Layer(NamedTuple):
+    """A layer in one direction."""
+
+    run: RunContext
+    name: str  # of PyTorch's function
+    path: str
+    cell: Cell
+    is_reversed: bool
+    parameters: tuple[str, ...]  # paths of the weight and the bias of the hidden state
+    states: int
+    steps: int
+
+    def order(self) -> range:
+        """The steps in their order."""
+        return range(self.steps - 1, -1, -1) if self.is_reversed else range(self.steps)
+
+
+class StepWeights(torch.autograd.Function):
+    """(layer, path, *a parameter, once for every step, the last one first) -> as many tensors of it transposed."""
+
+    @staticmethod
+    def forward(context: Any, layer: Layer, path: str, *parameters: Tensor) -> tuple[Tensor, ...]:
+        """The tensors."""
+        run, parameter = layer.run, parameters[0]
+        context.set_materialize_grads(False)
+        context.layer, context.path = layer, path
+        context.save_for_backward(parameter)
+        note = run.notes.begin(run.simulation.place("movement", layer.path), parameters)
+        tag = Tag(stored_format(parameter), owner=path, is_weight=True)
+        if note is not None:
+            note.format, note.weight = tag.format, path
+        with _disable_current_modes():
+            numbers = numbers_of(run.parameters.read(parameter)).T
+            made = [torch.from_numpy(numbers) for _ in parameters]
+        for x in made:
+            put_tag(x, tag)
+        return tuple(made)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        """The gradients; their sum where nothing else is computed with the parameter."""
+        layer, path, (parameter,) = context.layer, context.path, context.saved_tensors
+        given = [g for g in gradients if g is not None]
+        if torch.is_grad_enabled() or len(given) < 2 or layer.run.ways.uses(parameter) != layer.steps:
+            return None, None, *(None if g is None else g.t() for g in gradients)
+        u = RecurrentSlopes(layer.run.simulation, layer.path)
+        with _disable_current_modes():
+            total = u.total([numbers_of(g) for g in given], path)
+            made = gradient_of(total.T, u.products.to_weight(path, 1).format, parameter.dtype)
+        return None, None, made, *[None] * (layer.steps - 1)
+
+
+class RecurrentSteps(torch.autograd.Function):
+    """(layer, given, *state, *weights of steps) -> for each step its state, and what the way back reads.
+
+    given is (L, N, gates * size): what the input makes of the gates.
+    """
+
+    @staticmethod
+    def forward(context: Any, layer: Layer, given: Tensor, *operands: Tensor) -> tuple[Tensor, ...]:
+        """The results, step by step."""
+        run = layer.run
+        context.set_materialize_grads(False)
+        context.layer = layer
+        note = run.notes.begin(run.simulation.place(layer.name, layer.path), (given, *operands))
+        u = RecurrentArithmetic(run.simulation, layer.path)
+        with _disable_current_modes():
+            arrays = [numbers_of(x) for x in operands]
+            state, results = tuple(arrays[: layer.states]), []
+            weight, *biases = arrays[layer.states :: layer.steps]
+            inputs = numbers_of(given)
+            for t in layer.order():
+                hidden = u.hidden(state[0], weight, layer.parameters[0], biases[0] if biases else None)
+                state, kept = layer.cell.step(u, inputs[t], hidden, state)
+                results += [tensor_of(x, given.dtype) for x in (*state, *kept)]
+        tag = Tag(u.products.forward.format)
+        for x in results:
+            put_tag(x, tag)
+        if note is not None:
+            note.format = tag.format
+        context.save_for_backward(*operands, *results)
+        return tuple(results)
+
+    @staticmethod
+    def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
+        """The gradients of given, the state, and the weights."""
+        layer: Layer = context.layer
+        tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
+        if torch.is_grad_enabled():
+            way = layer.run.ways.of(torch._C._current_autograd_node())
+            if way is not None:
+                way.deferred = None  # each gradient is computed once, and named
+            return None, *way_back(layer, RecordedSlopes(), tensors, gradients, needed, torch.stack)
+        u = RecurrentSlopes(layer.run.simulation, layer.path)
+        with _disable_current_modes():
+            arrays, given = [numbers_of(x) for x in tensors], [None if g is None else numbers_of(g) for g in gradients]
+            found = way_back(layer, u, arrays, given, needed, np.stack)
+            format, dtype = u.place("multiply").to_activation().format, tensors[0].dtype
+            of_weights = 1 + layer.states
+            made = [None if g is None else gradient_of(g, format, dtype) for g in found[:of_weights]]
+            for number, g in enumerate(found[of_weights:]):
+                path = layer.parameters[number // layer.steps]
+                format = u.products.to_weight(path, 1).format
+                made.append(None if g is None else gradient_of(g, format, dtype))
+        return None, *made
+
+
+def gradient_of(array: NDArray, format: Format, dtype: torch.dtype) -> Tensor:
+    """A gradient as a tensor of which its format is known."""
+    tensor = tensor_of(array, dtype)
+    put_tag(tensor, Tag(format, True, node=current_number()))
+    return tensor
+
+
+def way_back(
+    layer: Layer, u: Any, tensors: Sequence[Any], gradients: Sequence[Any], needed: Sequence[bool],
+    stack: Callable[[list[Any]], Any],
+) -> list[Any]:  # fmt: skip
+    """The gradients of given, of the state before the first step, and of weights, those of the last step first.
+
+    `needed` says of all of these whether they are asked for.
+    """
+    cell, states, steps, paths = layer.cell, layer.states, layer.steps, layer.parameters
+    count, width = states + len(paths) * steps, states + cell.kept
+    operands, results = tensors[:count], tensors[count:]
+    found: list[Any] = [None] * (1 + count)
+    of_gates: list[Any] = [None] * steps
+    later: list[list[Any]] = [[] for _ in range(states)]  # what comes to each state from the step after it
+    for place, t in enumerate(reversed(layer.order())):
+        first = (steps - 1 - place) * width
+        after, kept = results[first : first + states], results[first + states : first + width]
+        before = operands[:states] if place == steps - 1 else results[first - width : first - width + states]
+        to_state = [plus(u, g, *more) for g, more in zip(gradients[first : first + states], later, strict=True)]
+        further = gradients[first + states : first + width]
+        given, hidden, of_state = cell.slopes(u, to_state, further, kept, before, after)
+        of_gates[t], later = given, [[g] for g in of_state]
+        if hidden is None:
+            continue
+        at = 1 + states + place
+        wanted = [at] * needed[at] + [0] * (place < steps - 1 or needed[1])
+        for number in wanted[:: -1 if len(paths) > 1 else 1]:  # in the order of PyTorch's addmm, and of its mm
+            if number:
+                found[at] = u.to_weight(hidden, before[0], paths[0], at)
+            else:
+                later[0].append(u.to_state(hidden, operands[at - 1], paths[0]))
+        if len(paths) > 1 and needed[at + steps]:
+            found[at + steps] = u.to_bias(hidden, paths[1], at + steps)
+    like = next((g for g in of_gates if g is not None), None)
+    if needed[0] and like is not None:
+        found[0] = stack([like * 0 if g is None else g for g in of_gates])
+    found[1 : 1 + states] = [
+        plus(u, *more) if wanted else None for more, wanted in zip(later, needed[1:], strict=False)
+    ]
+    return found
