@@ -153,7 +153,7 @@ def test_what_is_found_of_numpy_has_its_bits_or_says_why_not(name, k):
         ("float32 matmul", 7),
         ("float32 matmul", 45),
         ("bfloat16 matmul", 7),
-        ("bfloat16 matmul", 21),
+        ("bfloat16 matmul", 16),
     ],
 )
 def test_what_is_found_of_torch_has_its_bits_or_says_why_not(name, k):
