@@ -15,7 +15,8 @@ ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 #: Carries out notebooks in IPython's shell, as a kernel would, one after the other, with no names left of those before:
-#: a line asks for the cells of each, and is answered by how many show something and how many figures there are, or by what went wrong.
+#: a line asks for the cells of each, and is answered by how many show something and how many figures there are, or by
+#: what went wrong.
 RUN = """
 import json, sys, traceback
 from IPython.core.interactiveshell import InteractiveShell
