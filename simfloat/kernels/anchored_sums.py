@@ -45,7 +45,7 @@ LINE = 64
 LARGEST = 101
 
 
-class Factors(NamedTuple):
+class SignedFactors(NamedTuple):
     """The numbers of `a` that are not zero, by row and chunk, from a chunk's first place on."""
 
     counts: NDArray[np.int64]
@@ -63,7 +63,7 @@ class Panel(NamedTuple):
     tops: NDArray[np.uint8]  # one row: float32's field of the largest of every column's products, 1 if there is none
 
 
-class Rule(NamedTuple):
+class AnchorRule(NamedTuple):
     """What a chunk's sums are told."""
 
     least: Any  # the sum of two bytes of exponents, at least, if none of the numbers is zero
@@ -107,7 +107,7 @@ def anchored(a, b, out, first, unit_numbers, grid_numbers, place, seed):
 @scalar
 def _space_for(rows, chunks, terms, columns):
     """For the factors of so many rows and chunks, and a panel."""
-    factors = Factors(
+    factors = SignedFactors(
         np.zeros((rows, chunks), np.int64),
         np.zeros((rows, chunks * terms), np.float32),
         np.zeros((rows, chunks * terms), np.uint32),
@@ -142,7 +142,7 @@ def _leaves_room(low_x, high_x, low_y, high_y, unit, sums, depth):
 def _rule_of(unit, least, low):
     """The rule for exponents whose least sum, as bytes, is that of a product with the exponent `low`."""
     kept = lifted(np.int32(-1), np.int32(unit.output_drops))
-    return Rule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(kept))
+    return AnchorRule(np.uint8(least), np.uint8((low - least + 127) % 256), U32(23 - unit.fraction_bits), U32(kept))
 
 
 @scalar
@@ -171,7 +171,7 @@ def _take_factors(x, factors, unit, terms, shift):
 def _row_of(factors, i):
     """Those of a row."""
     counts, magnitudes, exponents, places, rows = factors
-    return Factors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
+    return SignedFactors(counts[i], magnitudes[i], exponents[i], places[i], rows[i])
 
 
 @scalar

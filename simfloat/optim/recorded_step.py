@@ -13,17 +13,51 @@ from simfloat.arithmetic.program_writer import (
     NoProgram,
     ProgramGrid,
     ProgramWriter,
+    Register,
     are_usable,
     program_grid,
 )
 from simfloat.arithmetic.traced_numbers import NumberTrace
 from simfloat.formats import Format
 from simfloat.kernels import program_table
-from simfloat.optim.step import COUNTERS, STEP, Step
+from simfloat.optim.step import COUNTERS, STEP, Step, WeightedSum
 from simfloat.simulation.place import UpdateRules
 
 #: Among the outputs, what the parameter becomes.
 WEIGHT = ""
+
+
+#: Stands for zeros among the vectors that a program reads and writes.
+NOTHING = -1
+
+
+class ObservedMoment(NamedTuple):
+    """A moment whose observer is told how many of its elements stall: a `WeightedSum` of vectors, by their places among
+    those that are read and written, with the places of its factors in the trace.
+    """
+
+    stream: str
+    before: int
+    x: int
+    after: int
+    keep: int
+    take: int
+    is_squared: bool
+
+    def stalled(self, vectors: Sequence[NDArray], numbers: Sequence[float]) -> int:
+        """How many elements stay as they were, though the exact sum is something else."""
+        after = vectors[self.after]
+        before = np.zeros_like(after) if self.before == NOTHING else vectors[self.before]
+        exact = WeightedSum(before, numbers[self.keep], vectors[self.x], numbers[self.take], self.is_squared)
+        return exact.stalled(after)
+
+
+class UpdateNumbers(NamedTuple):
+    """The numbers of a step."""
+
+    scalars: NDArray[np.float64]
+    counters: dict[str, NDArray]  # after the step
+    traced: list[float]  # all, by their places
 
 
 class UpdateProgram(NamedTuple):
@@ -35,18 +69,18 @@ class UpdateProgram(NamedTuple):
     trace: NumberTrace  # of counters and options
     scalars: tuple[int, ...]  # the places of its scalars in the trace
     counters: dict[str, int]  # and of what the counters are after the step
+    moments: tuple[ObservedMoment, ...]
 
-    def numbers(self, given: Sequence[float]) -> tuple[NDArray[np.float64], dict[str, NDArray]] | None:
-        """The scalars, and the counters after the step; None if the program does not serve these numbers."""
+    def numbers(self, given: Sequence[float]) -> UpdateNumbers | None:
+        """The numbers of a step; None if the program does not serve these that are given."""
         numbers = self.trace.again(given)
         if numbers is None:
             return None
         scalars = [numbers[place] for place in self.scalars]
         if not are_usable(scalars):
             raise NoProgram
-        return np.array(scalars or [0.0]), {
-            name: np.array(numbers[place], COUNTERS[name]) for name, place in self.counters.items()
-        }
+        counters = {name: np.array(numbers[place], COUNTERS[name]) for name, place in self.counters.items()}
+        return UpdateNumbers(np.array(scalars or [0.0]), counters, numbers)
 
 
 class RecordedStep(Step):
@@ -56,7 +90,7 @@ class RecordedStep(Step):
     format or a mode needs more than programs have.
     """
 
-    __slots__ = ("_before", "_grid", "_rules", "_trace", "_writer", "gradient")
+    __slots__ = ("_before", "_grid", "_inputs", "_moments", "_rules", "_trace", "_writer", "_zeros", "gradient")
 
     state: dict[str, Any]
     _weight: Any
@@ -70,6 +104,8 @@ class RecordedStep(Step):
         self.gradient: Any = self._writer.input()
         self._before: dict[str, Any] = {name: self._writer.input() for name in names} | counters
         self.state = dict(self._before)
+        self._inputs, self._zeros = 2 + len(names), set[int]()
+        self._moments: list[tuple[str, Register, WeightedSum]] = []
 
     def program(self, u: Any) -> UpdateProgram:
         """The program that ends with the addition of u."""
@@ -77,9 +113,26 @@ class RecordedStep(Step):
         kept = {name: x for name, x in self.state.items() if x is not self._before.get(name)}
         outputs = {WEIGHT: after, **{name: x for name, x in kept.items() if name not in COUNTERS}}
         counters = {name: self._trace.place_of(x) for name, x in kept.items() if name in COUNTERS}
+        moments = tuple([self._observed(outputs, *moment) for moment in self._moments])
         instructions = self._writer.program([*outputs.values()])
         scalars = tuple(map(self._trace.place_of, self._writer.scalars))
-        return UpdateProgram(instructions, tuple(outputs), tuple(kept), self._trace, scalars, counters)
+        return UpdateProgram(instructions, tuple(outputs), tuple(kept), self._trace, scalars, counters, moments)
+
+    def _observed(self, outputs: dict[str, Register], stream: str, after: Register, exact: Any) -> ObservedMoment:
+        """A moment, of registers that become outputs if they are not read."""
+
+        def place(x: Register) -> int:
+            if x.number in self._zeros:
+                return NOTHING
+            if x.number < self._inputs:
+                return x.number
+            if x not in outputs.values():
+                outputs[f"of {stream}"] = x
+            return self._inputs + [*outputs.values()].index(x)
+
+        keep, take = map(self._trace.place_of, (exact.keep, exact.take))
+        before, x, sum_of_both = place(exact.before), place(exact.x), place(after)
+        return ObservedMoment(stream, before, x, sum_of_both, keep, take, exact.is_squared)
 
     @property
     def format(self) -> Format:
@@ -129,7 +182,11 @@ class RecordedStep(Step):
 
     def kept(self, name: str, shape: tuple[int, ...]) -> Any:
         """The moment of this name as the last step left it; zeros at first."""
-        return self.state[name] if name in self.state else self._writer.fill(0.0)
+        if name in self.state:
+            return self.state[name]
+        zeros = self._writer.fill(0.0)
+        self._zeros.add(zeros.number)
+        return zeros
 
     def _apply(self, operation: str, *operands: Any) -> Any:
         return self._writer.apply(operation, operands, self._grid)
@@ -138,9 +195,11 @@ class RecordedStep(Step):
         return self._writer.rounded(value, self._grid_of_moment(name))
 
     def _add_to_moment(self, name: str, a: Any, b: Any, exact: Any) -> Any:
-        if self._rules.is_observed:  # who observes it is told which exact sums stall
-            raise NoProgram
-        return self._writer.apply("add", (a, b), self._grid_of_moment(name))
+        grid = self._grid_of_moment(name)
+        after = self._writer.apply("add", (a, b), grid, "moment")
+        if self._rules.is_observed:
+            self._moments.append((grid.stream, after, exact))
+        return after
 
     def _add_to_parameter(self, w: Any, u: Any) -> Any:
         grid = program_grid(self._rules.weights, self._rules.last, "parameter")

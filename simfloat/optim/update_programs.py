@@ -15,15 +15,12 @@ from simfloat.arithmetic.nan_causes import is_precise, is_wide
 from simfloat.arithmetic.operands import FLOAT32, flat
 from simfloat.arithmetic.program_writer import NoProgram, Register
 from simfloat.arithmetic.traced_numbers import NumberTrace
-from simfloat.kernels.events import PRECISE, TOTAL, WIDE
-from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateProgram
+from simfloat.kernels.events import PRECISE, TOTAL, UNCHANGED, WIDE
+from simfloat.optim.recorded_step import WEIGHT, RecordedStep, UpdateNumbers, UpdateProgram
 from simfloat.optim.step import COUNTERS, Step
 from simfloat.simulation.place import UpdateRules
 
 Addend = Callable[[Any, Any, SimpleNamespace], Any]
-
-#: The scalars of a program, and what the counters are after the step.
-Numbers = tuple[NDArray[np.float64], dict[str, NDArray]]
 
 #: The latest programs by what their instructions follow from: several where numbers decide what is done, None where
 #: there is no program.
@@ -48,7 +45,7 @@ def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, opt
             return False
     counters = {name: float(state[name]) for name in COUNTERS if name in state}
     try:
-        program, (scalars, counted) = _program(kind, addend, rules, names, counters, options)
+        program, (scalars, counted, traced) = _program(kind, addend, rules, names, counters, options)
     except NoProgram:
         return False
     shape = gradient.shape
@@ -57,8 +54,12 @@ def run_as_program(kind: Any, addend: Addend, step: Step, gradient: NDArray, opt
     events = program_runs.run(program.instructions, scalars, *vectors, step.take_draw)
     if events is None:
         return False
+    all_vectors = [*vectors[0], *vectors[1]]
+    stalled = {moment.stream: moment.stalled(all_vectors, traced) for moment in program.moments}
     for row, (names_of_row, format) in zip(events, program.instructions.counted, strict=True):
         row[WIDE], row[PRECISE] = row[TOTAL] * is_wide(format), row[TOTAL] * is_precise(format)
+        if names_of_row.operation == "moment":
+            row[UNCHANGED] = stalled[names_of_row.stream]
         step.tell(row, *names_of_row)
     for name in program.kept:
         state[name] = outputs[name] if name in outputs else counted[name]
@@ -73,7 +74,7 @@ def _program(
     names: tuple[str, ...],
     counters: dict[str, float],
     options: SimpleNamespace,
-) -> tuple[UpdateProgram, Numbers]:
+) -> tuple[UpdateProgram, UpdateNumbers]:
     """The program of an update, known or written now, with its numbers; NoProgram if there is none."""
     given = [*counters.values()]
     key = (
@@ -110,7 +111,7 @@ def _program_for_these(
     names: tuple[str, ...],
     counters: dict[str, float],
     options: SimpleNamespace,
-) -> tuple[UpdateProgram, Numbers]:
+) -> tuple[UpdateProgram, UpdateNumbers]:
     """The same for these numbers alone."""
     key = (*key, *map(repr, given))  # texts tell 0.0 from -0.0
     known = _known.get(key, ())
@@ -145,7 +146,7 @@ def _written(
     return step.program(u)
 
 
-def _numbers(program: UpdateProgram, given: Sequence[float]) -> Numbers:
+def _numbers(program: UpdateProgram, given: Sequence[float]) -> UpdateNumbers:
     numbers = program.numbers(given)
     assert numbers is not None, "a trace holds for the numbers it is of"
     return numbers

@@ -134,7 +134,7 @@ def recorded(kind, policy, seed):
     parameters = [sf.Parameter(x) for x in (rng.standard_normal(1500).astype(np.float32), hostile(rng, 300))]
     for number, p in enumerate(parameters):
         p.name = f"p{number}"
-    optimizer = getattr(sf.optim, kind.split()[0])(parameters, **KINDS[kind])
+    optimizer = getattr(sf.optim, kind.split()[0].strip(","))(parameters, **KINDS[kind])
     simulation = sf.simulate(policy, 1, recorder)
     for _ in range(2):
         numbers = rng.standard_normal(1500) * 2.0 ** rng.integers(-145, 3, 1500)
@@ -145,12 +145,12 @@ def recorded(kind, policy, seed):
     return recorder.entries(), ([p.data for p in parameters], optimizer.state, None)
 
 
-@pytest.mark.parametrize("kind", ["SGD", "SGD with momentum", "AdamW"])
+@pytest.mark.parametrize("kind", ["SGD", "SGD with momentum", "AdamW", "NAdam"])
 def test_an_observer_counts_the_same_of_a_program_and_changes_no_bit(kind, ran, one_by_one):
     cases = [sf.Policy(compute=format, rounding=mode) for format in FORMATS for mode in (sf.nearest_even, sf.to_odd)]
     cases += ["bf16-stochastic", "bf16-kahan", "bf16-standard"]
     got = [recorded(kind, policy, seed) for seed, policy in enumerate(cases)]
-    assert kind != "SGD" or ran.count(True) > len(ran) // 3, "and what has infinities is counted one by one"
+    assert ran.count(True) > len(ran) // 8, "and what has infinities is counted one by one"
     one_by_one()
     for seed, (policy, (counts, bits)) in enumerate(zip(cases, got, strict=True)):
         others, other_bits = recorded(kind, policy, seed)
