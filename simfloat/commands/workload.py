@@ -79,9 +79,10 @@ def sums() -> None:
 
 
 def units() -> None:
-    """The units that read block scales, and one whose operands leave no room for sums in 32 bits."""
+    """The units that read block scales, that of few bits, and one whose operands leave no room for sums in 32 bits."""
     sf.dot([2.0**100, 2.0**-100], np.ones(2), accumulate=sf.matrix_core("cdna3", sf.BF16))
     x = np.ones((2, 64))
+    sf.matmul(x, x.T, accumulate=sf.tensor_core("hopper", sf.E4M3))
     for format in (sf.E2M1, sf.E4M3):
         unit = sf.tensor_core("blackwell", format, scales=(32, sf.E8M0))
         left, right = sf.block_quantize(x, format), sf.block_quantize(x.T, format, axis=0)
