@@ -97,9 +97,13 @@ def steps(
     """The outputs of one layer in one direction, in the order of time, and its last state."""
     count, cell = given.shape[0], CELLS[name]
     paths = tuple(str(weight_path(p)) for p in hidden)
-    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count)
-    weights = [x for p, path in zip(hidden, paths, strict=True) for x in StepWeights.apply(layer, path, *[p] * count)]
-    results = RecurrentSteps.apply(layer, given, *before, *weights)
+    is_packed = torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    layer = Layer(run, name, run.path, cell, is_reversed, paths, len(before), count, is_packed)
+    with layer.quiet():
+        weights = [
+            w for p, path in zip(hidden, paths, strict=True) for w in StepWeights.apply(layer, path, *[p] * count)
+        ]
+        results = RecurrentSteps.apply(layer, given, *before, *weights)
     width = len(before) + cell.kept
     outputs = list(results[::width])
     last = results[len(results) - width :][: len(before)]

@@ -8,6 +8,7 @@ comes back here.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -37,6 +38,11 @@ class Layer(NamedTuple):
     parameters: tuple[str, ...]  # paths of the weight and the bias of the hidden state
     states: int
     steps: int
+    is_packed: bool  # whether hooks of the program's keep what the way back reads, and may run the layer again for it
+
+    def quiet(self) -> AbstractContextManager[Any]:
+        """A block in which the run does not hear of tensors that are kept."""
+        return nullcontext() if self.is_packed else _disable_current_modes()
 
     def order(self) -> range:
         """The steps in their order."""
@@ -57,9 +63,8 @@ class StepWeights(torch.autograd.Function):
         tag = Tag(stored_format(parameter), owner=path, is_weight=True)
         if note is not None:
             note.format, note.weight = tag.format, path
-        with _disable_current_modes():
-            numbers = numbers_of(run.parameters.read(parameter)).T
-            made = [torch.from_numpy(numbers) for _ in parameters]
+        numbers = numbers_of(run.parameters.read(parameter)).T
+        made = [torch.from_numpy(numbers) for _ in parameters]
         for x in made:
             put_tag(x, tag)
         return tuple(made)
@@ -92,15 +97,14 @@ class RecurrentSteps(torch.autograd.Function):
         context.layer = layer
         note = run.notes.begin(run.simulation.place(layer.name, layer.path), (given, *operands))
         u = RecurrentArithmetic(run.simulation, layer.path)
-        with _disable_current_modes():
-            arrays = [numbers_of(x) for x in operands]
-            state, results = tuple(arrays[: layer.states]), []
-            weight, *biases = arrays[layer.states :: layer.steps]
-            inputs = numbers_of(given)
-            for t in layer.order():
-                hidden = u.hidden(state[0], weight, layer.parameters[0], biases[0] if biases else None)
-                state, kept = layer.cell.step(u, inputs[t], hidden, state)
-                results += [tensor_of(x, given.dtype) for x in (*state, *kept)]
+        arrays = [numbers_of(x) for x in operands]
+        state, results = tuple(arrays[: layer.states]), []
+        weight, *biases = arrays[layer.states :: layer.steps]
+        inputs = numbers_of(given)
+        for t in layer.order():
+            hidden = u.hidden(state[0], weight, layer.parameters[0], biases[0] if biases else None)
+            state, kept = layer.cell.step(u, inputs[t], hidden, state)
+            results += [tensor_of(x, given.dtype) for x in (*state, *kept)]
         tag = Tag(u.products.forward.format)
         for x in results:
             put_tag(x, tag)
@@ -113,7 +117,8 @@ class RecurrentSteps(torch.autograd.Function):
     def backward(context: Any, *gradients: Tensor | None) -> tuple[Any, ...]:
         """The gradients of given, the state, and the weights."""
         layer: Layer = context.layer
-        tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
+        with layer.quiet():
+            tensors, needed = context.saved_tensors, context.needs_input_grad[1:]
         if torch.is_grad_enabled():
             way = layer.run.ways.of(torch._C._current_autograd_node())
             if way is not None:
