@@ -26,7 +26,7 @@ class ElementwiseLoops(Protocol):
 
     exact_results: Mapping[str, Loop]  # (a, b, c, sign, out)
     paired_results: Mapping[str, Loop]  # (a, b, c, sign, words, out, numbers)
-    double_results: Mapping[str, Loop]  # (a, b, c, sign, out)
+    double_results: Mapping[str, Loop]  # the same in FP64, of what the machine does not round itself
     native_results: Mapping[str, Loop]  # (a, b, c, out), of what the machine rounds itself
 
 

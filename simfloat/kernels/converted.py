@@ -11,8 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.kernels import unrounded
-from simfloat.kernels.elementwise import BLOCK, ONE, part, repeated
+from simfloat.kernels.elementwise import ONE
 from simfloat.kernels.few_bits import odd_multiply_add
+from simfloat.kernels.function_loops import BLOCK, part, repeated
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, odd, root

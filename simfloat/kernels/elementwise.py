@@ -1,8 +1,7 @@
 """Loops over the results of an operation: exact ones in float64's round-to-odd, ready to be rounded once; or rounded.
 
 Every operation is a function of three operands and the sign of zero sums; those that need fewer ignore the rest.
-Operands are flat arrays of one length, or of length 1 for a scalar. A block is computed by the quick formula, which
-vectorises; then elements with an extreme operand or a NaN, for which it need not hold, by the careful one.
+Arithmetic has loops of its own here; functions have those of `function_loops.py`.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ import operator
 import numpy as np
 
 from simfloat.kernels import unrounded
+from simfloat.kernels.function_loops import BLOCK, FunctionLoops, any_extreme, part, repeated
 from simfloat.kernels.functions import (
     arcs,
     error_function,
@@ -36,35 +36,10 @@ from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, is_extreme, root
 from simfloat.kernels.plain import one_nan
 from simfloat.kernels.random import as_word
-from simfloat.kernels.unrounded import double_of, odd_of
-
-BLOCK = 2048
+from simfloat.kernels.unrounded import odd_of
 
 #: In float32, so that it takes any type that it meets.
 ONE = np.float32(1.0)
-
-
-@scalar
-def repeated(operand):
-    """A block of a scalar operand's only element; nothing for a vector."""
-    return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
-
-
-@scalar
-def part(operand, repeated, start, stop):
-    """The elements of an operand from start to stop."""
-    return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
-
-
-@scalar
-def _any_extreme(operand, part):
-    """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
-    if operand.size == 1:
-        return np.int64(is_extreme(operand[0]))
-    found = np.int64(0)
-    for i in range(part.size):
-        found |= np.int64(is_extreme(part[i]))
-    return found
 
 
 def exact_loop(quick, wide):
@@ -77,7 +52,7 @@ def exact_loop(quick, wide):
             stop = min(start + BLOCK, out.size)
             x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
             z, block = part(c, c_repeated, start, stop), out[start:stop]
-            careful = _any_extreme(a, x) | _any_extreme(b, y) | _any_extreme(c, z)
+            careful = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
             for i in range(block.size):
                 value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
                 block[i] = value
@@ -106,23 +81,6 @@ def paired_loop(wide):
             for i in range(block.size):
                 high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
                 block[i] = one_nan(round_pair(high, low, exponent, as_word(drawn[i]), grid))
-
-    return loop
-
-
-def double_loop(wide):
-    """Each exact result rounded to nearest even in float64."""
-
-    @kernel
-    def loop(a, b, c, sign, out):
-        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
-        for start in range(0, out.size, BLOCK):
-            stop = min(start + BLOCK, out.size)
-            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
-            z, block = part(c, c_repeated, start, stop), out[start:stop]
-            for i in range(block.size):
-                high, low, exponent = wide(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
-                block[i] = double_of(high, low, exponent)
 
     return loop
 
@@ -239,7 +197,18 @@ NATIVE = {
 }
 
 
-exact_results = {name: exact_loop(quick, wide) for name, (quick, wide) in OPERATIONS.items()}
-paired_results = {name: paired_loop(wide) for name, (_, wide) in OPERATIONS.items()}
-double_results = {name: double_loop(wide) for name, (_, wide) in OPERATIONS.items()}
+_FUNCTIONS = {
+    name: FunctionLoops(None if _OPERATIONS[name][1] in (carefully, _carefully_of_two) else quick, wide)
+    for name, (quick, wide) in OPERATIONS.items()
+    if name not in NATIVE
+}
+
+#: By the name of the operation. The hardware rounds others to nearest even in float64.
+exact_results = {name: exact_loop(*OPERATIONS[name]) for name in NATIVE} | {
+    name: loops.exact for name, loops in _FUNCTIONS.items()
+}
+paired_results = {name: paired_loop(OPERATIONS[name][1]) for name in NATIVE} | {
+    name: loops.paired for name, loops in _FUNCTIONS.items()
+}
+double_results = {name: loops.double for name, loops in _FUNCTIONS.items()}
 native_results = {name: native_loop(function) for name, function in NATIVE.items()}

@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from simfloat.formats.exceptions import INEXACT, OVERFLOW, UNDERFLOW, Thresholds
-from simfloat.kernels.elementwise import BLOCK, NATIVE, OPERATIONS, part, repeated
+from simfloat.kernels.elementwise import NATIVE, OPERATIONS
+from simfloat.kernels.function_loops import BLOCK, part, repeated
 from simfloat.kernels.halves import half
 from simfloat.kernels.jit import kernel, outlined, reader, scalar
 from simfloat.kernels.machine import floor, fma, is_extreme

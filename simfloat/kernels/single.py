@@ -12,8 +12,8 @@ import math
 
 import numpy as np
 
-from simfloat.kernels.elementwise import BLOCK, part
 from simfloat.kernels.few_bits import FEW, IMAGES
+from simfloat.kernels.function_loops import BLOCK, part
 from simfloat.kernels.grid import FEW_BITS, unpack
 from simfloat.kernels.jit import kernel, scalar
 from simfloat.kernels.machine import fma, odd, root

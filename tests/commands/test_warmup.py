@@ -12,8 +12,7 @@ from simfloat.commands import warmup
 ROOT = Path(__file__).parents[2]
 NOTHING_ASKED = argparse.Namespace(into=None, level={})
 
-# What the tasks left out, carried out in one process: kernels that nothing was compiled for, but for those that the
-# hardware stands in for.
+# What the tasks left out, carried out in one process: kernels that nothing was compiled for.
 LEFT_OUT = """
 import importlib, pkgutil
 import simfloat.kernels
@@ -23,9 +22,8 @@ for task in workload.TASKS.values():
     task()
 for module in pkgutil.walk_packages(simfloat.kernels.__path__, "simfloat.kernels."):
     importlib.import_module(module.name)
-from simfloat.kernels import elementwise, jit, processor
-replaced = [elementwise.double_results[name] for name in elementwise.native_results]
-left = [kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads and kernel not in replaced]
+from simfloat.kernels import jit, processor
+left = [kernel.__name__ for kernel in jit.KERNELS if not kernel.overloads]
 if not processor.COMPUTES_FP16:
     left = [name for name in left if "halves" not in name and not name.startswith("converting(")]
 if not processor.ROUNDS_LANES:
@@ -42,8 +40,7 @@ from simfloat.commands import warmup, workload
 
 for name in set(workload.TASKS) - {"units", "lookups and codes"}:
     del workload.TASKS[name]
-if __name__ == "__main__":
-    raise SystemExit(warmup.run(argparse.Namespace(into=None, level={})))
+raise SystemExit(warmup.run(argparse.Namespace(into=None, level={})))
 """
 
 

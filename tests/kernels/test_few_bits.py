@@ -7,8 +7,8 @@ import simfloat as sf
 from simfloat.arithmetic.machines import CPU
 from simfloat.arithmetic.sources import Converted, Single, route_of
 from simfloat.kernels import processor
-from simfloat.kernels.elementwise import BLOCK
 from simfloat.kernels.few_bits import COUNTS, FEW
+from simfloat.kernels.function_loops import BLOCK
 from simfloat.kernels.grid import FEW_BITS
 from tests.bits import assert_bits
 from tests.kernels.test_single import hostile

@@ -1,0 +1,184 @@
+"""Exact results of functions, and their roundings.
+
+Operands are flat arrays of one length, or of length 1 for a scalar. Results are computed by the quick formula, which
+vectorises, in one float64; those of extreme operands and NaN, for which it need not hold, by the careful one, `wide`,
+in parts: (high + low) * 2^exponent. So are all where one float64 has too few bits.
+
+A function's formulas are long, and take seconds to compile. So each stands in one loop, that of the parts in float64
+alone, and what becomes of the parts is left to loops that serve all functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from simfloat.kernels.general import round_pair
+from simfloat.kernels.grid import unpack
+from simfloat.kernels.jit import kernel, scalar
+from simfloat.kernels.machine import is_extreme
+from simfloat.kernels.plain import one_nan
+from simfloat.kernels.random import as_word
+from simfloat.kernels.unrounded import double_of, odd_of
+
+BLOCK = 2048
+
+#: Results in so many parts stay in the caches until they are rounded.
+CHUNK = 1 << 14
+
+FLOAT64 = np.dtype(np.float64)
+
+
+@scalar
+def repeated(operand):
+    """A block of a scalar operand's only element; nothing for a vector."""
+    return np.full(BLOCK if operand.size == 1 else 0, operand[0] if operand.size else operand.dtype.type(0))
+
+
+@scalar
+def part(operand, repeated, start, stop):
+    """The elements of an operand from start to stop."""
+    return operand[start:stop] if operand.size > 1 else repeated[: stop - start]
+
+
+@scalar
+def any_extreme(operand, part):
+    """1 if an element of the part is extreme, else 0: integers, since an or of booleans would not vectorise."""
+    if operand.size == 1:
+        return np.int64(is_extreme(operand[0]))
+    found = np.int64(0)
+    for i in range(part.size):
+        found |= np.int64(is_extreme(part[i]))
+    return found
+
+
+def quick_loop(quick):
+    """Round-to-odd of the exact result for each element by the quick formula, NaN where that need not hold; returns
+    whether there is a NaN.
+    """
+
+    @kernel
+    def loop(a, b, c, sign, out):
+        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        unknown = np.int64(0)
+        for start in range(0, out.size, BLOCK):
+            stop = min(start + BLOCK, out.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, block = part(c, c_repeated, start, stop), out[start:stop]
+            extreme = any_extreme(a, x) | any_extreme(b, y) | any_extreme(c, z)
+            unknown |= extreme
+            for i in range(block.size):
+                value = quick(np.float64(x[i]), np.float64(y[i]), np.float64(z[i]), sign)
+                block[i] = value
+                unknown |= np.int64(value != value)
+            if extreme != 0:
+                for i in range(block.size):
+                    if is_extreme(x[i]) | is_extreme(y[i]) | is_extreme(z[i]):
+                        block[i] = np.nan
+        return unknown
+
+    return loop
+
+
+def parts_loop(wide):
+    """The exact result for each element in parts: all high ones, all low ones, all exponents."""
+
+    @kernel
+    def loop(a, b, c, sign, parts):
+        highs, lows, exponents = _of(parts)
+        a_repeated, b_repeated, c_repeated = repeated(a), repeated(b), repeated(c)
+        for start in range(0, highs.size, BLOCK):
+            stop = min(start + BLOCK, highs.size)
+            x, y = part(a, a_repeated, start, stop), part(b, b_repeated, start, stop)
+            z, high = part(c, c_repeated, start, stop), highs[start:stop]
+            low, exponent = lows[start:stop], exponents[start:stop]
+            for i in range(high.size):
+                high[i], low[i], exponent[i] = wide(x[i], y[i], z[i], sign)
+
+    return loop
+
+
+@scalar
+def _of(parts):
+    size = parts.size // 3
+    return parts[:size], parts[size : 2 * size], parts[2 * size :].view(np.int64)
+
+
+@kernel
+def round_parts(parts, out, words, numbers):
+    """Round exact results once from more bits than float64 shows: see general.round_pair."""
+    (highs, lows, exponents), grid, words_repeated = _of(parts), unpack(numbers), repeated(words)
+    for start in range(0, out.size, BLOCK):
+        stop = min(start + BLOCK, out.size)
+        high, low, exponent = highs[start:stop], lows[start:stop], exponents[start:stop]
+        block, drawn = out[start:stop], part(words, words_repeated, start, stop)
+        for i in range(block.size):
+            block[i] = one_nan(round_pair(high[i], low[i], exponent[i], as_word(drawn[i]), grid))
+
+
+@kernel
+def round_parts_to_odd(parts, out):
+    """Round exact results to odd in float64."""
+    highs, lows, exponents = _of(parts)
+    for i in range(out.size):
+        out[i] = odd_of(highs[i], lows[i], exponents[i])
+
+
+@kernel
+def round_parts_to_double(parts, out):
+    """Round exact results to nearest even in float64."""
+    highs, lows, exponents = _of(parts)
+    for i in range(out.size):
+        out[i] = double_of(highs[i], lows[i], exponents[i])
+
+
+class FunctionLoops:
+    """The exact results of a function, rounded in three ways, by two loops of its own."""
+
+    def __init__(self, quick: Any | None, wide: Any) -> None:
+        self.quick = None if quick is None else quick_loop(quick)
+        self.parts = parts_loop(wide)
+
+    def exact(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+        """Write them rounded to odd."""
+        if self.quick is None:
+            self._by_parts(round_parts_to_odd, a, b, c, sign, out)
+        elif self.quick(a, b, c, sign, out):
+            at = np.flatnonzero(np.isnan(out))
+            operands: Any = (x if x.size == 1 else x[at] for x in (a, b, c))
+            some = np.empty(at.size)
+            self._by_parts(round_parts_to_odd, *operands, sign, some)
+            out[at] = some
+
+    def double(self, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray) -> None:
+        """Write them rounded to nearest even in float64."""
+        self._by_parts(round_parts_to_double, a, b, c, sign, out)
+
+    def paired(
+        self, a: NDArray, b: NDArray, c: NDArray, sign: float, words: NDArray, out: NDArray, numbers: NDArray
+    ) -> None:
+        """Write them rounded once, where that takes more bits than float64 has."""
+        self._by_parts(round_parts, a, b, c, sign, out, words, numbers)
+
+    def _by_parts(self, finish: Any, a: NDArray, b: NDArray, c: NDArray, sign: float, out: NDArray, *how: Any) -> None:
+        """Write the results as they are finished, chunk by chunk."""
+        if out.size > CHUNK:
+            for start in range(0, out.size, CHUNK):
+                stop = min(start + CHUNK, out.size)
+                operands: Any = [_chunk(x, start, stop) for x in (a, b, c)]
+                words = [_chunk(x, start, stop) for x in how[:1]]
+                self._by_parts(finish, *operands, sign, out[start:stop], *words, *how[1:])
+            return
+        parts = np.empty(3 * out.size)
+        self.parts(_double(a), _double(b), _double(c), sign, parts)
+        finish(parts, out, *how)
+
+
+def _double(operand: NDArray) -> NDArray[np.float64]:
+    return operand if operand.dtype is FLOAT64 else operand.astype(np.float64)
+
+
+def _chunk(operand: NDArray, start: int, stop: int) -> NDArray:
+    return operand if operand.size == 1 else operand[start:stop]

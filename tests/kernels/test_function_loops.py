@@ -1,0 +1,33 @@
+"""Loops of functions: long vectors are computed chunk by chunk, and rare elements apart."""
+
+import numpy as np
+import pytest
+
+import simfloat as sf
+from simfloat.kernels import elementwise, grid
+from simfloat.kernels.function_loops import CHUNK
+from tests.bits import assert_bits
+
+ZERO = np.zeros(1)
+
+
+@pytest.mark.parametrize("name", ["exp", "power", "lgamma"])
+def test_long_vectors_have_the_bits_of_their_pieces(name, rng):
+    x = rng.standard_normal(2 * CHUNK + 3)
+    x[[0, CHUNK - 1, CHUNK, 2 * CHUNK, -1]] = np.nan, np.inf, 2.0**-400, -np.inf, 2.0**400
+    y = np.full(1, 1.5) if name == "power" else ZERO
+    words = rng.integers(0, 2**32, x.size, np.uint32)
+    numbers = grid.numbers(sf.FP32, sf.stochastic())
+
+    def results(start, stop):
+        """Rounded to odd, to FP64, and at random."""
+        outs = np.empty((3, stop - start))
+        operands = x[start:stop], y, ZERO, 1.0
+        elementwise.exact_results[name](*operands, outs[0])
+        elementwise.double_results[name](*operands, outs[1])
+        elementwise.paired_results[name](*operands, words[start:stop], outs[2], numbers)
+        return outs
+
+    starts = range(0, x.size, 999)
+    pieces = [results(start, min(start + 999, x.size)) for start in starts]
+    assert_bits(results(0, x.size), np.concatenate(pieces, axis=1))
