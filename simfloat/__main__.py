@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import simfloat as sf
 from simfloat.commands import COMMANDS
-from simfloat.terminal import Parser, guarded, shielded
+from simfloat.terminal import Parser, guarded, leave, shielded
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,5 +35,10 @@ def parser() -> Parser:
     return parser
 
 
+def program() -> NoReturn:
+    """Run the command that the program's arguments name, and end."""
+    leave(main())
+
+
 if __name__ == "__main__":
-    raise SystemExit(main())
+    program()

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import errno
-import gc
 import os
 import re
 import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
@@ -22,6 +21,9 @@ NEGATIVE = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
 
 #: What a shell reports for a program ended by Ctrl-C.
 INTERRUPTED = 130
+
+#: Interrupts, which hold the frames that they ended, and with these what was half built: nothing of it is taken apart.
+_HALF_BUILT: list[KeyboardInterrupt] = []
 
 
 def guarded(command: Callable[[], int]) -> int:
@@ -40,7 +42,7 @@ def guarded(command: Callable[[], int]) -> int:
             sys.stdout.flush()
         return code
     except KeyboardInterrupt as interrupt:
-        take_apart(interrupt)
+        _HALF_BUILT.append(interrupt)
         print("Interrupted.", file=sys.stderr)
         # An interrupt that passed through an exec, of Numba or a dataclass, stays noted in CPython, which would then
         # end by a signal in spite of the exit code; the next exec takes the note back.
@@ -84,12 +86,14 @@ def interrupt_again() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def take_apart(interrupt: KeyboardInterrupt) -> None:
-    """Let go of what an interrupt left half built, without the complaints of what was not built so far."""
-    before, sys.unraisablehook = sys.unraisablehook, lambda ignored: None
-    interrupt.__traceback__ = interrupt.__context__ = None
-    gc.collect()
-    sys.unraisablehook = before
+def leave(code: int) -> NoReturn:
+    """End the program; after an interrupt at once, without taking apart what LLVM has half built, which can crash."""
+    if code == INTERRUPTED:
+        for stream in (sys.stdout, sys.stderr):
+            with suppress(OSError, AttributeError):
+                stream.flush()
+        os._exit(code)
+    sys.exit(code)
 
 
 def discard_output() -> None:

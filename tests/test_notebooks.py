@@ -14,11 +14,11 @@ from benchmarks.notebooks import KEY, digest, merged, small
 ROOT = Path(__file__).parents[1]
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
-#: Carries out notebooks in IPython's shell, as a kernel would, one after the other, with no names left of those before:
-#: a line asks for the cells of each, and is answered by how many show something and how many figures there are, or by
-#: what went wrong.
+#: The cells of notebooks in IPython's shell, as a kernel carries them out: how many show something, and the number of
+#: figures. Each notebook has a process, forked from one that has imported what they share.
 RUN = """
-import json, sys, traceback
+import json, multiprocessing, sys
+import matplotlib.pyplot, simfloat
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
@@ -26,36 +26,22 @@ class Shell(InteractiveShell):
     def enable_gui(self, gui=None):
         pass  # as kernels do, whose figures are drawn inline
 
-def carried_out(cells):
-    shell.reset()
-    shown, figures = 0, 0
+def run(name, cells):
+    shell, shown, figures = Shell.instance(), 0, 0
     for source in cells:
         with capture_output() as output:
             done = shell.run_cell(source)
         done.raise_error()
         shown += bool(output.stdout or output.outputs)
         figures += sum("image/png" in one.data for one in output.outputs)
-    return shown, figures
+    print(json.dumps([name, shown, figures]), flush=True)
 
 sys.path.insert(0, "")
-shell = Shell.instance()
-for line in sys.stdin:
-    try:
-        answer = carried_out(json.loads(line))
-    except Exception:
-        answer = traceback.format_exc()
-    print(json.dumps(answer), flush=True)
+for notebook in json.load(sys.stdin).items():
+    process = multiprocessing.get_context("fork").Process(target=run, args=notebook)
+    process.start()
+    process.join()
 """
-
-
-@pytest.fixture(scope="module")
-def runner():
-    """A process that carries out notebooks, which imports what they need once."""
-    environment = {**os.environ, "MPLBACKEND": "Agg"}
-    pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    with subprocess.Popen([sys.executable, "-c", RUN], cwd=ROOT, env=environment, **pipes) as process:
-        yield process
-        process.stdin.close()
 
 
 def code_cells(path):
@@ -86,14 +72,17 @@ def test_of_outputs_what_is_printed_line_by_line_is_one_and_errors_are_none():
     assert small(table)["data"] == {"text/plain": "1"}
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_runs_and_shows_its_figures_whatever_backend_is_set(path, runner):
-    cells = ["".join(cell["source"]) for cell in code_cells(path)]
-    print(json.dumps(cells), file=runner.stdin, flush=True)
-    answer = json.loads(runner.stdout.readline())
-    assert isinstance(answer, list), answer
-    shown, figures = answer
-    assert shown >= 1 and figures == sum(cell.count("plt.show()") for cell in cells)
+def test_notebooks_run_and_show_their_figures_whatever_backend_is_set():
+    cells = {path.stem: ["".join(cell["source"]) for cell in code_cells(path)] for path in NOTEBOOKS}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN], input=json.dumps(cells),
+        capture_output=True, text=True, timeout=800, cwd=ROOT, env={**os.environ, "MPLBACKEND": "Agg"},
+    )  # fmt: skip
+    outcomes = {name: (shown, figures) for name, shown, figures in map(json.loads, done.stdout.splitlines())}
+    assert list(outcomes) == list(cells), done.stderr[-3000:]
+    assert all(shown >= 1 for shown, _ in outcomes.values())
+    want = {name: sum(cell.count("plt.show()") for cell in of_one) for name, of_one in cells.items()}
+    assert {name: figures for name, (_, figures) in outcomes.items()} == want
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

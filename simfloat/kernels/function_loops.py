@@ -177,7 +177,10 @@ class FunctionLoops:
 
 
 def _double(operand: NDArray) -> NDArray[np.float64]:
-    return operand if operand.dtype is FLOAT64 else operand.astype(np.float64)
+    if operand.dtype is FLOAT64:
+        return operand
+    with np.errstate(invalid="ignore"):  # of signalling NaN
+        return operand.astype(np.float64)
 
 
 def _chunk(operand: NDArray, start: int, stop: int) -> NDArray:

@@ -133,7 +133,7 @@ class unfused:
 
     def __exit__(self, *_: object) -> None:
         with _lock:
-            for setting in SETTINGS:
+            for setting in reversed(SETTINGS):  # functions that are wrapped twice are unwrapped from without
                 setting.end()
 
 

@@ -18,6 +18,7 @@ def settings():
         torch._C._get_flash_sdp_enabled(),
         torch.backends.mha.get_fastpath_enabled(),
         torch.autograd._engine_run_backward,
+        *(getattr(torch._VF, name) for name in ("lstm", "gru", "rnn_tanh", "dropout")),
     )
 
 
