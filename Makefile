@@ -1,7 +1,10 @@
-# Each target sets itself up: a virtual environment in .venv, renewed when pyproject.toml changes. Python compiles what
-# it imports there, a quarter of all that packages have; pip would compile everything.
+# Each target sets itself up: a virtual environment in .venv, renewed when pyproject.toml changes.
 PYTHON ?= python3
 BIN := .venv/bin
+
+# With all processors, where pip would take one; in advance, since processes that tests start would each compile what
+# they import, and keep none of it under PYTHONDONTWRITEBYTECODE. Some packages hold files for other versions of Python.
+COMPILE = $(BIN)/python -m compileall -q --workers 0 -x /tests/ simfloat experiments .venv >.venv/not-compiled || true
 
 .PHONY: demo test suite lint bench docs release-check clean
 
@@ -43,6 +46,7 @@ clean:
 .venv/demo.stamp: pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile --editable '.[experiments]'
+	$(COMPILE)
 	touch $@
 
 # torch is named by itself first: its pinned wheel is the CPU build.
@@ -50,6 +54,7 @@ clean:
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --no-compile torch==2.13.0
 	$(BIN)/pip install --quiet --no-compile --editable '.[test,oracles,lint]'
+	$(COMPILE)
 	touch $@
 
 .venv/docs.stamp: pyproject.toml
