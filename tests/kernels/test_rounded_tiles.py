@@ -283,12 +283,14 @@ def interrupt_sums(rng):
         raise KeyboardInterrupt
 
     a, b = operands("ties", sf.BF16, rng, 40, 300, 90)
+    accumulate = sf.sequential(sf.BF16, rounding=sf.nearest_away)
+    sf.matmul(a, b, accumulate=accumulate)  # compiles what is interrupted, not its compilation
     before = signal.signal(signal.SIGALRM, stop)
     signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.003 * rng.random())
     try:
         with pytest.raises(KeyboardInterrupt):
             while True:
-                sf.matmul(a, b, accumulate=sf.sequential(sf.BF16, rounding=sf.nearest_away))
+                sf.matmul(a, b, accumulate=accumulate)
     finally:
         signal.signal(signal.SIGALRM, before)
 
