@@ -28,6 +28,7 @@ from simfloat.kernels.lane_images import add_byte, choose, image, larger, number
 from simfloat.kernels.lane_rounding import TO_ZERO, add_to_zero, fma_to_zero, restore_mode, set_mode
 from simfloat.kernels.lanes import load, load_bytes, store, width
 from simfloat.kernels.machine import left as lifted
+from simfloat.kernels.register_tiles import copy_columns
 from simfloat.kernels.stack import matrices_of, products_of
 
 U32 = np.uint32
@@ -92,7 +93,7 @@ def anchored(a, b, out, first, unit_numbers, grid_numbers, place, seed):
         for left in range(0, sums.shape[1], columns):
             size = min(columns, sums.shape[1] - left)
             if size < columns:
-                _copy_columns(sums, left, edge, 0, size)
+                copy_columns(sums, left, edge, 0, size)
             for chunk in range(factors.counts.shape[1]):
                 _take_panel(y[chunk * terms : (chunk + 1) * terms], left, size, panel, unit, least_y - low_y)
                 if size < columns:
@@ -100,7 +101,7 @@ def anchored(a, b, out, first, unit_numbers, grid_numbers, place, seed):
                 else:
                     _add_chunk(factors, chunk, terms, panel, sums, left, rule)
             if size < columns:
-                _copy_columns(edge, 0, sums, left, size)
+                copy_columns(edge, 0, sums, left, size)
     return count
 
 
@@ -204,14 +205,6 @@ def _take_panel(rows, left, width, panel, unit, shift):
             bytes_of[j] = np.uint8(0) if is_zero else np.uint8(np.int32(exponent + np.int32(shift)))
         for j in range(size, columns):
             above[j], below[j], again[j], bytes_of[j] = zero, zero, zero, 0
-
-
-@scalar
-def _copy_columns(x, left, out, at, count):
-    """Copy `count` columns of all rows of x, from the column `left` on, to those of `out` from `at` on."""
-    for i in range(x.shape[0]):
-        for j in range(count):
-            out[i, at + j] = x[i, left + j]
 
 
 @scalar

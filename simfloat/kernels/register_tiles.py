@@ -35,7 +35,7 @@ def tiled(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
         # The last columns, if they are not enough for a tile, are summed elsewhere, with zeros beside them.
         panel = np.zeros((min(depth, a.shape[1]), columns), b.dtype)
         edge = np.zeros((out.shape[0] if rest > 0 else 0, columns), out.dtype)
-        _copy_columns(out, whole, edge, 0, rest)
+        copy_columns(out, whole, edge, 0, rest)
         for left in range(0, out.shape[1], columns):
             for first in range(0, a.shape[1], depth):
                 rows = b[first : first + depth]
@@ -45,19 +45,19 @@ def tiled(add_panel: Any, copied: Any, depth: int = DEPTH) -> Any:
                         store(panel, k, width(out), copied(load(rows, k, left + width(out))))
                     sums, at = out, left
                 else:
-                    _copy_columns(rows, whole, panel, 0, rest)
+                    copy_columns(rows, whole, panel, 0, rest)
                     for k in range(rows.shape[0]):
                         store(panel, k, 0, copied(load(panel, k, 0)))
                         store(panel, k, width(out), copied(load(panel, k, width(out))))
                     sums, at = edge, 0
                 add_panel(a, first, rows.shape[0], panel, sums, at, rule)
-        _copy_columns(edge, 0, out, whole, rest)
+        copy_columns(edge, 0, out, whole, rest)
 
     return add
 
 
 @scalar
-def _copy_columns(x, left, out, at, count):
+def copy_columns(x, left, out, at, count):
     """Copy `count` columns of all rows of x, from the column `left` on, to those of `out` from `at` on."""
     for i in range(x.shape[0]):
         for j in range(count):
