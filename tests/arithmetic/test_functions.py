@@ -1,5 +1,7 @@
 """Elementary functions against MPFR."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 
@@ -237,6 +239,39 @@ def test_power_knows_integers_and_odd_ones_of_any_size():
 def test_specials_of_power(format):
     a, want = np.array(POWERS)[:, :1], np.array(POWERS)[:, 1:]
     assert_bits(sf.power(a, EXPONENTS, format), want, a, np.array(EXPONENTS))
+
+
+def test_zeta_of_any_operands_comes_to_an_end(rng):
+    # Terms (q + k)^-s so close to each other that log(q + k) is log(q) were summed for ever.
+    for s, q in ((1e201, 1e200), (1e305, 1e300), (1e60, 2.0), (3.0, 1e300)):
+        assert sf.zeta(s, q, sf.FP64) == 0.0
+        assert sf.zeta(s, q, sf.FP16, sf.toward_positive) == sf.FP16.smallest_subnormal
+    s, q = rng.integers(0, 2**64, (2, 20_000), np.uint64).view(np.float64)
+    result = sf.zeta(s, q, sf.FP16)
+    assert np.isnan(result[(s < 1) | np.isnan(s) | np.isnan(q)]).all()
+    assert not np.isnan(result[(s >= 1) & (q > 0)]).any()
+
+
+def test_zeta_of_large_exponents_is_its_largest_term():
+    odd, even = 2.0**52 + 1, 2.0**1020
+    assert [sf.zeta(s, q, sf.FP16) for s in (odd, even) for q in (0.7, -0.3, -0.7, -1.7)] == [
+        *(np.inf, -np.inf, np.inf, np.inf),
+        *(np.inf, np.inf, np.inf, np.inf),
+    ]
+
+
+def test_directed_modes_see_what_zeta_of_a_large_number_is_beside_its_integral():
+    for s, q in ((2.0, 2.0**60), (2.0, 2.0**100), (2.0, 2.0**125), (3.0, 2.0**62)):
+        integral = q ** (1 - s) / (s - 1)
+        assert sf.zeta(s, q, sf.FP32, sf.toward_zero) == integral
+        assert sf.zeta(s, q, sf.FP32, sf.toward_positive) == integral * (1 + 2.0**-23)
+    assert sf.zeta(1 + 2.0**-52, 1e308, sf.FP64) == 2.0**52 - 709
+
+
+@pytest.mark.parametrize("s, q", [(33, -0.5), (441, -2.5), (501, -1.5), (701, -0.5)])
+def test_odd_powers_of_halves_below_zero_take_away_those_above(s, q):
+    above = 1 - Fraction(q)  # the first term that is left
+    assert sf.zeta(float(s), q, sf.FP64) == float(sum((above + k) ** -s for k in range(64)))
 
 
 def test_directed_modes_see_what_lies_below_the_last_place():

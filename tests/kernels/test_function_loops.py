@@ -1,10 +1,13 @@
 """Loops of functions: long vectors are computed chunk by chunk, and rare elements apart."""
 
+import ast
+import pathlib
+
 import numpy as np
 import pytest
 
 import simfloat as sf
-from simfloat.kernels import elementwise, grid
+from simfloat.kernels import elementwise, functions, grid
 from simfloat.kernels.function_loops import CHUNK
 from tests.bits import assert_bits
 
@@ -31,3 +34,16 @@ def test_long_vectors_have_the_bits_of_their_pieces(name, rng):
     starts = range(0, x.size, 999)
     pieces = [results(start, min(start + 999, x.size)) for start in starts]
     assert_bits(results(0, x.size), np.concatenate(pieces, axis=1))
+
+
+def test_functions_call_nothing_of_numpys_but_its_types():
+    # A GPU's compiler knows few of NumPy's functions, and all of these of `math` and of `kernels`.
+    called = {
+        node.func.attr
+        for path in pathlib.Path(functions.__file__).parent.glob("*.py")
+        for function in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.decorator_list
+        for node in ast.walk(function)
+        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[:-1] == ["np"]
+    }
+    assert called <= {"float32", "float64", "int32", "int64", "uint32", "uint64"}

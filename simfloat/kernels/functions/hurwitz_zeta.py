@@ -13,6 +13,7 @@ import numpy as np
 from simfloat.kernels.functions.constants import SPECK, pair
 from simfloat.kernels.functions.exponential import exp_pair
 from simfloat.kernels.functions.gamma_series import BERNOULLI, log_of_pair
+from simfloat.kernels.functions.power import power_wide
 from simfloat.kernels.jit import scalar
 from simfloat.kernels.machine import fma
 from simfloat.kernels.pairs import add_number, add_pairs, divide_pairs, multiply_pairs
@@ -29,6 +30,9 @@ LEAST = 2.0**-108
 
 #: Beyond the range of any format.
 FAR_BEYOND = 2000.0
+
+#: From this q on the integral of the terms, and half the first one, are the sum to 170 bits.
+LARGE = 2.0**90
 
 
 @scalar
@@ -84,7 +88,6 @@ def _positive(s, q, q_low, start, start_low):
 @scalar
 def _result(high, low, start, start_low):
     """(high + low) exp(start + start_low)."""
-    start = min(max(start, -FAR_BEYOND), FAR_BEYOND)
     bell, bell_low, exponent = exp_pair(start)
     bell, bell_low = multiply_pairs(bell, bell_low, 1.0, start_low)
     high, low = multiply_pairs(high, low, bell, bell_low)
@@ -100,6 +103,36 @@ def _start(s, q):
 
 
 @scalar
+def _alone(sign, start):
+    """A sum whose largest term, of this sign, is beyond every format: no other term changes what that rounds to.
+
+    Such terms are not summed: beside a large s, or of a large q, they may not be told apart.
+    """
+    return _result(sign, 0.0, math.copysign(FAR_BEYOND, start), 0.0)
+
+
+@scalar
+def _above_zero(s, q):
+    """zeta(s, q) for s > 1 and q > 0."""
+    start, start_low = _start(s, q)
+    if abs(start) > FAR_BEYOND:
+        return _alone(1.0, start)
+    if q >= LARGE:
+        return _integral(s, q)
+    high, low = _positive(s, q, 0.0, start, start_low)
+    return _result(high, low, start, start_low)
+
+
+@scalar
+def _integral(s, q):
+    """q^(1 - s) / (s - 1) + q^-s / 2, where the second is a small share of the first: powers of two are exact."""
+    d = s - 1.0
+    high, low, exponent = power_wide(q, -d)
+    high, low = divide_pairs(high, low, d, 0.0)
+    return high, low + high * max(0.5 * d / q, SPECK), exponent
+
+
+@scalar
 def zeta_wide(s, q):
     """zeta(s, q): infinite at s = 1 and at the integers q <= 0, NaN for s < 1, and for q < 0 unless s is an integer."""
     if s != s or q != q or s < 1.0 or q == -np.inf:
@@ -111,21 +144,20 @@ def zeta_wide(s, q):
     if q == np.inf or s == np.inf:
         return 0.0 if q > 1.0 else 1.0 if q == 1.0 else np.inf, 0.0, 0
     if q > 0.0:
-        if q < 2.0**-1022:
-            q, s = 2.0**-1022, s
-        start, start_low = _start(s, q)
-        high, low = _positive(s, q, 0.0, start, start_low)
-        return _result(high, low, start, start_low)
+        return _above_zero(s, max(q, 2.0**-1022))
     # q = f - n: terms below zero are (-1)^s times those of zeta(s, 1 - f) up to 1 - q.
     n = -math.floor(q)
     f = q + n
-    least = min(f, 1.0 - f)
-    start, start_low = _start(s, least)
+    is_even = nearest_integer(0.5 * s) == 0.5 * s
+    if f == 0.5 and not is_even:  # they take away the first terms above zero
+        return _above_zero(s, 1.0 - q)
+    start, start_low = _start(s, min(f, 1.0 - f))
+    if start > FAR_BEYOND:
+        return _alone(1.0 if is_even or f < 0.5 else -1.0, start)
     high, low = _positive(s, f, 0.0, start, start_low)
     below, below_low = _positive(s, 1.0 - f, 0.0, start, start_low)
     y, y_low = two_sum(1.0, -q)
     rest, rest_low = _positive(s, y, y_low, start, start_low)
     below, below_low = add_pairs(below, below_low, -rest, -rest_low)
-    is_even = nearest_integer(0.5 * s) == 0.5 * s
     high, low = add_pairs(high, low, below if is_even else -below, below_low if is_even else -below_low)
     return _result(high, low, start, start_low)

@@ -6,6 +6,8 @@ By their power series, whose terms are all positive, or, from FAR on, by Hankel'
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from simfloat.kernels.functions.constants import SPECK
@@ -121,7 +123,7 @@ def i1_wide(x):
 def i1e_wide(x):
     """exp(-|x|) I1(x)."""
     if not abs(x) < np.inf or x == 0.0:
-        return np.copysign(0.0, x) if abs(x) == np.inf else x, 0.0, 0
+        return math.copysign(0.0, x) if abs(x) == np.inf else x, 0.0, 0
     if abs(x) < 2.0**-60:
         significand, exponent = split(x)
         return significand, -significand * max(abs(x), SPECK), exponent - 1

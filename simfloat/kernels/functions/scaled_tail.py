@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from simfloat.kernels.functions.bell_curve import bell_integral, bell_quotient
@@ -30,7 +32,7 @@ def erfcx_wide(x):
         return 1.0 if x == 0.0 else 0.0 if x > 0.0 else np.inf if x < 0.0 else x, 0.0, 0
     if abs(x) < 2.0**-60:
         # 1 - 2 / sqrt(pi) x
-        return 1.0, -SLOPE_PAIR[0] * x if abs(x) > 2.0**-300 else -np.copysign(SPECK, x), 0
+        return 1.0, -SLOPE_PAIR[0] * x if abs(x) > 2.0**-300 else -math.copysign(SPECK, x), 0
     if x >= 2.0**30:
         # 1 / (sqrt(pi) x) (1 - 1 / (2 x^2))
         significand, exponent = split(x)
