@@ -29,6 +29,7 @@ from numpy import ndarray
 
 from simfloat import cuda, kernels
 from simfloat.arithmetic.loops import Loops
+from simfloat.cuda import subnormal_numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +47,11 @@ class Machine:
 
     def take(self, array: Any) -> Any:
         """The array on this machine: itself, if it is there."""
-        return self.arrays.asarray(array) if self is GPU else on_cpu(array)
+        if self is not GPU:
+            return on_cpu(array)
+        if isinstance(array, ndarray) and array.ndim == 0:  # CuPy fills a new array with it, and makes 0 of -0
+            return self.arrays.asarray(array.reshape(1)).reshape(())
+        return self.arrays.asarray(array)
 
     def make(self, function: str, shape: tuple[int, ...], dtype: Any) -> Any:
         """An array in C order by "empty" or "zeros". Raises ValueError if a GPU's memory is too small for it."""
@@ -132,7 +137,10 @@ def is_on_gpu(array: Any) -> bool:
     """Whether an array is one of CuPy's."""
     if type(array) is ndarray:
         return False
-    return type(array).__module__.partition(".")[0] == "cupy" and hasattr(array, "__cuda_array_interface__")
+    if type(array).__module__.partition(".")[0] != "cupy" or not hasattr(array, "__cuda_array_interface__"):
+        return False
+    subnormal_numbers.keep()
+    return True
 
 
 def as_array(x: Any) -> Any:
@@ -153,7 +161,7 @@ def beside(array: Any, other: Any) -> Any:
 def put_back(numbers: ndarray, array: Any) -> None:
     """Write the numbers, which :func:`on_cpu` gave and which were changed there, to where they came from."""
     if numbers is not array:
-        array[...] = GPU.arrays.asarray(numbers)
+        array[...] = GPU.take(numbers)
 
 
 def seal(array: Any) -> None:

@@ -21,8 +21,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
-from numba import cuda
-
+from simfloat.cuda.numba_cuda import cuda
 from simfloat.kernels import cache
 
 #: What NVVM is asked for beside the architecture.
@@ -30,6 +29,9 @@ OPTIONS = {"opt": 3, "fma": 0, "ftz": 0, "prec-div": 1, "prec-sqrt": 1}
 
 #: The oldest generation, which code is made for: Ampere; and the version of PTX that came with it.
 OLDEST, PTX_VERSION = (8, 0), b"7.0"
+
+#: Functions of LLVM that NVVM 13.0 does not know by that name, and its own names of them.
+OWN_NAMES = {"llvm.trunc.f64": "llvm.nvvm.trunc.d", "llvm.trunc.f32": "llvm.nvvm.trunc.f"}
 
 SOURCES = cache.sources(resources.files(__package__))
 
@@ -105,8 +107,10 @@ def _assembled(modules: list[str]) -> bytes:
     from numba.cuda.cudadrv import nvvm
 
     unit = nvvm.CompilationUnit({"arch": f"compute_{OLDEST[0]}{OLDEST[1]}", **OPTIONS})
-    for module in modules:
-        unit.add_module(nvvm.llvm_replace(module).encode())
+    for module in map(nvvm.llvm_replace, modules):
+        for name, own in OWN_NAMES.items():
+            module = module.replace(f'@"{name}"', f'@"{own}"')
+        unit.add_module(module.encode())
     unit.verify()
     unit.lazy_add_module(Path(find_bitcode_lib("device")).read_bytes())
     ptx = unit.compile().rstrip(b"\0 \n") + b"\n"

@@ -9,9 +9,11 @@ from threading import Lock
 from typing import Any
 
 import numpy as np
-from numba import cuda, types
+from numba import types
 from numba.core import cgutils, config
 from numba.extending import intrinsic, overload
+
+from simfloat.cuda.numba_cuda import cuda
 
 _LOCK = Lock()
 
