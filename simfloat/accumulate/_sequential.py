@@ -202,7 +202,7 @@ def _numbers(
     """The numbers of the grids of sums and of products, the last format."""
     grid = kernels.grid
     if top is None:
-        sums, *products = (grid.numbers(format, rounding).astype(carrier) for format in formats)
+        sums, *products = (grid.numbers_in(format, rounding, carrier) for format in formats)
     else:
         sums, *products = (grid.numbers_below(format, rounding, top, carrier) for format in formats)
     return sums, products[-1] if products else sums

@@ -49,7 +49,7 @@ def prepare(
     plan, target, _, _, settled = options
     machine = plan.machine
     if machine is not CPU:  # a single number goes to where the other operand is
-        a, b = machine.arrays.asarray(a), machine.arrays.asarray(b)
+        a, b = machine.take(a), machine.take(b)
     if plan.has_scales:
         _check_scaled(options, scales, initial)
     if isinstance(target.stream, GivenBits) and any(one.is_stochastic for one in plan.accumulator.roundings):
@@ -99,7 +99,7 @@ def _prepare_further(
     x, y, own, divisor = _take_scaled(a, b, options, draw, scales)
     if divisor != 1.0:
         check_precision(target.format, target.rounding)  # of what is divided
-    initial = None if initial is None else machine.arrays.asarray(_taken_initial(accumulator, initial, shape))
+    initial = None if initial is None else machine.take(_taken_initial(accumulator, initial, shape))
     factors = (bounds_of(own.a), bounds_of(own.b)) if own and accumulator.scales else None
     addend = None if initial is None else bounds_of(initial)
     problem = Problem(x, y, depth, target.format, target.rounding, factors, addend, divisor)
@@ -129,7 +129,7 @@ def _prepare_given(
             "scales, or stream=simfloat.BitStream(seed)."
         )
     x, y = _take(a, options, 0, None), _take(b, options, 1, None)
-    initial = None if initial is None else plan.machine.arrays.asarray(_taken_initial(plan.accumulator, initial, shape))
+    initial = None if initial is None else plan.machine.take(_taken_initial(plan.accumulator, initial, shape))
     # What the accumulator refuses, it refuses here too.
     addend = None if initial is None else bounds_of(initial)
     plan.accumulator.engine(Problem(x, y, depth, target.format, target.rounding, None, addend))

@@ -148,7 +148,7 @@ def _engine(
     """The loop of a kind of step; the numbers of its grid are of the type `of_grid`, or of the carrier's."""
     format, rounding = accumulator.format, accumulator.rounding
     if top is None:
-        numbers = kernels.grid.numbers(format, rounding).astype(carrier)
+        numbers = kernels.grid.numbers_in(format, rounding, carrier)
     else:
         numbers = kernels.grid.numbers_below(format, rounding, top, of_grid or carrier)
     sign = carrier(rounding.zero_sum)

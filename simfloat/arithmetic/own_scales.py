@@ -64,7 +64,7 @@ def scaled_by_own(
         scales[known] = _by_quotients(amax[known], target.format, scale)
     else:
         found = _by_rule(rule, on_cpu(amax[known]), target.format, scale)
-        scales[known] = machine_of(x).arrays.asarray(found)
+        scales[known] = machine_of(x).take(found)
     sound = without_unusable(x, usable, target.format, blocks)
     elements = compute_drawn("divide", [sound, blocks.spread(scales, x)], target, draw)
     return elements, np.where(usable, scales, np.nan).astype(result_dtype([x], scale))

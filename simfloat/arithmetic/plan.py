@@ -139,7 +139,7 @@ def _words_of(draw: Draw | None, size: int, rounding: Rounding, machine: Machine
         return None
     if draw.given is None:
         return partial(random_words, draw, bits=rounding.bits, machine=machine)
-    given = machine.arrays.asarray(draw.given.take_words(size, rounding.bits))
+    given = machine.take(draw.given.take_words(size, rounding.bits))
     return lambda start, stop: given[start:stop]
 
 

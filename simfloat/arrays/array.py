@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.machines import as_array, is_on_gpu
+from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arrays import complex_parts
@@ -275,7 +275,8 @@ class Array(ArrayFunctions, NumpyProtocol):
         return self._like(as_array(self.numbers[key]))
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self.numbers[key] = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
+        given = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
+        self.numbers[key] = beside(given, self.numbers)
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
@@ -370,7 +371,7 @@ class Array(ArrayFunctions, NumpyProtocol):
                 f"In place the result keeps shape and kind of numbers; this is {_described(self.numbers)}, the result "
                 f"{_described(result.numbers)}. Write x = x + y instead."
             )
-        self.numbers[...] = result.numbers
+        self.numbers[...] = beside(result.numbers, self.numbers)
         return self
 
     def _fits(self, value: Any) -> bool:

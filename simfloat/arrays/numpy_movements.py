@@ -45,7 +45,7 @@ def _filled(number: float) -> Callable[..., Any]:
 
 def _full(t: Any, a: Any, fill_value: Any, *, shape: Any = None) -> Any:
     """An array like another one, full of a number, which is rounded as where it is assigned."""
-    full = t._like(np.zeros_like(a.numbers, shape=shape))
+    full = t._like(np.zeros(a.shape if shape is None else shape, a.numbers.dtype, like=a.numbers))
     full[...] = fill_value
     return full
 

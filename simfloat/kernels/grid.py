@@ -123,6 +123,12 @@ def _beyond(format: Format, stops: bool) -> float:
     return format.max if stops or format.clamps else math.inf if format.has_infinity else math.nan
 
 
+def numbers_in(format: Format, rounding: Rounding, carrier: type) -> NDArray[np.floating]:
+    """The grid in another type: limits beyond its range are infinite, for sums that do not come near them."""
+    with np.errstate(over="ignore"):
+        return numbers(format, rounding).astype(carrier)
+
+
 @cache
 def numbers_below(format: Format, rounding: Rounding, top: int, carrier: type) -> NDArray[np.floating]:
     """The grid for `nearest` and `directed` in arithmetic of `carrier`, for magnitudes below 2^(top + 1).

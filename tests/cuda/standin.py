@@ -87,7 +87,11 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return wrapped(self._host[unwrapped(place)])
 
     def __setitem__(self, place, value):
-        self._host[unwrapped(place)] = unwrapped(value)
+        value = unwrapped(value) if isinstance(value, ndarray) else filled_with(unwrapped(value))
+        self._host[unwrapped(place)] = value
+
+    def fill(self, value):
+        self._host.fill(filled_with(value))
 
     def __array_ufunc__(self, ufunc, method, *inputs, **options):
         allowed = METHODS.get(method, set())
@@ -106,7 +110,14 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument 'device'")
         if function.__name__ in LACKING or not function.__module__ == "numpy":
             raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
+        if function.__name__.endswith("_like") and options.get("shape") == ():
+            options = {**options, "shape": inputs[0].shape}  # CuPy takes it for none
         return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
+
+
+def filled_with(number):
+    """What CuPy fills an array with: it makes all bits zeros if the number is zero, -0 too."""
+    return 0 if np.ndim(number) == 0 and number == 0 else number
 
 
 def array_of(host):
@@ -125,7 +136,7 @@ def _method(name):
 
 
 for _name in (
-    *("all any argmax argmin astype clip copy cumsum diagonal dot fill flatten max mean min nonzero prod".split()),
+    *("all any argmax argmin astype clip copy cumsum diagonal dot flatten max mean min nonzero prod".split()),
     *("ravel repeat reshape round sort squeeze std sum swapaxes take trace transpose var view".split()),
 ):
     setattr(ndarray, _name, _method(_name))
@@ -181,5 +192,8 @@ def install():
 
 
 def moved(x, dtype=None, **_):
-    """Something of NumPy's or Python's on the GPU."""
-    return ndarray(np.array(x, dtype))
+    """Something of NumPy's or Python's on the GPU, where one that has no axes is filled in."""
+    made = np.array(x, dtype)
+    if not made.ndim:
+        made.fill(filled_with(made))
+    return ndarray(made)

@@ -25,6 +25,7 @@ ACCUMULATORS = [
     *(sf.sequential(sf.p3109(8, 3)), sf.sequential(sf.Format(5, 3, subnormals=False), rounding=sf.stochastic(6))),
     *(sf.pairwise(sf.FP16), sf.pairwise(sf.BF16), sf.pairwise(sf.E8M0)),
     *(sf.pairwise(sf.FP16, rounding=mode) for mode in (sf.toward_negative, *DRAWING[:2])),
+    sf.pairwise(sf.Format(8, 1, bias=15), rounding=sf.toward_negative),  # of numbers beyond float32's
     *(sf.kahan(sf.FP16), sf.kahan(sf.BF16), sf.kahan(sf.FP32), sf.kahan(sf.FP16, rounding=sf.stochastic(8))),
     *(sf.blocked(4, sf.FP16, sf.FP32), sf.blocked(3, sf.pairwise(sf.BF16), sf.kahan(sf.FP16))),
     sf.blocked(4, sf.FP16, sf.sequential(sf.FP16, rounding=sf.stochastic())),
