@@ -1,6 +1,5 @@
 """Sums of products of scaled operands: elements, sums, and the one division, against a computation by fractions."""
 
-import ml_dtypes
 import numpy as np
 import pytest
 
@@ -8,6 +7,8 @@ import simfloat as sf
 from simfloat.arithmetic.bit_stream import Draw
 from tests.bits import assert_bits
 from tests.scalar_casts import elements, product, tensor_scale
+
+ml_dtypes = pytest.importorskip("ml_dtypes", reason="needs ml_dtypes as an oracle")
 
 ACCUMULATORS = (
     sf.sequential(sf.FP32), sf.sequential(sf.FP16, sf.toward_negative), sf.sequential(sf.FP64),

@@ -3,16 +3,18 @@
 import math
 from fractions import Fraction
 
-import gmpy2
 import numpy as np
 import pytest
 
 import simfloat as sf
 from simfloat.formats.definition import round_value
 from simfloat.selftest.orders import dot
-from tests import mpfr
 from tests.bits import DETERMINISTIC, assert_bits
 from tests.reference import draws, exact, operate
+
+gmpy2 = pytest.importorskip("gmpy2", reason="needs gmpy2 (MPFR) as an oracle")
+
+from tests import mpfr  # noqa: E402
 
 #: Smallest numbers 2^-1074 to 2^-1071; several bits and one, signed and not, with subnormals and without.
 FORMATS = (

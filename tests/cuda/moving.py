@@ -91,7 +91,7 @@ class Move:
 
     def array(self, x):
         """An array there, with the strides that it has here."""
-        if type(x) is not np.ndarray or x.dtype.kind not in "fiub" or x.dtype.itemsize > 8 or not x.dtype.isnative:
+        if type(x) is not np.ndarray or x.dtype.isbuiltin != 1 or x.dtype.kind not in "fiub" or x.dtype.itemsize > 8:
             raise NotMovable(x)
         there = strided(self.device, x)
         self.arrays.append((x, there))
