@@ -41,6 +41,7 @@ from simfloat.blackbox.readings import (
     Reading,
     Runs,
     Strided,
+    depth_of,
     is_same_order,
     readings_of,
 )
@@ -101,7 +102,7 @@ def candidates(evidence: Evidence, tree: Tree | None) -> Iterator[Candidate]:
 
 def _all_accumulators(evidence: Evidence, tree: Tree | None) -> Iterator[Accumulator]:
     terms, readings = (0, []) if tree is None else (tree.terms, list(readings_of(tree)))
-    runs = [reading for reading in readings if isinstance(reading, Runs | Strided)]
+    runs = sorted((reading for reading in readings if depth_of(reading)), key=depth_of)
     for reading in readings:
         if reading in runs:
             continue

@@ -141,16 +141,25 @@ MOST_LANES = 64
 def readings_of(tree: Tree, nested: int = DEPTH) -> Iterator[Reading]:
     """The orders of accumulators that add as the tree does, the simplest ones first: runs at most `nested` deep.
 
-    The tree's own order comes last, where there is no other and not more than two are added at once.
+    The tree's own order comes last, where there is no other and not more than two are added at once; of parts of
+    another order it comes before runs and lanes, of which a halving of 32 lanes has many kinds.
     """
     libraries = map(LikeLibrary, ORDERS if nested == DEPTH else ())  # which are no parts of other orders
     simple: list[Reading] = [Chain(), Pairs(), LikeNumPy(), *libraries, *_chunks(tree)]
     found = [reading for reading in simple if _tree(reading, tree.terms) == tree]
+    is_binary, in_order = all(len(node) == 2 for node in tree.nodes), InOrder(tree.text)
+    if not found and is_binary and nested < DEPTH:
+        found.append(in_order)
     if nested:
         found += [*_runs(tree, nested - 1), *_lanes(tree, nested - 1)]
-    if not found and all(len(node) == 2 for node in tree.nodes):
-        found.append(InOrder(tree.text))
+    if not found and is_binary:
+        found.append(in_order)
     return iter(found)
+
+
+def depth_of(reading: Reading) -> int:
+    """How deep runs and lanes are in one another."""
+    return 1 + max(depth_of(reading.inner), depth_of(reading.outer)) if isinstance(reading, Runs | Strided) else 0
 
 
 def is_same_order(reading: Reading, other: Reading, terms: int) -> bool:
