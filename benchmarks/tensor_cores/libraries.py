@@ -18,8 +18,8 @@ Shape = tuple[int, int, int]
 LIBRARIES = ("PyTorch", "CuPy")
 
 #: Small and large products, long sums of few results, which libraries part among blocks of threads, and a vector times
-#: a matrix.
-SHAPES = ((64, 64, 64), (128, 128, 512), (1024, 1024, 1024), (1, 256, 1024), (32, 32, 992), (512, 512, 4096))
+#: a matrix, whose order takes the longest to be found.
+SHAPES = ((64, 64, 64), (128, 128, 512), (1024, 1024, 1024), (512, 512, 4096), (32, 32, 992), (1, 256, 1024))
 
 #: So many rows of a product are compared.
 ROWS = 64
