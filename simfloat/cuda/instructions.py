@@ -161,13 +161,13 @@ def _kind(multiply: Callable, add: Callable) -> StepKind:
     return StepKind(product_in_mode, sum_in_mode)
 
 
-#: (fused multiply-add, product, sum) by the suffix.
+#: (fused multiply-add, product, sum) by the suffix, and by the mode.
 OPERATIONS = {suffix: _directed(suffix, rounding) for suffix, rounding in DIRECTED.items()}
-_MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.items()}
+MODES = {rounding.mode: OPERATIONS[suffix] for suffix, rounding in DIRECTED.items()}
 
 #: Fused multiply-adds, and kinds of steps, beside those of `kernels/step_kinds.py`.
-FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in _MODES.items()}
-KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: _kind(*two) for mode, (_, *two) in _MODES.items()}
+FUSED = {"bfloats": fma_bfloats} | {mode: fma for mode, (fma, *_) in MODES.items()}
+KINDS = {"bfloats": StepKind(bfloats_product, bfloats_add)} | {mode: _kind(*two) for mode, (_, *two) in MODES.items()}
 
 
 def converting(convert):

@@ -12,7 +12,7 @@ from simfloat.cuda import cut_steps, instructions
 from simfloat.cuda.thread_loops import threads_over
 from simfloat.cuda.thread_memory import run_of
 from simfloat.cuda.thread_random import NO_WORDS, word_of, words_from
-from simfloat.cuda.thread_tiles import ELEMENT, QUICK, PairedLoop, TileLoop, sums_of
+from simfloat.cuda.thread_tiles import LARGE, QUICK, PairedLoop, TileLoop, sums_of
 from simfloat.kernels.grid import unpack
 from simfloat.kernels.halves import fma_halves
 from simfloat.kernels.jit import scalar
@@ -94,15 +94,16 @@ def _fused_and_unfused(kind: str) -> dict[str, Any]:
     """The loops of a kind of step with exact products and with rounded ones."""
     product, add, *_ = KINDS[kind]
     fused, unfused = (stepping(multiply, add) for multiply in (native_product, product))
-    return {f"fused_{kind}": TileLoop(sums_of(fused), ELEMENT), f"unfused_{kind}": TileLoop(sums_of(unfused), ELEMENT)}
+    return {f"fused_{kind}": TileLoop(sums_of(fused)), f"unfused_{kind}": TileLoop(sums_of(unfused))}
 
 
 def _by_instructions(kind: str, fused: Any) -> dict[str, Any]:
     """The same where a step is an instruction or a few, and to read the operands takes longer: in tiles."""
     product, add, *_ = (KINDS | cut_steps.KINDS)[kind]
     steps = {f"fused_{kind}": fused, f"unfused_{kind}": stepping(product, add)}
+    tiles = (LARGE, QUICK) if kind == "native" or kind in instructions.MODES else (QUICK,)
     return {
-        name: PairedLoop(sums_of(step), QUICK, pairs[name]) if name in pairs else TileLoop(sums_of(step), QUICK)
+        name: PairedLoop(sums_of(step), QUICK, pairs[name]) if name in pairs else TileLoop(sums_of(step), *tiles)
         for name, step in steps.items()
     }
 
@@ -127,7 +128,7 @@ for _kind, _constants in instructions.PAIRS.items():
 steps: dict[str, Any] = {}
 for _kind in ("plain", "odd", "directed", "to_odd", "converted"):
     steps |= _fused_and_unfused(_kind)
-steps["fused_converted_odd"] = TileLoop(sums_of(stepping(native_product, converted_odd_add)), ELEMENT)
+steps["fused_converted_odd"] = TileLoop(sums_of(stepping(native_product, converted_odd_add)))
 for _kind, _fma in ({"native": fma, "halves": fma_halves} | instructions.FUSED).items():
     steps |= _by_instructions(_kind, chaining(_fma))
 for _kind, _step in cut_steps.STEPS.items():

@@ -19,7 +19,7 @@ from simfloat.cuda import (  # noqa: E402
     thread_sequential,
 )
 from simfloat.cuda.thread_loops import threads_over  # noqa: E402
-from simfloat.cuda.thread_tiles import ELEMENT, QUICK, WARP  # noqa: E402
+from simfloat.cuda.thread_tiles import ELEMENT, LARGE, QUICK, WARP  # noqa: E402
 from simfloat.kernels.grid import Grid  # noqa: E402
 
 GRID = types.UniTuple(types.float64, len(Grid._fields))
@@ -133,6 +133,14 @@ def test_steps_that_the_hardware_makes_are_its_instructions_on_registers(name):
     if len(instructions) == 1 and name.startswith("fused"):
         # Twelve numbers are read for 32 multiply-adds, beside what the 32 sums start from.
         assert 32 * (ptx.count("ld.global") - 32) == 12 * len(found)
+
+
+def test_large_tiles_are_for_many_results_of_four_bytes():
+    loop = thread_sequential.steps["fused_native"]
+    wide = {tile: tile._replace(across=WARP) for tile in (QUICK, LARGE)}
+    assert loop.tile_for(2048, 2048, 4) == loop.tile_for(8, 1 << 19, 4) == wide[LARGE]
+    assert loop.tile_for(2048, 2048, 8) == loop.tile_for(2048, 1024, 4) == wide[QUICK]
+    assert loop.tile_for(4, 1 << 20, 4) == loop.tile_for(64, 64, 4) == ELEMENT
 
 
 @threads_over("out")

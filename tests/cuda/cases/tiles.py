@@ -45,13 +45,13 @@ def tiles(move):
     """Products in which threads sum tiles, whole ones and ragged ones, or single elements; and of nothing."""
     from simfloat.cuda import thread_tiles
 
-    least, warp = thread_tiles.LEAST, thread_tiles.WARP
-    thread_tiles.LEAST, thread_tiles.WARP = 1, 2
+    kept = thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP
+    thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP = 1, 1, 2
     try:
         for m, n in ((1, 1), (5, 7), (8, 8), (33, 9)):
             for depth in (0, 1, 6):
                 yield from stepped(move, *hard_factors(m, n, depth, 12), STEPS)
-        yield from stepped(move, *hard_factors(22, 18, 5, 12), STEPS[1:6])
+        yield from stepped(move, *hard_factors(22, 18, 5, 12), STEPS[:6])
         yield from stepped(move, *hard_factors(33, 9, 6, 124), [x for x in STEPS if x.result != sf.FP16])
         yield from stepped(move, *hard_factors(21, 3, 6, 124), CUT)
         yield from stepped(move, *hard_factors(21, 3, 6, 12), LIFTED)
@@ -61,7 +61,7 @@ def tiles(move):
             yield from stepped(move, a, b, start, accumulators)
             yield from stepped(move, a[0], b, start, accumulators[::4])
     finally:
-        thread_tiles.LEAST, thread_tiles.WARP = least, warp
+        thread_tiles.LEAST, thread_tiles.LEAST_OF_LARGE, thread_tiles.WARP = kept
 
 
 def stepped(move, a, b, start, accumulators):
