@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.accumulate.engine import Engine, Region, is_direct
+from simfloat.arithmetic.machines import CPU, Machine, machine_of
 from simfloat.arithmetic.operands import FloatType
 from simfloat.formats import Format
 
-#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64.
-KEPT = 1 << 20
+#: Run results that are kept before the outer accumulator takes them: 8 MiB of float64; on a GPU, whose memory is large
+#: and where every further part is launched anew, 512 MiB.
+KEPT, KEPT_ON_GPU = 1 << 20, 1 << 26
 
 #: Ones that are kept to multiply run results by.
 ONES = 1 << 10
@@ -28,6 +30,11 @@ def check_run_results(sums: NDArray, within: Format) -> None:
     """Raise ValueError if there is a NaN among run results in a format that has none."""
     if not within.has_nan and np.isnan(sums).any():
         raise ValueError(f"{within}, the format of a run's sum, has no NaN, but a run sums to NaN.")
+
+
+def rows_at_once(results: int, machine: Machine) -> int:
+    """So many rows of a product are summed at once whose runs have so many results a row."""
+    return max(1, (KEPT if machine is CPU else KEPT_ON_GPU) // max(results, 1))
 
 
 class RunLengths(NamedTuple):
@@ -174,7 +181,7 @@ class RunsEngine(NamedTuple):
         count = len(places)
         a, b = a.astype(self.inner.carrier, copy=False), b.astype(self.inner.carrier, copy=False)
         ones = np.ones_like(b, self.outer.carrier, order="C", shape=(1, count))
-        rows = max(1, KEPT // max(count * columns, 1))
+        rows = rows_at_once(count * columns, machine_of(out))
         for top in range(0, len(a), rows):
             within = slice(top, min(top + rows, len(a)))
             first = region.first + top * region.row_step

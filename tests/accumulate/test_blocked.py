@@ -4,6 +4,8 @@ import numpy as np
 import pytest
 
 import simfloat as sf
+from simfloat.accumulate import blocked_engines
+from simfloat.arithmetic.machines import CPU, GPU
 from simfloat.selftest import orders, reference
 from simfloat.selftest.hard_numbers import hard_operands
 from simfloat.selftest.orders import dot
@@ -194,3 +196,9 @@ def test_scales_that_do_not_fit_are_refused(rng):
     for options, message in cases:
         with pytest.raises(ValueError, match=message):
             sf.matmul(a, b, **options)
+
+
+def test_on_a_gpu_every_run_of_a_large_product_is_summed_at_once():
+    # 32 runs of 1024 columns: on the CPU so many rows that the results stay in a cache.
+    assert blocked_engines.rows_at_once(32 * 1024, CPU) == 32
+    assert blocked_engines.rows_at_once(32 * 1024, GPU) == 2048
