@@ -22,6 +22,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from simfloat.cuda.numba_cuda import cuda
+from simfloat.cuda.one_argument import in_one
 from simfloat.kernels import cache
 
 #: What NVVM is asked for beside the architecture.
@@ -85,7 +86,7 @@ def compile_to_ptx(body: Any, types: tuple[Any, ...]) -> Compiled:
         result = compiler.compile_cuda(kernel_of(body), void, arguments, cc=OLDEST, nvvm_options=OPTIONS)
     library, entry = result.library, result.fndesc.llvm_func_name
     compiler.kernel_fixup(library.get_function(entry), False)
-    return Compiled(entry, _assembled(library.llvm_strs))
+    return Compiled(entry, in_one(_assembled(library.llvm_strs), entry.encode()))
 
 
 @contextmanager

@@ -2,7 +2,7 @@
 
 Arrays on the GPU reach a body as vectors and matrices in C order. Small NumPy arrays, which hold the numbers of a grid
 or an operand that is one number, are handed over by value and reach it as tuples: `len` and an index serve for both.
-CuPy starts a loop; its arguments' types go to the compiler, its numbers to the GPU.
+CuPy starts a loop: its arguments' types go to the compiler, once, and its numbers to the GPU (`one_argument.py`).
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ from typing import Any
 
 import numpy as np
 
+from simfloat.cuda.one_argument import Kind, received, types_of
 from simfloat.kernels.jit import scalar
 
 #: Threads of a block.
 BLOCK = 256
-
-#: (kind, element type, axes or length) of an argument: all that its type follows from.
-Kind = tuple[str, Any, int]
 
 
 class ThreadLoop:
@@ -66,18 +64,9 @@ def launch(body: Any, count: int, arguments: tuple[Any, ...]) -> None:
     """
     import cupy
 
-    kinds, device = tuple(map(kind_of, arguments)), cupy.cuda.Device().id
-    for argument, (kind, *_) in zip(arguments, kinds, strict=True):
-        if kind == "array" and argument.device.id != device:
-            raise ValueError(
-                f"GPU {device} is the current one, an array lies on GPU {argument.device.id}: copy it, or compute "
-                f"inside `with cupy.cuda.Device({argument.device.id}):`."
-            )
-    kernel = _loaded(body, kinds, device)
-    numbers = [np.int64(count)]
-    for argument in arguments:
-        numbers += numbers_of(argument)
-    kernel((-(-count // BLOCK),), (BLOCK,), numbers)
+    kinds, numbers = received(count, arguments)
+    kernel = _loaded(body, kinds, cupy.cuda.Device().id)
+    kernel((-(-count // BLOCK),), (BLOCK,), (numbers,))
 
 
 @cache
@@ -87,47 +76,13 @@ def _loaded(body: Any, kinds: tuple[Kind, ...], device: int) -> Any:
 
     from simfloat.cuda.compiling import compiled
 
+    for *_, other in kinds:
+        if other not in (None, device):
+            raise ValueError(
+                f"GPU {device} is the current one, an array lies on GPU {other}: copy it, or compute inside `with "
+                f"cupy.cuda.Device({other}):`."
+            )
     result = compiled(body, types_of(kinds))
     module = cupy.cuda.Module()
     module.load(result.ptx + b"\0")
     return module.get_function(result.entry)
-
-
-def kind_of(argument: Any) -> Kind:
-    """The kind of an argument: an array on the GPU, numbers that go by value, or one number."""
-    if isinstance(argument, np.ndarray):
-        return "numbers", argument.dtype, argument.size
-    if isinstance(argument, np.generic):
-        return "number", argument.dtype, 0
-    if isinstance(argument, int | float):
-        return "number", np.dtype(np.float64 if isinstance(argument, float) else np.int64), 0
-    return "array", argument.dtype, argument.ndim
-
-
-def types_of(kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
-    """Numba's types of arguments."""
-    from numba.cuda import types
-    from numba.cuda.np.numpy_support import from_dtype
-
-    made = {
-        "array": lambda element, axes: types.Array(element, axes, "C"),
-        "numbers": types.UniTuple,
-        "number": lambda element, _: element,
-    }
-    return tuple(made[kind](from_dtype(dtype), extent) for kind, dtype, extent in kinds)
-
-
-def numbers_of(argument: Any) -> list[Any]:
-    """The numbers that a kernel receives for an argument.
-
-    For an array those are what Numba has of one: two pointers to what owns it, which nothing here reads, its size, the
-    bytes of an element, where it lies, its shape and its strides.
-    """
-    if isinstance(argument, np.ndarray):
-        return list(argument.reshape(-1))
-    if isinstance(argument, np.generic):
-        return [argument]
-    if isinstance(argument, int | float):
-        return [np.float64(argument) if isinstance(argument, float) else np.int64(argument)]
-    facts = (0, 0, argument.size, argument.itemsize, argument.data.ptr, *argument.shape, *argument.strides)
-    return list(map(np.int64, facts))

@@ -22,31 +22,30 @@ STRICT = "-Werror=implicit-function-declaration"
 REGISTERS = {"pred": "pred", **{f"{kind}{bits}": f"b{bits}" for kind in "bsuf" for bits in (16, 32, 64)}}
 
 RUN = """
-int run(char **parameters, const s64 *order, s64 threads, s64 of_block, const b64 *given, int count)
+int run(char *received, const s64 *order, s64 threads, s64 of_block, const b64 *given, int count)
 {
     array_count = count, strangers = 0;
     memcpy(arrays, given, count * sizeof *arrays);
-    for (s64 i = 0; i < threads; i++) thread(parameters, order[i] % of_block, order[i] / of_block, of_block);
+    for (s64 i = 0; i < threads; i++) thread(received, order[i] % of_block, order[i] / of_block, of_block);
     return strangers;
 }
 """
 
 
 def in_c(ptx, entry):
-    """A kernel as a program in C, and the types of its parameters."""
+    """A kernel as a program in C, and how many bytes it receives."""
     head, _, rest = ptx.replace("$", "_").partition(f".entry {entry}(")
     parameters, _, body = rest.partition(")\n{")
-    kinds = dict(reversed(pair) for pair in re.findall(r"\.param \.(\w+) (\w+)", parameters))
+    size = int(re.fullmatch(r"\s*\.param \.align 8 \.b8 received\[(\d+)\]\s*", parameters)[1])
     tables = re.findall(r"\.const \.align 8 \.b8 (\w+)\[(\d+)\] = (\{.*?\});", head)
     lines = [f'#include "{HEADER}"']
     lines += [f"static const b8 {name}[{size}] __attribute__((aligned(8))) = {it};" for name, size, it in tables]
-    lines += ["static void thread(char **parameters, b32 tid_x, b32 ctaid_x, b32 ntid_x)", "{"]
-    places = {name: f"(b64)parameters[{i}]" for i, name in enumerate(kinds)}
-    lines += [statement(line.strip(), places) for line in body.split("\n}")[0].splitlines()]
-    return "\n".join([*lines, "}", RUN]), list(kinds.values())
+    lines += ["static void thread(char *received, b32 tid_x, b32 ctaid_x, b32 ntid_x)", "{"]
+    lines += [statement(line.strip()) for line in body.split("\n}")[0].splitlines()]
+    return "\n".join([*lines, "}", RUN]), size
 
 
-def statement(line, places):
+def statement(line):
     """A line of PTX in C."""
     line = line.partition("//")[0].strip()
     if not line or line.startswith(".pragma"):
@@ -62,7 +61,7 @@ def statement(line, places):
         return f"{line};"
     condition, operation, operands = re.fullmatch(r"(?:@(!?%\w+)\s+)?([\w.]+)\s*(.*);", line).groups()
     prefix = f"if ({condition.replace('%', '')}) " if condition else ""
-    return prefix + action(operation, [operand(one, places) for one in operands.split(", ")])
+    return prefix + action(operation, [operand(one) for one in operands.split(", ")])
 
 
 def action(operation, operands):
@@ -75,11 +74,11 @@ def action(operation, operands):
     return f"{operands[0]} = {name}({', '.join(operands[1:])});"
 
 
-def operand(text, places):
+def operand(text):
     """A register, a number, the name of a table, or an address."""
     if text.startswith("["):
         base, _, offset = text[1:-1].partition("+")
-        return places.get(base) or f"{operand(base, places)} + {offset or 0}"
+        return f"{operand(base)} + {offset or 0}"
     if text.startswith("%"):
         return text[1:].replace(".", "_")
     if found := re.fullmatch(r"0[fd]([0-9A-F]+)", text):
@@ -112,21 +111,20 @@ class Module:
         self.code = code.rstrip(b"\0").decode()
 
     def get_function(self, name):
-        program, kinds = in_c(self.code, name)
+        program, size = in_c(self.code, name)
         path = self.cupy.folder / f"{len(list(self.cupy.folder.iterdir()))}.so"
         command = [self.cupy.compiler, *FLAGS, STRICT, "-x", "c", "-", "-o", path, "-lm"]
         subprocess.run(command, input=program, text=True, check=True)
         library = ctypes.CDLL(str(path))
-        return lambda blocks, threads, numbers: self.start(library, kinds, blocks[0], threads[0], numbers)
+        return lambda blocks, threads, given: self.start(library, size, blocks[0], threads[0], *given)
 
-    def start(self, library, kinds, blocks, threads, numbers):
-        """Carry a kernel out, with parameters as the bytes that CuPy hands over."""
-        assert [number.dtype.itemsize for number in numbers] == [int(kind[1:]) // 8 for kind in kinds]
-        values = [np.array([number]) for number in numbers]
-        parameters = (ctypes.c_void_p * len(values))(*(value.ctypes.data for value in values))
+    def start(self, library, size, blocks, threads, numbers):
+        """Carry a kernel out on the structure whose bytes CuPy hands over."""
+        assert numbers.itemsize == size
+        received = ctypes.create_string_buffer(numbers.tobytes(), size)
         order = np.random.default_rng(blocks).permutation(blocks * threads)
         given, self.cupy.arrays = np.array(self.cupy.arrays, np.uint64), []
         pointers = order.ctypes.data_as(ctypes.c_void_p), given.ctypes.data_as(ctypes.c_void_p)
         count, size = ctypes.c_int64(len(order)), ctypes.c_int64(threads)
-        self.cupy.strangers += library.run(parameters, pointers[0], count, size, pointers[1], len(given))
+        self.cupy.strangers += library.run(received, pointers[0], count, size, pointers[1], len(given))
         self.cupy.started += 1

@@ -8,7 +8,7 @@ import random
 
 import numpy as np
 
-from simfloat.cuda import thread_loops
+from simfloat.cuda import one_argument
 from tests.cuda.standin import ndarray
 
 #: Threads of a block: few enough that a loop has several blocks.
@@ -39,7 +39,6 @@ def received(argument):
     if isinstance(argument, ndarray):
         assert argument.flags.c_contiguous
         return argument._host
-    kind, dtype, _ = thread_loops.kind_of(argument)
-    if kind == "numbers":
-        return tuple(argument.reshape(-1))
-    return dtype.type(argument)
+    (kind, dtype, *_), _, numbers = one_argument.described(argument)
+    values = np.frombuffer(numbers, dtype)
+    return tuple(values) if kind == "numbers" else values[0]

@@ -25,7 +25,7 @@ def cupy(cupy):
             self.code = code
 
         def get_function(self, name):
-            return lambda blocks, threads, numbers: started.append((self.code, name, blocks, threads, numbers))
+            return lambda blocks, threads, given: started.append((self.code, name, blocks, threads, *given))
 
     device = types.SimpleNamespace(id=0)
     cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
@@ -35,29 +35,54 @@ def cupy(cupy):
     thread_loops._loaded.cache_clear()
 
 
-def compiled(body, kinds):
-    return types.SimpleNamespace(entry="kernel", ptx=str(kinds).encode())
+@pytest.fixture
+def placed(monkeypatch):
+    """All arrays lie at the address 4096."""
+    monkeypatch.setattr(standin.ndarray, "data", types.SimpleNamespace(ptr=4096), raising=False)
 
 
-def test_arrays_come_as_numbas_structures_and_small_ones_by_value(cupy, monkeypatch):
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """Kernels by the types that they are asked for."""
     pytest.importorskip("numba_cuda", reason="needs numba-cuda for its types")
     from simfloat.cuda import compiling
 
+    asked = []
+
+    def compiled(body, kinds):
+        asked.append(str(kinds))
+        return types.SimpleNamespace(entry="kernel", ptx=asked[-1].encode())
+
     monkeypatch.setattr(compiling, "compiled", compiled)
-    standin.ndarray.data = types.SimpleNamespace(ptr=4096)
-    try:
-        out = cupy.asarray(np.zeros((300, 7), np.float32))
-        loop(np.array([1.5, 2.5]), True, out)
-    finally:
-        del standin.ndarray.data
+    return asked
+
+
+def test_arrays_come_as_numbas_structures_and_small_ones_by_value(cupy, placed, uncompiled):
+    out = cupy.asarray(np.zeros((300, 7), np.float32))
+    loop(np.array([1.5, 2.5]), True, out)
     ((code, name, blocks, threads, numbers),) = cupy.started
     assert (name, blocks, threads) == ("kernel", (3,), (256,))  # 2100 elements, four a thread
-    assert numbers == [525, 1.5, 2.5, 1, 0, 0, 2100, 4, 4096, 300, 7, 28, 4]
-    assert {type(number) for number in numbers} == {np.int64, np.float64}
+    of_loop, of_array = np.frombuffer(numbers.tobytes()[:24], "i8, 2f8")[0], numbers.tobytes()[24:]
+    assert (of_loop[0], *of_loop[1]) == (525, 1.5, 2.5)
+    assert np.frombuffer(of_array, np.int64).tolist() == [1, 0, 0, 2100, 4, 4096, 300, 7, 28, 4]
     assert code == b"(UniTuple(float64, 2), int64, Array(float32, 2, 'C', False, aligned=True))\0"
 
 
-def test_an_array_on_another_gpu_than_the_current_one_is_refused(cupy):
+def test_a_launch_hands_over_one_structure_laid_out_as_in_c_and_kinds_that_came_before_ask_for_nothing(
+    cupy, placed, uncompiled
+):
+    of_c = np.dtype([("count", "i8"), ("x", "f4", 3), ("number", "?"), ("out", "i8", 7)], align=True)
+    out = cupy.asarray(np.zeros(5, np.float32))
+    for first in (1.5, -0.0):
+        loop(np.array([first, 2.5, 3.5], np.float32), np.bool_(True), out)
+        (numbers,) = cupy.started[-1][4:]
+        numbers = np.frombuffer(numbers.tobytes(), of_c)[0]
+        assert numbers["x"].tobytes() == np.array([first, 2.5, 3.5], np.float32).tobytes()
+        assert (numbers["count"], numbers["number"], *numbers["out"]) == (2, True, 0, 0, 5, 4, 4096, 5, 4)
+    assert uncompiled == ["(UniTuple(float32, 3), bool, Array(float32, 1, 'C', False, aligned=True))"]
+
+
+def test_an_array_on_another_gpu_than_the_current_one_is_refused(cupy, placed):
     cupy.cuda.Device().id = 1
     with pytest.raises(ValueError, match=r"GPU 1 is the current one, .* on GPU 0: .* `with cupy.cuda.Device\(0\):`"):
         loop(np.zeros(1), 1, cupy.asarray(np.zeros(3, np.float32)))

@@ -1,0 +1,90 @@
+"""All that a kernel receives, as one argument: a structure of its numbers, laid out as in C.
+
+Numba gives a kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array.
+CuPy converts each at every launch, which takes as long as all else. A structure costs what a single number does: the
+kernel's PTX reads its parameters from one (:func:`in_one`), and what a launch receives is laid out as that
+(:func:`received`). Every number lies at the next multiple of its size, which is where a driver puts parameters, too.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from struct import Struct
+from typing import Any
+
+import numpy as np
+
+#: (kind, element type, axes or length, GPU) of an argument: all that its type follows from, and where an array lies.
+Kind = tuple[str, Any, int, int | None]
+
+INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
+_integer, _float = Struct("q").pack, Struct("d").pack
+
+
+def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], np.void]:
+    """The kinds of arguments, and the structure of the number of threads and of theirs."""
+    kinds, numbers = [], _integer(count)
+    for argument in arguments:
+        kind, size, own = described(argument)
+        kinds.append(kind)
+        numbers += bytes(-len(numbers) % size) + own
+    return tuple(kinds), np.void(numbers)
+
+
+def described(argument: Any) -> tuple[Kind, int, bytes]:
+    """The kind of an argument, the size of each of its numbers, and these: an array on the GPU, or what goes by value.
+
+    For an array those are what Numba has of one: two pointers to what owns it, which nothing here reads, its size, the
+    bytes of an element, where it lies, its shape and its strides.
+    """
+    if isinstance(argument, np.ndarray):
+        dtype = argument.dtype
+        return ("numbers", dtype, argument.size, None), dtype.itemsize, argument.tobytes()
+    if isinstance(argument, np.generic):
+        dtype = argument.dtype
+        return ("number", dtype, 0, None), dtype.itemsize, argument.tobytes()
+    if isinstance(argument, float):
+        return ("number", FLOAT, 0, None), 8, _float(argument)
+    if isinstance(argument, int):
+        return ("number", INTEGER, 0, None), 8, _integer(argument)
+    axes, shape, strides = argument.ndim, argument.shape, argument.strides
+    own = _facts(axes)(0, 0, argument.size, argument.itemsize, argument.data.ptr, *shape, *strides)
+    return ("array", argument.dtype, axes, argument.device.id), 8, own
+
+
+@cache
+def _facts(axes: int) -> Any:
+    """What puts what Numba has of an array into bytes."""
+    return Struct(f"{5 + 2 * axes}q").pack
+
+
+def types_of(kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
+    """Numba's types of arguments."""
+    from numba.cuda import types
+    from numba.cuda.np.numpy_support import from_dtype
+
+    made = {
+        "array": lambda element, axes: types.Array(element, axes, "C"),
+        "numbers": types.UniTuple,
+        "number": lambda element, _: element,
+    }
+    return tuple(made[kind](from_dtype(dtype), extent) for kind, dtype, extent, _ in kinds)
+
+
+def in_one(ptx: bytes, entry: bytes) -> bytes:
+    """The PTX of a kernel with one parameter in the place of all: a structure of them, in their order."""
+    head, start, rest = ptx.partition(b".entry " + entry + b"(")
+    parameters, end, body = rest.partition(b")")
+    places, size = {}, 0
+    for bits, name in re.findall(rb"\.param \.[a-z](\d+) ([\w$]+)", parameters):
+        width = int(bits) // 8
+        size += -size % width
+        places[b"[" + name + b"]"] = b"[%s+%d]" % (NAME, size)
+        size += width
+    body = re.sub(rb"\[[\w$]+\]", lambda found: places.get(found[0], found[0]), body)
+    return head + start + b"\n\t.param .align 8 .b8 %s[%d]\n" % (NAME, size) + end + body
+
+
+#: What the structure is called in PTX.
+NAME = b"received"
