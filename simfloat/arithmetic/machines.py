@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
@@ -43,7 +44,7 @@ class Machine:
     @property
     def arrays(self) -> ModuleType:
         """The module of its arrays."""
-        return np if self is CPU else import_module(self.module)
+        return np if self is CPU else sys.modules.get(self.module) or import_module(self.module)
 
     def take(self, array: Any) -> Any:
         """The array on this machine: itself, if it is there."""
@@ -120,13 +121,16 @@ def machine_of(array: Any, *others: Any) -> Machine:
                 break
         else:
             return CPU
+    elif not others and is_on_gpu(array):
+        return GPU
     arrays = (array, *others)
-    for one in arrays:
+    elsewhere = [one for one in arrays if not is_on_gpu(one)]
+    for one in elsewhere:
         check_reachable(one)
-    if not any(map(is_on_gpu, arrays)):
+    if len(elsewhere) == len(arrays):
         return CPU
-    for one in arrays:
-        if not is_on_gpu(one) and one.size != 1:
+    for one in elsewhere:
+        if one.size != 1:
             raise ValueError(
                 f"One operand is on a GPU, another, of shape {one.shape}, is not; pass cupy.asarray of it, too."
             )
@@ -135,12 +139,17 @@ def machine_of(array: Any, *others: Any) -> Machine:
 
 def is_on_gpu(array: Any) -> bool:
     """Whether an array is one of CuPy's."""
-    if type(array) is ndarray:
-        return False
-    if type(array).__module__.partition(".")[0] != "cupy" or not hasattr(array, "__cuda_array_interface__"):
+    kind: Any = type(array)
+    if kind is ndarray or not _is_cupys(kind):
         return False
     subnormal_numbers.keep()
     return True
+
+
+@cache
+def _is_cupys(kind: type) -> bool:
+    """Whether a type is that of CuPy's arrays. An array is not asked for its interface, which CuPy makes each time."""
+    return kind.__module__.partition(".")[0] == "cupy" and hasattr(kind, "__cuda_array_interface__")
 
 
 def as_array(x: Any) -> Any:

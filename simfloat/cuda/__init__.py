@@ -30,4 +30,5 @@ MODULES = {
 def __getattr__(name: str) -> ModuleType:
     if name not in MODULES:
         raise AttributeError(name)
-    return importlib.import_module(f"{__name__}.{MODULES[name]}")
+    globals()[name] = module = importlib.import_module(f"{__name__}.{MODULES[name]}")
+    return module

@@ -9,7 +9,6 @@ kernel's PTX reads its parameters from one (:func:`in_one`), and what a launch r
 from __future__ import annotations
 
 import re
-from functools import cache
 from struct import Struct
 from typing import Any
 
@@ -18,8 +17,14 @@ import numpy as np
 #: (kind, element type, axes or length, GPU) of an argument: all that its type follows from, and where an array lies.
 Kind = tuple[str, Any, int, int | None]
 
+#: What the structure is called in PTX.
+NAME = b"received"
+
 INTEGER, FLOAT = np.dtype(np.int64), np.dtype(np.float64)
 _integer, _float = Struct("q").pack, Struct("d").pack
+
+#: What puts what Numba has of an array into bytes, by its axes: CuPy's have at most 64.
+FACTS = [Struct(f"{5 + 2 * axes}q").pack for axes in range(65)]
 
 
 def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], np.void]:
@@ -28,7 +33,9 @@ def received(count: int, arguments: tuple[Any, ...]) -> tuple[tuple[Kind, ...], 
     for argument in arguments:
         kind, size, own = described(argument)
         kinds.append(kind)
-        numbers += bytes(-len(numbers) % size) + own
+        if beyond := len(numbers) % size:
+            numbers += bytes(size - beyond)
+        numbers += own
     return tuple(kinds), np.void(numbers)
 
 
@@ -48,15 +55,10 @@ def described(argument: Any) -> tuple[Kind, int, bytes]:
         return ("number", FLOAT, 0, None), 8, _float(argument)
     if isinstance(argument, int):
         return ("number", INTEGER, 0, None), 8, _integer(argument)
-    axes, shape, strides = argument.ndim, argument.shape, argument.strides
-    own = _facts(axes)(0, 0, argument.size, argument.itemsize, argument.data.ptr, *shape, *strides)
-    return ("array", argument.dtype, axes, argument.device.id), 8, own
-
-
-@cache
-def _facts(axes: int) -> Any:
-    """What puts what Numba has of an array into bytes."""
-    return Struct(f"{5 + 2 * axes}q").pack
+    shape, dtype, memory = argument.shape, argument.dtype, argument.data
+    axes = len(shape)
+    own = FACTS[axes](0, 0, argument.size, dtype.itemsize, memory.ptr, *shape, *argument.strides)
+    return ("array", dtype, axes, memory.device_id), 8, own
 
 
 def types_of(kinds: tuple[Kind, ...]) -> tuple[Any, ...]:
@@ -84,7 +86,3 @@ def in_one(ptx: bytes, entry: bytes) -> bytes:
         size += width
     body = re.sub(rb"\[[\w$]+\]", lambda found: places.get(found[0], found[0]), body)
     return head + start + b"\n\t.param .align 8 .b8 %s[%d]\n" % (NAME, size) + end + body
-
-
-#: What the structure is called in PTX.
-NAME = b"received"

@@ -178,7 +178,7 @@ def nll_loss(
     losses = where(u, kept, negative(u, at_targets), ZERO)
     every = tuple(range(target.ndim))
     if counts is None:
-        divisor = np.full_like(x, int(kept.sum()), shape=(1,)).reshape(())  # of CuPy's, () would be the shape of x
+        divisor = as_array(kept.sum().astype(x.dtype))
     else:
         losses, divisor = u.multiply(losses, counts), u.sum(counts, every)
     if reduction == "none":

@@ -115,7 +115,7 @@ class _Given(NamedTuple):
             raise ValueError(f"{name} takes class numbers as integers, got dtype {labels.dtype}.{one_hot}")
         place = _class_axis(name, x.shape, labels.shape, axis)
         classes = x.shape[place]
-        _check_classes(labels[labels != ignored], classes)
+        _check_classes(labels, classes, ignored)
         factors = None if weight is None else as_operand(weight, "weight")
         if factors is not None and factors.shape != (classes,):
             raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
@@ -170,6 +170,7 @@ def _class_axis(name: str, shape: tuple[int, ...], target: tuple[int, ...], axis
     return fitting[0]
 
 
-def _check_classes(labels: NDArray[np.integer], classes: int) -> None:
-    if labels.size and not 0 <= labels.min() <= labels.max() < classes:
+def _check_classes(labels: NDArray[np.integer], classes: int, ignored: int) -> None:
+    if ((labels != ignored) & ((labels < 0) | (labels >= classes))).any():  # one look, which on a GPU is to wait for it
+        labels = labels[labels != ignored]
         raise ValueError(f"Class numbers go from 0 to {classes - 1}; {labels.min()} to {labels.max()} came.")

@@ -100,7 +100,7 @@ class Cupy:
     def data_of(self, array):
         """An array's `data`: where it lies."""
         self.arrays.append((array._host.ctypes.data, array.nbytes))
-        return SimpleNamespace(ptr=array._host.ctypes.data)
+        return SimpleNamespace(ptr=array._host.ctypes.data, device_id=0)
 
 
 class Module:

@@ -1,10 +1,13 @@
 """How loops are started: what a kernel receives, as CuPy hands it over."""
 
+import dataclasses
 import types
 
 import numpy as np
 import pytest
 
+import simfloat as sf
+from simfloat.arithmetic import machines
 from simfloat.cuda import thread_loops, thread_sequential
 from simfloat.cuda.thread_loops import threads_over
 from tests.cuda import standin
@@ -27,8 +30,9 @@ def cupy(cupy):
         def get_function(self, name):
             return lambda blocks, threads, given: started.append((self.code, name, blocks, threads, *given))
 
-    device = types.SimpleNamespace(id=0)
-    cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module)
+    device = types.SimpleNamespace(id=0, compute_capability="90")
+    runtime = types.SimpleNamespace(getDeviceCount=lambda: 1)
+    cupy.cuda = types.SimpleNamespace(Device=lambda number=0: device, Module=Module, runtime=runtime)
     cupy.started = started
     thread_loops._loaded.cache_clear()
     yield cupy
@@ -38,7 +42,7 @@ def cupy(cupy):
 @pytest.fixture
 def placed(monkeypatch):
     """All arrays lie at the address 4096."""
-    monkeypatch.setattr(standin.ndarray, "data", types.SimpleNamespace(ptr=4096), raising=False)
+    monkeypatch.setattr(standin.ndarray, "data", types.SimpleNamespace(ptr=4096, device_id=0), raising=False)
 
 
 @pytest.fixture
@@ -80,6 +84,26 @@ def test_a_launch_hands_over_one_structure_laid_out_as_in_c_and_kinds_that_came_
         assert numbers["x"].tobytes() == np.array([first, 2.5, 3.5], np.float32).tobytes()
         assert (numbers["count"], numbers["number"], *numbers["out"]) == (2, True, 0, 0, 5, 4, 4096, 5, 4)
     assert uncompiled == ["(UniTuple(float32, 3), bool, Array(float32, 1, 'C', False, aligned=True))"]
+
+
+def test_a_training_step_reads_one_number_from_the_gpu_whether_all_class_numbers_are_classes(
+    cupy, placed, uncompiled, monkeypatch
+):
+    # What is remembered of calls has the machine in its key, and loops of its own.
+    monkeypatch.setattr(machines, "GPU", dataclasses.replace(machines.GPU))
+    read = []
+    for name in ("get", "item", "tolist", "__bool__", "__int__", "__float__", "__index__", "__array__"):
+        convert = getattr(standin.ndarray, name)
+        monkeypatch.setattr(standin.ndarray, name, lambda x, c=convert, n=name, *more: (read.append(n), c(x, *more))[1])
+    model = sf.nn.MLP([4, 3, 2], rng=0).to("cuda")
+    optimizer = sf.optim.SGD(model.parameters(), lr=0.1)
+    x, y = cupy.asarray(np.ones((5, 4), np.float32)), cupy.asarray(np.array([0, 1, 1, -100, 0]))
+    with sf.simulate("bf16-standard"):
+        for _ in range(2):  # the first one looks at weights of whose formats nothing is known
+            read.clear()
+            sf.nn.cross_entropy(model(sf.Tensor(x)), y).backward()
+            optimizer.step()
+    assert read == ["__bool__"]
 
 
 def test_an_array_on_another_gpu_than_the_current_one_is_refused(cupy, placed):
