@@ -79,7 +79,7 @@ def in_one(ptx: bytes, entry: bytes) -> bytes:
     head, start, rest = ptx.partition(b".entry " + entry + b"(")
     parameters, end, body = rest.partition(b")")
     places, size = {}, 0
-    for bits, name in re.findall(rb"\.param \.[a-z](\d+) ([\w$]+)", parameters):
+    for bits, name in re.findall(rb"\.param \.[a-z](\d+) (?:[^,]*\s)?([\w$]+)", parameters):
         width = int(bits) // 8
         size += -size % width
         places[b"[" + name + b"]"] = b"[%s+%d]" % (NAME, size)

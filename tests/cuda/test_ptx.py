@@ -10,6 +10,7 @@ from numba.cuda import types  # noqa: E402
 
 from simfloat.cuda import (  # noqa: E402
     compiling,
+    one_argument,
     thread_bins,
     thread_counting,
     thread_elementwise,
@@ -167,6 +168,26 @@ def test_a_kernel_has_one_parameter_whose_numbers_lie_where_a_driver_puts_parame
     arrays = {start + place for start in (8, 8 + 56 + 8) for place in (32, 40)}  # where they lie, and their lengths
     assert {place for place in read if place < 128} == {0} | arrays
     assert {kind for place, kind in read.items() if place >= 128} == {"f32"}
+
+
+def test_what_is_no_parameter_of_the_kernel_stays_and_pointers_may_be_declared_as_such():
+    ptx = b"""
+.visible .entry loop(
+	.param .u8 loop_param_0,
+	.param .u64 .ptr .align 1 loop_param_1,
+	.param .f32 loop_param_2
+)
+{
+	ld.param.u64 %rd1, [loop_param_1];
+	ld.param.f32 %f1, [loop_param_2];
+	st.global.f32 [%rd1+4], %f1;
+	ld.param.b64 %rd2, [other_param_1];
+}"""
+    assert one_argument.in_one(ptx, b"loop").split(b"\n\t") == [
+        *(b"\n.visible .entry loop(", b".param .align 8 .b8 received[20]\n)\n{"),
+        *(b"ld.param.u64 %rd1, [received+8];", b"ld.param.f32 %f1, [received+16];"),
+        *(b"st.global.f32 [%rd1+4], %f1;", b"ld.param.b64 %rd2, [other_param_1];\n}"),
+    ]
 
 
 def test_code_is_kept_on_disk_and_made_once(monkeypatch, tmp_path):
