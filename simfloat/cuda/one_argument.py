@@ -1,7 +1,7 @@
 """All that a kernel receives, as one argument: a structure of its numbers, laid out as in C.
 
 Numba gives a kernel a parameter for every number, and there are 28 of them in a grid, and at least seven in an array.
-CuPy converts each at every launch, which takes as long as all else. A structure costs what a single number does: the
+CuPy converts each at every launch, which took half of its time. A structure costs what a single number does: the
 kernel's PTX reads its parameters from one (:func:`in_one`), and what a launch receives is laid out as that
 (:func:`received`). Every number lies at the next multiple of its size, which is where a driver puts parameters, too.
 """
