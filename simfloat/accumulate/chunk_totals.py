@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,7 +38,7 @@ def chunk_total(fused: Fused, factors: Sequence[Factors], so_far: NDArray, least
             ]
         )
         unit = np.ldexp(np.ones_like(so_far), (powers.max(axis=0) - int(fused.fraction_bits)).astype(np.int32))
-        total, plain = _aligned(terms / unit, fused.align.mode).sum(axis=0) * unit, terms.sum(axis=0)
+        total, plain = reduce(np.add, _aligned(terms / unit, fused.align.mode)) * unit, reduce(np.add, terms)
     return np.where(np.isfinite(plain), total, plain)
 
 

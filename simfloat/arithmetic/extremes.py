@@ -1,9 +1,13 @@
-"""The larger and the smaller of two numbers, which is rounded by whoever asks: NaN if one is, and -0 is below +0."""
+"""The larger and the smaller of two numbers or many, rounded by whoever asks: NaN if one is, and -0 is below +0."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
+
+from simfloat.arithmetic.machines import as_array, is_on_gpu
 
 
 def larger(a: NDArray, b: NDArray) -> NDArray:
@@ -15,6 +19,40 @@ def smaller(a: NDArray, b: NDArray) -> NDArray:
     """The smaller of two numbers: NaN if one is, and -0 of two zeros of unlike signs."""
     a, b = a[()], b[()]  # a single number is a scalar to arrays on any machine
     return np.where(np.isnan(a) | (a < b) | ((a == b) & np.signbit(a)), a, b)
+
+
+def largest(rows: NDArray) -> NDArray:
+    """The largest number of each row, along the last axis: NaN if one is, and +0 of zeros of unlike signs."""
+    return _signed(np.max(rows, axis=-1), np.signbit(rows).all(-1))
+
+
+def least(rows: NDArray) -> NDArray:
+    """The smallest number of each row, along the last axis: NaN if one is, and -0 of zeros of unlike signs."""
+    return _signed(np.min(rows, axis=-1), np.signbit(rows).any(-1))
+
+
+def _signed(found: NDArray, is_negative: NDArray) -> NDArray:
+    """Numbers with these signs, which only zeros may lack: which one of several was found, NumPy does not say."""
+    one = found.dtype.type(1)
+    return as_array(np.copysign(found, np.where(is_negative, -one, one)))
+
+
+def place_of_largest(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
+    """Where the largest number is along an axis, or in row-major order, as numpy.argmax gives it."""
+    return _before_numbers(x, x.argmax(axis), axis)
+
+
+def place_of_least(x: NDArray, axis: int | None = None) -> NDArray[np.integer]:
+    """Where the smallest number is along an axis, or in row-major order, as numpy.argmin gives it."""
+    return _before_numbers(x, x.argmin(axis), axis)
+
+
+def _before_numbers(x: NDArray, found: Any, axis: int | None) -> NDArray[np.integer]:
+    """The place of the first NaN where one is: CuPy gives that of any of them."""
+    if not is_on_gpu(x):
+        return found
+    unknown = np.isnan(x)
+    return np.where(unknown.any(axis), unknown.argmax(axis), found)
 
 
 def between(a: NDArray, low: NDArray, high: NDArray) -> NDArray:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.arithmetic.machines import as_array
 
 #: NumPy's ufuncs by the method that each of them is.
@@ -40,7 +41,7 @@ TESTS = frozenset("less less_equal greater greater_equal equal not_equal isnan i
 #: Functions that compute no numbers: shapes, places of numbers, equality, printing and storing.
 READERS: frozenset[Callable[..., Any]] = frozenset(
     {
-        *(np.shape, np.ndim, np.size, np.argmax, np.argmin, np.argsort, np.count_nonzero, np.nonzero),
+        *(np.shape, np.ndim, np.size, np.argsort, np.count_nonzero, np.nonzero),
         *(np.array_equal, np.array_equiv, np.allclose, np.isclose, np.may_share_memory, np.shares_memory),
         *(np.zeros_like, np.ones_like, np.full_like, np.empty_like, np.iscomplexobj, np.isrealobj),
         *(np.array_repr, np.array_str, np.array2string, np.save, np.savez, np.savez_compressed, np.savetxt),
@@ -169,6 +170,16 @@ def _reduction(name: str) -> Callable[..., Any]:
     return lambda t, a, axis=None, *, keepdims=False: getattr(a, name)(axis, keepdims)
 
 
+def _place(find: Callable[..., Any]) -> Callable[..., Any]:
+    def operation(t: Any, a: Any, axis: int | None = None, *, keepdims: bool = False) -> Any:
+        place = find(a.numbers, axis)
+        if not keepdims:
+            return place
+        return place.reshape((1,) * a.ndim) if axis is None else np.expand_dims(place, axis)
+
+    return operation
+
+
 #: NumPy's function -> the operation that it is; each takes one of its operands, then what NumPy's takes, in its order.
 FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.sum: _reduction("sum"),
@@ -177,6 +188,8 @@ FUNCTIONS: dict[Callable[..., Any], Callable[..., Any]] = {
     np.amax: _reduction("max"),
     np.min: _reduction("min"),
     np.amin: _reduction("min"),
+    np.argmax: _place(place_of_largest),
+    np.argmin: _place(place_of_least),
     np.var: _var,
     np.dot: _dot,
     np.clip: _clip,

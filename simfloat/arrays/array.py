@@ -11,7 +11,8 @@ from numpy.typing import ArrayLike, DTypeLike, NDArray
 
 from simfloat.accumulate.accumulator import Accumulator
 from simfloat.arithmetic.bit_stream import Stream
-from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
+from simfloat.arithmetic.elements import elements, write
+from simfloat.arithmetic.machines import CPU, GPU, as_array, beside, is_on_gpu, machine_of
 from simfloat.arithmetic.numpy_protocol import NumpyProtocol, refuse_readers
 from simfloat.arithmetic.operands import as_operand
 from simfloat.arrays import complex_parts
@@ -272,11 +273,11 @@ class Array(ArrayFunctions, NumpyProtocol):
         return self._compared(operator.ne, other)
 
     def __getitem__(self, key: Any) -> Array:
-        return self._like(as_array(self.numbers[key]))
+        return self._like(as_array(elements(self.numbers, key)))
 
     def __setitem__(self, key: Any, value: Any) -> None:
         given = self._as_own(value, rounds=True).numbers if self._fits(value) else self._refused_parts()
-        self.numbers[key] = beside(given, self.numbers)
+        write(self.numbers, key, beside(given, self.numbers))
 
     def __iter__(self) -> Iterator[Array]:
         if not self.ndim:
@@ -362,7 +363,8 @@ class Array(ArrayFunctions, NumpyProtocol):
         numbers = other.numbers if isinstance(other, Array) else _data(other)
         if compare not in (operator.eq, operator.ne) and (np.iscomplexobj(self.numbers) or np.iscomplexobj(numbers)):
             raise ValueError("Complex numbers have no order: compare their parts or magnitudes.")
-        return as_array(compare(self.numbers, numbers))
+        machine = machine_of(self.numbers, numbers)
+        return as_array(compare(machine.take(self.numbers), machine.take(numbers)))
 
     def _written(self, result: Array) -> Array:
         """The result of an operation in place, in this array's memory."""
@@ -384,13 +386,14 @@ class Array(ArrayFunctions, NumpyProtocol):
         raise ValueError("Complex numbers are not stored in an array of real ones; make it complex, A + 0j.")
 
     def _joined_along(self, arrays: Sequence[Any], axis: int) -> Array:
-        return self._like(np.concatenate([self._operand(x) for x in arrays], axis))
+        return self._like(np.concatenate(_on_one_machine([self._operand(x) for x in arrays]), axis))
 
     def _stacked(self, arrays: Sequence[Any], axis: int) -> Array:
-        return self._like(np.stack([self._operand(x) for x in arrays], axis))
+        return self._like(np.stack(_on_one_machine([self._operand(x) for x in arrays]), axis))
 
     def _chosen(self, condition: Any, x: Any, y: Any) -> Array:
-        return self._like(np.where(condition, *(self._as_own(one, rounds=True).numbers for one in (x, y))))
+        parts = (as_array(condition), *(self._as_own(one, rounds=True).numbers for one in (x, y)))
+        return self._like(np.where(*_on_one_machine(parts)))
 
 
 def array_of(numbers: NDArray, arithmetic: ArrayArithmetic) -> Array:
@@ -406,6 +409,12 @@ def _data(x: ArrayLike) -> NDArray:
         numbers = np.asarray(x)
         return numbers if numbers.dtype.itemsize <= 16 else as_operand(numbers)
     return x.numbers if isinstance(x, Array) else as_operand(x, "data")
+
+
+def _on_one_machine(arrays: Sequence[NDArray]) -> list[NDArray]:
+    """Arrays of which one may be a GPU's, all there: what is assigned or chosen may be given in NumPy's."""
+    machine = GPU if any(map(is_on_gpu, arrays)) else CPU
+    return [machine.take(x) for x in arrays]
 
 
 def _rounded(arithmetic: ArrayArithmetic, numbers: NDArray) -> NDArray:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from simfloat.arithmetic.catalog import OPERATIONS
-from simfloat.arithmetic.extremes import larger, smaller
+from simfloat.arithmetic.extremes import larger, largest, least, place_of_largest, place_of_least, smaller
 from simfloat.arrays import complex_parts
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 from simfloat.checks import check_flags, is_integer
@@ -136,12 +136,12 @@ class ArrayFunctions:
         return self.var(axis, keepdims, correction).sqrt()
 
     def max(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The largest element along `axis`."""
-        return self._extreme(np.max, axis, keepdims)
+        """The largest element along `axis`: NaN if one is; +0 is above -0."""
+        return self._extreme("max", largest, axis, keepdims)
 
     def min(self, axis: ArrayAxes = None, keepdims: bool = False) -> Self:
-        """The smallest element along `axis`."""
-        return self._extreme(np.min, axis, keepdims)
+        """The smallest element along `axis`: NaN if one is; -0 is below +0."""
+        return self._extreme("min", least, axis, keepdims)
 
     def maximum(self, other: Any) -> Self:
         """The larger of two numbers: NaN if one is; +0 is above -0."""
@@ -178,11 +178,11 @@ class ArrayFunctions:
 
     def argmax(self, axis: int | None = None) -> Any:
         """Where the largest element along `axis` is, as numpy.argmax gives it."""
-        return self._real_numbers("An order").argmax(axis)
+        return place_of_largest(self._real_numbers("An order"), axis)
 
     def argmin(self, axis: int | None = None) -> Any:
         """Where the smallest element along `axis` is."""
-        return self._real_numbers("An order").argmin(axis)
+        return place_of_least(self._real_numbers("An order"), axis)
 
     def transpose(self, *axes: Any) -> Self:
         """The axes in another order, reversed if none is given; a view."""
@@ -223,14 +223,14 @@ class ArrayFunctions:
             raise ValueError(f"Only an array of one element is a number; this one has the shape {self.numbers.shape}.")
         return self.numbers.item()
 
-    def _extreme(self, reduce: Callable[..., Any], axis: ArrayAxes, keepdims: bool) -> Self:
-        self._real_numbers(reduce.__name__)
+    def _extreme(self, name: str, reduce: Callable[[NDArray], NDArray], axis: ArrayAxes, keepdims: bool) -> Self:
+        self._real_numbers(name)
         rows, shape = self._rows(axis, keepdims)
         if not rows.shape[-1]:
             raise ValueError(
                 f"An extreme needs an element along axis {axis!r} of an array of shape {self.numbers.shape}."
             )
-        return self._like(np.asarray(reduce(rows, axis=-1)).reshape(shape))
+        return self._like(reduce(rows).reshape(shape))
 
     def _chosen_of(self, choose: Callable[[NDArray, NDArray], NDArray], other: Any) -> Self:
         raise NotImplementedError

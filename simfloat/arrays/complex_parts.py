@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import machine_of
 from simfloat.arrays.array_arithmetic import ArrayArithmetic
 
 #: Operations that complex numbers have.
@@ -97,7 +98,7 @@ def _sum_of_squares(u: ArrayArithmetic, a: NDArray, b: NDArray) -> NDArray:
 
 def _repeated(x: NDArray, like: NDArray) -> NDArray:
     """A part that no operation changes, in the shape that the operands broadcast to."""
-    return np.broadcast_to(x, np.broadcast_shapes(x.shape, like.shape))
+    return np.broadcast_to(machine_of(x, like).take(x), np.broadcast_shapes(x.shape, like.shape))
 
 
 _BOTH: dict[str, Any] = {"add": _add, "subtract": _subtract, "multiply": _multiply, "divide": _divide}

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import signature
 from typing import Any
 
 import numpy as np
+
+from simfloat.arithmetic.elements import check_places
 
 
 def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -19,6 +22,25 @@ def _moved(function: Callable[..., Any]) -> Callable[..., Any]:
         return t._like(moved if t.format.has_zero else t.arithmetic.round(moved))
 
     return operation
+
+
+def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of one array's numbers and of places along an axis, all of which have to be there."""
+    move, kind = _moved(function), signature(function)
+
+    def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
+        given = kind.bind(a, *args, **options)
+        given.apply_defaults()
+        if given.arguments.get("mode", "raise") == "raise":
+            check_places(t._operand(a), given.args[1], given.arguments["axis"])
+        return move(t, a, *args, **options)
+
+    return operation
+
+
+def _sorted(t: Any, a: Any, axis: int | None = -1) -> Any:
+    """The numbers in ascending order, NaN last; zeros of unlike signs stay in the order that they had."""
+    return t._like(np.sort(t._operand(a), axis, kind="stable"))
 
 
 def _joined(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -62,12 +84,14 @@ MOVEMENTS: dict[Callable[..., Any], Callable[..., Any]] = {
         function: _moved(function)
         for function in (
             *(np.diag, np.diagonal, np.tril, np.triu, np.flip, np.fliplr, np.flipud, np.rot90, np.roll, np.moveaxis),
-            *(np.repeat, np.tile, np.take, np.take_along_axis, np.delete, np.copy, np.sort, np.atleast_1d),
+            *(np.repeat, np.tile, np.copy, np.atleast_1d),
             *(np.atleast_2d, np.split, np.array_split, np.hsplit, np.vsplit, np.resize, np.rollaxis),
         )
     },
+    **{function: _taken(function) for function in (np.take, np.take_along_axis, np.delete)},
     **{function: _joined(function) for function in (np.vstack, np.hstack, np.column_stack)},
     np.append: _appended,
+    np.sort: _sorted,
     np.meshgrid: _in_a_grid,
     np.zeros_like: _filled(0.0),
     np.empty_like: _filled(0.0),

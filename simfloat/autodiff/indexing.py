@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.elements import elements
 from simfloat.arithmetic.machines import as_array, beside, is_on_gpu
 from simfloat.autodiff.movement import viewed
 from simfloat.autodiff.record import Operations, Result, begin, finish, own
@@ -33,7 +34,7 @@ class Indexing(Operations[Result]):
         used = started.operands[0]
         parts = tuple(own(started, part) if hasattr(part, "dtype") and part.ndim else part for part in parts)
         try:
-            numbers = as_array(viewed(used)[parts])
+            numbers = as_array(elements(viewed(used), parts))
         except IndexError as error:
             raise ValueError(f"A tensor of shape {before} has nothing at {key!r}: {error}.") from None
 

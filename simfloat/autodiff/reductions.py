@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.extremes import place_of_largest, place_of_least
 from simfloat.autodiff.record import Operations, Result, begin, finish
 from simfloat.checks import check_flags, is_integer
 from simfloat.formulas.rounded import kept
@@ -58,7 +59,7 @@ class Reductions(Operations[Result]):
             raise ValueError(
                 f"{operation} needs at least one element along axis {axis!r} of a tensor of shape {shape}."
             )
-        first = (rows.argmax(-1) if operation == "max" else rows.argmin(-1))[..., np.newaxis]
+        first = (place_of_largest if operation == "max" else place_of_least)(rows, -1)[..., np.newaxis]
 
         def derivative(u: Arithmetic, g: NDArray) -> NDArray:
             full = np.zeros(rows.shape, g.dtype, like=g)

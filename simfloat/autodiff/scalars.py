@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
 
+from simfloat.arithmetic.extremes import place_of_largest
 from simfloat.arithmetic.machines import as_array
 from simfloat.arithmetic.numpy_protocol import refuse_readers
 from simfloat.autodiff.variable import Variable
@@ -42,7 +43,7 @@ class Comparable(Variable):
 
     def argmax(self, axis: int | None = None) -> Any:
         """The place of the largest element along an axis, or in row-major order, as numpy.argmax gives it."""
-        return self.numbers.argmax(axis)
+        return place_of_largest(self.numbers, axis)
 
     def __float__(self) -> float:
         return self.item()

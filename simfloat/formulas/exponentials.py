@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from simfloat.formulas.rounded import Rounded, total, where
+from simfloat.formulas.rounded import Rounded, kept, total, where
 from simfloat.formulas.slopes import ZERO
 
 Axes = tuple[int, ...]
@@ -57,5 +57,5 @@ def logsumexp_slope(u: Rounded, g: NDArray, y: NDArray, x: NDArray) -> NDArray:
 
 def _largest(u: Rounded, x: NDArray, axes: Axes) -> NDArray:
     """The largest numbers along axes; 0 where there are none. As a constant: its gradient would cancel."""
-    found = x.max(axes, keepdims=True) if x.size else x.max(axes, keepdims=True, initial=0.0)
+    found = x.max(axes, keepdims=True) if x.size else np.zeros(kept(x.shape, axes), x.dtype, like=x)
     return u.moved(found, x)

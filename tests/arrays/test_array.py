@@ -204,3 +204,10 @@ Z = sf.array([1 + 2j], sf.BF16)
 def test_what_would_mix_or_leave_the_format_is_refused(call, words):
     with pytest.raises(ValueError, match=words):
         call()
+
+
+def test_of_zeros_of_unlike_signs_the_positive_one_is_the_largest():
+    rows = sf.array([[0.0, -0.0], [-0.0, 0.0], [-0.0, -0.0], [-1.0, -0.0]], sf.BF16)
+    assert np.signbit(rows.max(1)).tolist() == [False, False, True, True]
+    assert np.signbit(rows.min(1)).tolist() == [True, True, True, True]
+    assert np.signbit([rows.max(), rows[:2].min()]).tolist() == [False, True]

@@ -11,6 +11,8 @@ import weakref
 
 import numpy as np
 
+from tests.cuda import cupys_own
+
 #: NumPy's functions that CuPy has not.
 LACKING = {"block", "insert", "spacing", "geomspace", "nanpercentile", "nanquantile", "vecdot", "matvec", "vecmat"}
 
@@ -49,6 +51,8 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     strides = property(lambda self: self._host.strides)
     flags = property(lambda self: Flags(self._host.flags))
     T = property(lambda self: ndarray(self._host.T))
+    real = property(lambda self: wrapped(self._host.real), lambda self, value: self._write_part("real", value))
+    imag = property(lambda self: wrapped(self._host.imag), lambda self, value: self._write_part("imag", value))
     base = property(lambda self: None if self._host.base is None else array_of(self._host.base))
     device = types.SimpleNamespace(id=0)
     __cuda_array_interface__ = property(lambda self: self._host.__array_interface__)
@@ -84,11 +88,14 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return (self[i] for i in range(len(self)))
 
     def __getitem__(self, place):
-        return wrapped(self._host[unwrapped(place)])
+        return wrapped(self._host[cupys_own.key_of(self._host, index_of(place))])
 
     def __setitem__(self, place, value):
         value = unwrapped(value) if isinstance(value, ndarray) else filled_with(unwrapped(value))
-        self._host[unwrapped(place)] = value
+        cupys_own.write(self._host, index_of(place), value)
+
+    def _write_part(self, part, value):
+        setattr(self._host, part, unwrapped(value))
 
     def fill(self, value):
         self._host.fill(filled_with(value))
@@ -110,9 +117,21 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
             raise TypeError(f"{function.__name__}() got an unexpected keyword argument 'device'")
         if function.__name__ in LACKING or not function.__module__ == "numpy":
             raise TypeError(f"CuPy has no {function.__module__}.{function.__name__}")
+        if function.__name__ in ("take", "take_along_axis") and len(inputs) > 1:
+            return wrapped(cupys_own.taken(function, *map(index_of, inputs), **options))
+        if function.__name__ in cupys_own.REDUCTIONS:
+            host, *rest = unwrapped(inputs)
+            return wrapped(cupys_own.reduced(function.__name__, host, *rest, **unwrapped(options)))
         if function.__name__.endswith("_like") and options.get("shape") == ():
             options = {**options, "shape": inputs[0].shape}  # CuPy takes it for none
         return wrapped(function(*unwrapped(inputs), **unwrapped(options)))
+
+
+def index_of(key):
+    """A key of NumPy's arrays: unlike an operand, it may be one."""
+    if isinstance(key, tuple):
+        return tuple(map(index_of, key))
+    return key._host if isinstance(key, ndarray) else key
 
 
 def filled_with(number):
@@ -130,6 +149,8 @@ def _method(name):
     def method(self, *inputs, **options):
         if {"where", "initial"} & set(options):
             raise TypeError("CuPy has no where= or initial=")
+        if name in cupys_own.REDUCTIONS:
+            return wrapped(cupys_own.reduced(name, self._host, *unwrapped(inputs), **unwrapped(options)))
         return wrapped(getattr(self._host, name)(*unwrapped(inputs), **unwrapped(options)))
 
     return method

@@ -1,0 +1,132 @@
+"""Arrays of a format, and elements of tensors, on what stands for CuPy: the CPU's numbers, and its refusals."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba_cuda", reason="needs numba-cuda")
+
+import simfloat as sf  # noqa: E402
+from tests.bits import assert_bits  # noqa: E402
+from tests.cuda.devices import StandIn  # noqa: E402
+
+#: Zeros of both signs, and more than one NaN in a row.
+X = np.array([[1.5, -0.0, 0.0], [np.nan, -2.0, np.nan], [-0.0, -1.0, -0.0], [3, np.inf, 0.5]], np.float32)
+Y = np.array([[0.5, 1.0, -3.0]], np.float32)
+FIRST_TWO = np.array([True, True, False, False])
+
+READS = {
+    "extremes": lambda a, b: [a.max(), a.max(0), a.max(1, True), a.min(), a.min(0), np.min(a, 1), np.max(a[[0, 2]], 1)],
+    "places of extremes": lambda a, b: [a.argmax(), a.argmax(1), a.argmin(0), np.argmax(a, 1, keepdims=True)],
+    "comparisons": lambda a, b: [a == 0.1, a < 2, 1.5 <= a, a > b, a != sf.array(0.1, "fp32"), b == b[0, 1]],
+    "numbers not of the type": lambda a, b: [sf.array(b, sf.FP32) == 0.1, np.full_like(b, 0.1) < 0.1],
+    "masks": lambda a, b: [a[a > 0], a[FIRST_TWO], a[FIRST_TWO, 1:], a[..., np.array([True, False, True])]],
+    "places": lambda a, b: [a[[0, -1]], a[np.array([1, 1])], a[[0, 2], [1, -3]], a[None, ..., [2, 0]], a[-1, ::-1]],
+    "choices": lambda a, b: [np.where(a > 0, a, b), np.where(X > 0, -0.0, a), np.where(a > 0, a, 0.1)],
+    "joined": lambda a, b: [np.append(a, [0.1, -0.0]), np.concatenate([a, b]), np.stack([b, b], 1), np.append(a, b, 0)],
+    "moved": lambda a, b: [np.take(a, [0, -2], 1), np.take_along_axis(a, np.zeros((1, 3), int), 0), np.delete(a, 1, 0)],
+    "filled": lambda a, b: [np.full_like(a, -0.0), np.full_like(a, 0.3, shape=()), np.ones_like(a, shape=(2,))],
+    "sorted": lambda a, b: [np.sort(a), np.sort(a, 0), np.sort(a[2])],
+    "complex": lambda a, b: [a + 0j, (a * 1j).abs(), (b + 2j) * (b - 1j), (b + 2j) / (b - 1j), 1j / b, (b + 1j) @ b.T],
+}
+
+
+def of_format(x, device):
+    return sf.array(device.take(x.copy()) if device else x.copy(), sf.BF16)
+
+
+def host(result):
+    """Results as NumPy's arrays, complex numbers as their parts."""
+    x = result.numbers if isinstance(result, sf.Array) else result
+    x = x.get() if hasattr(x, "get") else np.asarray(x)
+    return np.stack([x.real, x.imag]) if x.dtype.kind == "c" else x
+
+
+def compared(function):
+    """The results of a function of both arrays, here and on a GPU."""
+    want = [host(one) for one in function(of_format(X, None), of_format(Y, None))]
+    device = StandIn()
+    with device.present():
+        got = [host(one) for one in function(of_format(X, device), of_format(Y, device))]
+    for one, other in zip(got, want, strict=True):
+        assert one.dtype == other.dtype
+        assert_bits(one, other)
+
+
+@pytest.mark.parametrize("function", READS.values(), ids=READS)
+def test_an_array_on_a_gpu_gives_the_cpus_numbers(function):
+    compared(function)
+
+
+WRITES = {
+    "a row": lambda a, b: a.__setitem__(0, [1.1, -0.0, 3]),
+    "all": lambda a, b: a.__setitem__(..., -0.0),
+    "by mask": lambda a, b: a.__setitem__(a > 0, -0.0),
+    "rows": lambda a, b: a.__setitem__([0, -2], -0.0),
+    "the last of several values": lambda a, b: a.__setitem__(([0, 0, -4], 1), sf.array([1.0, 2.0, 3.0], sf.BF16)),
+    "into a view": lambda a, b: a.T.__setitem__([2, 0, 2], sf.array([[1.0], [2.0], [3.0]], sf.BF16)),
+    "over its source": lambda a, b: a.__setitem__(slice(1, None), a[:-1]),
+    "backwards": lambda a, b: a.__setitem__(slice(None, None, -1), a),
+    "rows over its source": lambda a, b: a.__setitem__([0, 1, 2], a[1:]),
+    "in place": lambda a, b: a.__imul__(b),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_what_is_written_to_an_array_on_a_gpu_is_what_the_cpu_writes(write):
+    compared(lambda a, b: (write(a, b), a)[1:])
+
+
+REFUSED = {
+    "rows": lambda a, b: a[[0, 9]],
+    "one row of an array's": lambda a, b: a[np.array(-5)],
+    "columns": lambda a, b: a[..., np.array([0, 3])],
+    "written": lambda a, b: a.__setitem__((0, [-4]), 1.0),
+    "taken": lambda a, b: np.take(a, [0, 12]),
+    "taken along an axis": lambda a, b: np.take_along_axis(a, np.full((1, 3), 4), 0),
+    "deleted": lambda a, b: np.delete(a, [1, 4], 0),
+}
+
+
+@pytest.mark.parametrize("function", REFUSED.values(), ids=REFUSED)
+def test_places_that_are_not_there_are_refused_on_a_gpu_in_the_same_words(function):
+    with pytest.raises(IndexError) as here:
+        function(of_format(X, None), of_format(Y, None))
+    device = StandIn()
+    with device.present(), pytest.raises(IndexError) as there:
+        function(of_format(X, device), of_format(Y, device))
+    assert str(there.value) == str(here.value)
+
+
+def test_a_tensor_on_a_gpu_has_no_elements_beyond_its_end():
+    device = StandIn()
+    with (
+        device.present(),
+        sf.simulate("fp32"),
+        pytest.raises(ValueError, match=r"nothing at .*index 4 is out of bounds"),
+    ):
+        sf.Tensor(device.take(X))[[0, 4]]
+
+
+def maxima(move):
+    """The largest elements of rows, and the gradient of their sum."""
+    x = sf.Tensor(move(X), requires_grad=True)
+    with sf.simulate("fp32"):
+        largest = x.max(1)
+        largest.sum().backward()
+    return [host(largest.data), host(x.grad), host(x.argmax(1))]
+
+
+def test_the_gradient_of_a_maximum_goes_to_the_first_nan_on_a_gpu():
+    want, device = maxima(lambda x: x), StandIn()
+    with device.present():
+        got = maxima(device.take)
+    for one, other in zip(got, want, strict=True):
+        assert_bits(one, other)
+
+
+def test_no_rows_have_no_softmax_on_a_gpu_either():
+    device = StandIn()
+    with device.present(), sf.simulate("fp32"):
+        rows = sf.Tensor(device.take(np.zeros((0, 3), np.float32)))
+        assert rows.softmax(-1).shape == rows.log_softmax(-1).shape == (0, 3)
+        assert rows.logsumexp(-1).shape == (0,)
