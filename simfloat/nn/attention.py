@@ -7,7 +7,7 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from simfloat.arithmetic.machines import as_array
+from simfloat.arithmetic.machines import as_array, beside
 from simfloat.autodiff import Tensor, where
 from simfloat.autodiff.record import Operand
 from simfloat.autodiff.tensor import as_tensor
@@ -77,6 +77,7 @@ def attention_weights(q: Tensor, k: Tensor, masks: list[NDArray]) -> Tensor:
     allowed: NDArray[np.bool_] | None = None
     for mask in masks:
         _check_mask(mask, scores.shape)
+        mask = beside(mask, scores.numbers)
         if mask.dtype != bool:
             # What -inf is added to takes no part, whether the format has infinities or not.
             mask, numbers = mask != -np.inf, mask

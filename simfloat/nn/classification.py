@@ -119,6 +119,7 @@ class _Given(NamedTuple):
         factors = None if weight is None else as_operand(weight, "weight")
         if factors is not None and factors.shape != (classes,):
             raise ValueError(f"weight has one number for each of {classes} classes, got shape {factors.shape}.")
+        factors = None if factors is None else beside(factors, x.numbers)
         return cls(x, beside(labels.copy(), x.numbers), factors, ignored, reduction, place % x.ndim)
 
 
@@ -140,7 +141,6 @@ def _of_all(logarithms: Tensor, given: _Given) -> Tensor:
     _, target, weight, ignored, reduction, axis = given
     kept = target != ignored
     if weight is not None:
-        weight = beside(weight, logarithms.numbers)
         logarithms = logarithms * weight.reshape(*[-1 if i == axis else 1 for i in range(logarithms.ndim)])
     each = where(kept, -logarithms.sum(axis), 0.0)
     if reduction == "none":

@@ -130,3 +130,37 @@ def test_no_rows_have_no_softmax_on_a_gpu_either():
         rows = sf.Tensor(device.take(np.zeros((0, 3), np.float32)))
         assert rows.softmax(-1).shape == rows.log_softmax(-1).shape == (0, 3)
         assert rows.logsumexp(-1).shape == (0,)
+
+
+def weighted_loss(x):
+    """A loss whose classes and weights are NumPy's."""
+    return sf.nn.cross_entropy(x, np.array([1, 0, -100, 2]), weight=[0.5, 1.0, 2.0])
+
+
+def smoothed_loss(x):
+    """The same of all classes."""
+    return sf.nn.cross_entropy(x, np.array([1, 0, -100, 2]), weight=[0.5, 1.0, 2.0], label_smoothing=0.1)
+
+
+def attended(x):
+    """Attention behind NumPy's masks: of numbers, and of truth values, where one query sees nothing."""
+    mask = np.tril(np.ones((4, 4), bool), -1)
+    numbers = np.where(mask, np.float32(0.5), np.float32(-np.inf))
+    attention = sf.nn.scaled_dot_product_attention
+    return (attention(x, x, x, mask) + attention(x, x, x, numbers) + attention(x, x, x, is_causal=True)).sum()
+
+
+@pytest.mark.parametrize("loss", [weighted_loss, smoothed_loss, attended])
+def test_classes_weights_and_masks_may_be_numpys_beside_a_gpus_tensors(loss):
+    def made(move):
+        x = sf.Tensor(move(np.nan_to_num(X, posinf=2.0)), requires_grad=True)
+        with sf.simulate("bf16-standard"):
+            y = loss(x)
+            y.backward()
+        return host(y.data), host(x.grad)
+
+    want, device = made(lambda x: x), StandIn()
+    with device.present():
+        got = made(device.take)
+    for one, other in zip(got, want, strict=True):
+        assert_bits(one, other)
