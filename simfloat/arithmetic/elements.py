@@ -1,8 +1,9 @@
 """Elements of arrays by keys, as NumPy names and writes them.
 
-CuPy takes integers of an array modulo the length of the axis, writes elements that are named several times in no order,
-and what overlaps its source while that is read. Here places that an axis does not have are refused on every machine,
-of several values for one element the last one stays, and sources are copied first.
+CuPy takes integers of an array modulo the length of the axis, where it writes in their own type, which may be too short
+for it; it writes elements that are named several times in no order, and what overlaps its source while that is read.
+Here places that an axis does not have are refused on every machine, of several values for one element the last one
+stays, and sources are copied first.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ def write(array: NDArray, key: Any, value: Any) -> None:
         array[key] = value
         return
     names_places = _check_key(array, key)
+    key = tuple(_in_full(part) for part in (key if isinstance(key, tuple) else (key,)))
     if np.may_share_memory(array, value):
         value = value.copy()
     if names_places:
@@ -68,6 +70,12 @@ def _as_indices(part: Any) -> Any:
     return np.asarray(part, None if part else np.intp) if isinstance(part, list | tuple) else part
 
 
+def _in_full(part: Any) -> Any:
+    """An array of integers in the type of places; another index as it is."""
+    part = _as_indices(part)
+    return part.astype(np.intp) if hasattr(part, "dtype") and part.dtype.kind in "iu" else part
+
+
 def _axes_of(part: Any) -> int:
     """How many axes an index is for."""
     if part is None or part is Ellipsis or isinstance(part, bool):
@@ -78,7 +86,7 @@ def _axes_of(part: Any) -> int:
 def _write_last(array: NDArray, key: Any, value: Any) -> None:
     """Write to elements of which one may be named several times: the last value stays."""
     places = np.arange(array.size, like=array).reshape(array.shape)[key]
-    values = np.broadcast_to(value, places.shape).reshape(-1)
+    values = np.broadcast_to(value.reshape(value.shape[-places.ndim :]), places.shape).reshape(-1)
     order = np.argsort(places.reshape(-1), kind="stable")
     named = places.reshape(-1)[order]
     is_last = np.concatenate([named[1:] != named[:-1], np.ones_like(named[:1], bool)])

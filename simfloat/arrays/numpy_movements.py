@@ -29,11 +29,12 @@ def _taken(function: Callable[..., Any]) -> Callable[..., Any]:
     move, kind = _moved(function), signature(function)
 
     def operation(t: Any, a: Any, *args: Any, **options: Any) -> Any:
-        given = kind.bind(a, *args, **options)
-        given.apply_defaults()
-        if given.arguments.get("mode", "raise") == "raise":
-            check_places(t._operand(a), given.args[1], given.arguments["axis"])
-        return move(t, a, *args, **options)
+        (_, places), *others = list(kind.bind(a, *args, **options).arguments.items())[1:]
+        further = {"axis": kind.parameters["axis"].default, **dict(others)}
+        if further.get("mode", "raise") == "raise":
+            further.pop("mode", None)
+            check_places(t._operand(a), places, further["axis"])
+        return move(t, a, places, **further)
 
     return operation
 

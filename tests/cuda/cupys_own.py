@@ -12,13 +12,15 @@ def key_of(array, key):
     axis, rest = 0, array.ndim - sum(map(_axes_of, parts))
     for number, part in enumerate(parts):
         if _names_places(part):
-            parts[number] = part % array.shape[axis]
+            parts[number] = part.astype(np.intp) % array.shape[axis]
         axis += rest if part is Ellipsis else _axes_of(part)
     return tuple(parts)
 
 
 def write(array, key, value):
     """array[key] = value; of several values for one element the first one stays here, in CuPy any."""
+    narrow = [part for part in map(np.asarray, _parts(key)) if part.dtype.kind == "i" and part.dtype.itemsize < 8]
+    assert not any((part < 0).any() for part in narrow), "CuPy adds the axis's length to places in their own type"
     key = key_of(array, key)
     view = array[key]
     if isinstance(value, np.ndarray) and np.shares_memory(array, value):
@@ -36,7 +38,7 @@ def write(array, key, value):
 
 def taken(function, array, places, axis=None):
     """What take and take_along_axis give: they have no mode, and places are taken modulo the length of the axis."""
-    return function(array, np.asarray(places) % (array.size if axis is None else array.shape[axis]), axis)
+    return function(array, np.asarray(places, np.intp) % (array.size if axis is None else array.shape[axis]), axis)
 
 
 def reduced(name, array, *args, **options):

@@ -63,6 +63,9 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     def get(self):
         return self._host.copy()
 
+    def __str__(self):
+        return str(self._host)
+
     def item(self):
         return self._host.item()
 
