@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.attribution.model_arguments import is_of_torch, pair_of_batch
 from simfloat.attribution.probes import Probes, checked_modes, explicit
 from simfloat.attribution.result import FIELDS, Attribution, Cost
@@ -142,7 +143,8 @@ class TensorRun:
             made = made_for(loss, {id(parameter) for parameter in model.parameters()})
             loss.backward()
         gradients = [
-            np.zeros(p.size) if p.grad is None else np.asarray(p.grad, np.float64).ravel() for p in model.parameters()
+            np.zeros(p.size) if p.grad is None else np.asarray(on_cpu(p.grad), np.float64).ravel()
+            for p in model.parameters()
         ]
         return made, loss.item(), np.concatenate(gradients)
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from simfloat.arithmetic.machines import is_on_gpu
 from simfloat.arithmetic.operands import as_operand
 from simfloat.autodiff.parameter import Parameter
 from simfloat.autodiff.tensor import Tensor
@@ -44,11 +45,13 @@ def gradcheck(
     other numbers when it is called again, for one that returns no tensors, and where nothing is to be checked.
     """
     _check_options(eps=eps, atol=atol, rtol=rtol)
+    given = inputs if isinstance(inputs, tuple | list) else (inputs,)
+    _check_on_cpu([*given, *getattr(function, "parameters", list)()])
     if not callable(function):
         raise ValueError(
             f"gradcheck needs a function of the inputs or a module, then the inputs; got {function!r} first."
         )
-    arguments = [_argument(x) for x in (inputs if isinstance(inputs, tuple | list) else (inputs,))]
+    arguments = [_argument(x) for x in given]
     checked = {f"input {i}": x for i, x in enumerate(arguments) if isinstance(x, Tensor) and x.requires_grad}
     checked |= dict(getattr(function, "named_parameters", dict)())
     if not checked:
@@ -76,6 +79,13 @@ def _check_options(**options: Any) -> None:
             raise ValueError(
                 f"{name} must be a finite number, {'above' if name == 'eps' else 'at least'} 0; got {value!r}."
             )
+
+
+def _check_on_cpu(arrays: Sequence[Any]) -> None:
+    if any(is_on_gpu(x.numbers if isinstance(x, Tensor) else x) for x in arrays):
+        raise ValueError(
+            'gradcheck computes on the CPU: pass NumPy\'s arrays, and a module brought there by to("cpu").'
+        )
 
 
 def _argument(x: Any) -> Any:

@@ -23,7 +23,8 @@ class UserArithmetic:
     """What a user's operation computes with: every result is rounded once, as the policy says where it runs.
 
     The package's functions are its methods, without format and mode: ``u.add(a, b)``, ``u.fma(a, b, c)``, ``u.exp(x)``.
-    They take arrays and numbers, and broadcast. What moves, selects or negates numbers is NumPy's.
+    They take arrays and numbers, and broadcast; of numbers alone they make a scalar of NumPy's, which goes with arrays
+    on any machine. What moves, selects or negates numbers is NumPy's.
     """
 
     __slots__ = ("_arithmetic", "_inputs")
@@ -38,7 +39,7 @@ class UserArithmetic:
 
     def round(self, x: ArrayLike) -> NDArray[np.floating]:
         """The numbers themselves, rounded."""
-        return self._arithmetic.round(as_operand(x))
+        return self._arithmetic.round(as_operand(x))[()]
 
     def sum(self, x: ArrayLike, axis: Axes = None, keepdims: bool = False) -> NDArray[np.floating]:
         """The sums over `axis` through the policy's `reduce`, in row-major order; over all axes by default."""
@@ -78,7 +79,7 @@ class UserArithmetic:
         names = FUNCTIONS[name].operands
         if len(operands) != len(names):
             raise TypeError(f"{name} takes the operands {', '.join(names)}, got {len(operands)} of them.")
-        return self._arithmetic.apply(name, *map(as_operand, operands, names))
+        return self._arithmetic.apply(name, *map(as_operand, operands, names))[()]
 
     def __dir__(self) -> list[str]:
         return sorted({*super().__dir__(), *FUNCTIONS})

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from simfloat.accumulate.bounds import bounds_of
 from simfloat.accumulate.operand_bounds import first_stranger
 from simfloat.arithmetic.catalog import Kind, Operation, register
+from simfloat.arithmetic.machines import as_array, is_on_gpu, machine_of
 from simfloat.arithmetic.operands import broadcast_shape
 from simfloat.autodiff.record import Started, begin, finish, summed_to
 from simfloat.autodiff.tensor import Tensor, compose, tensor_of
@@ -136,7 +137,7 @@ class Primitive:
         bound.apply_defaults()
         started = begin(self._row.name, *map(as_variable, bound.args))
         inputs = self._inputs(started)
-        arrays, arithmetic = [x.numbers for x in started.operands], started.forward
+        arrays, arithmetic = _on_one_machine([x.numbers for x in started.operands]), started.forward
         result = self._carried_out(arithmetic, inputs, arrays, bound.kwargs)
         shape = broadcast_shape(arrays) if self._row.kind == "pointwise" else None
         numbers = _numbers_of(result, arithmetic, "result", shape)
@@ -186,14 +187,19 @@ class Primitive:
         return f"<operation {self._row.name}{self.__signature__}>"
 
 
+def _on_one_machine(arrays: list[NDArray]) -> list[NDArray]:
+    """The operands, of which single numbers go to where the others are."""
+    return [machine_of(*arrays).take(array) for array in arrays]
+
+
 def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...] | None) -> NDArray:
     """What a user's function returned; ValueError unless it is an array of the format's numbers in that shape."""
     format, where = arithmetic.format, f"The {what} of {arithmetic.where}"
-    if not isinstance(x, np.ndarray | np.floating) or x.dtype not in (np.float32, np.float64):
+    if not (isinstance(x, np.ndarray | np.floating) or is_on_gpu(x)) or x.dtype not in (np.float32, np.float64):
         raise ValueError(f"{where} must be an array of floats, made by its arithmetic; got {x!r}.")
     if shape is not None and x.shape != shape:
         raise ValueError(f"{where} must have the shape {shape}, got {x.shape}.")
-    array = np.asarray(x)
+    array = as_array(x)
     if not bounds_of(array).unchanged_by(format):
         stranger = first_stranger(array, format)
         if stranger is not None:

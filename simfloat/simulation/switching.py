@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from simfloat.arithmetic import Observer
+from simfloat.arithmetic.machines import on_cpu
 from simfloat.checks import is_integer
 from simfloat.policy import Policy
 from simfloat.policy.policy import as_policy
@@ -150,7 +151,7 @@ class Switching:
 
     def _measured(self) -> float:
         if callable(self.measure):
-            value = np.asarray(self.measure())
+            value = np.asarray(on_cpu(self.measure()))
             if value.size != 1 or value.dtype.kind not in "biuf":
                 raise ValueError(f"The function measure of Switching must return a number, got {value!r}.")
             return float(value.item())

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from simfloat.arithmetic.machines import as_array
 from simfloat.checks import check_count
 from simfloat.optim.optimizer_options import flag
 
@@ -42,7 +43,7 @@ class Batches:
     ) -> None:
         for name, value, least in (("batch_size", batch_size, 1), ("epochs", epochs, 1), ("seed", seed, 0)):
             check_count(name, value, least)
-        self.x, self.y = np.asarray(x), np.asarray(y)
+        self.x, self.y = as_array(x), as_array(y)
         if not self.x.ndim or not self.y.ndim or len(self.x) != len(self.y) or not len(self.x):
             raise ValueError(f"x and y need the same number of rows, got shapes {self.x.shape} and {self.y.shape}.")
         self.batch_size, self.epochs, self.seed = int(batch_size), int(epochs), int(seed)

@@ -1,4 +1,4 @@
-"""Arrays of a format, and elements of tensors, on what stands for CuPy: the CPU's numbers, and its refusals."""
+"""What a user does with arrays and tensors on what stands for CuPy: the CPU's numbers, and its refusals."""
 
 import numpy as np
 import pytest
@@ -159,8 +159,26 @@ def attended(x):
     return (attention(x, x, x, mask) + attention(x, x, x, numbers) + attention(x, x, x, is_causal=True)).sum()
 
 
-@pytest.mark.parametrize("loss", [weighted_loss, smoothed_loss, attended])
-def test_classes_weights_and_masks_may_be_numpys_beside_a_gpus_tensors(loss):
+@sf.operation(
+    lambda u, g, y, x, low, *, scale: u.multiply(g, np.where(x > low, u.round(scale), np.float32(0))),
+    lambda u, g, y, x, low, *, scale: u.multiply(g, np.where(x > low, np.float32(0), u.round(scale))),
+)
+def bounded_below(u, x, low, *, scale=2.0):
+    """scale * max(x, low), of a user's own."""
+    return u.multiply(np.where(x > low, x, low), scale)
+
+
+def own_operation(x):
+    return bounded_below(x, 0.1).sum()
+
+
+def batch_of_rows(x):
+    rows, again = next(iter(sf.train.Batches(x.data, x.data, 3, seed=1)))
+    return (x * x).sum() + sf.Tensor(rows).sum() + sf.Tensor(again).sum()
+
+
+@pytest.mark.parametrize("loss", [weighted_loss, smoothed_loss, attended, own_operation, batch_of_rows])
+def test_what_goes_into_a_loss_beside_a_gpus_tensors_may_be_numpys_or_a_number(loss):
     def made(move):
         x = sf.Tensor(move(np.nan_to_num(X, posinf=2.0)), requires_grad=True)
         with sf.simulate("bf16-standard"):
@@ -173,3 +191,21 @@ def test_classes_weights_and_masks_may_be_numpys_beside_a_gpus_tensors(loss):
         got = made(device.take)
     for one, other in zip(got, want, strict=True):
         assert_bits(one, other)
+
+
+def test_errors_of_a_gpus_gradients_are_attributed_as_the_cpus():
+    def costs(move, device):
+        model, batch = sf.nn.Linear(3, 1, rng=0).to(device), (move(np.ones((2, 3))), move(np.ones((2, 1))))
+        return str(sf.attribute(model, sf.nn.mse_loss, batch, "bf16-standard"))
+
+    want, device = costs(lambda x: x, "cpu"), StandIn()
+    with device.present():
+        assert costs(device.take, "cuda") == want
+
+
+def test_gradients_are_checked_on_the_cpu():
+    device = StandIn()
+    with device.present():
+        for function, x in ((lambda x: x * x, device.take(Y)), (sf.nn.Linear(3, 1, rng=0).to("cuda"), Y)):
+            with pytest.raises(ValueError, match="gradcheck computes on the CPU: pass NumPy's arrays"):
+                sf.gradcheck(function, x)
