@@ -6,7 +6,7 @@ A case takes a function that moves an array: `given` leaves it on the CPU.
 import numpy as np
 
 from tests.bits import assert_bits
-from tests.cuda.cases import elementwise, layers, sums, tiles, trainings
+from tests.cuda.cases import arrays, elementwise, layers, sums, tiles, trainings
 
 CASES = {
     case.__name__: case
@@ -15,7 +15,7 @@ CASES = {
         *(elementwise.functions, elementwise.careful_functions, elementwise.shapes, elementwise.layouts),
         *(elementwise.spacings, elementwise.events),
         *(sums.sums, sums.steps, sums.running_sums, sums.products, sums.convolutions, sums.nothing),
-        tiles.tiles,
+        *(tiles.tiles, arrays.reads, arrays.writes),
         *(layers.layers, layers.losses, layers.conditions, layers.slopes),
         *(trainings.training, trainings.training_of_images, trainings.training_of_sequences),
         *(trainings.optimizers, trainings.loss_scales, trainings.clipped),
