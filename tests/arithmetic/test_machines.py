@@ -145,18 +145,24 @@ class OfCuPy(OnGPU):
     __module__ = "cupy"
 
 
+@pytest.fixture
+def no_cupy(monkeypatch):
+    """Where CuPy is not there, it has nothing to be told of subnormal numbers."""
+    monkeypatch.setattr(machines.subnormal_numbers, "keep", lambda: None)
+
+
 def test_arrays_decide_on_the_machine():
     assert machine_of(np.ones(3)) is machine_of(np.ones(3), np.ones(2, np.float32)) is CPU
     assert machine_of(np.ones(3).view(np.memmap)) is CPU
     assert CPU.arrays is np
 
 
-def test_a_single_number_goes_to_where_the_other_operands_are():
+def test_a_single_number_goes_to_where_the_other_operands_are(no_cupy):
     assert machine_of(OfCuPy()) is machine_of(np.ones(()), OfCuPy()) is machine_of(OfCuPy(), np.ones((1, 1))) is GPU
 
 
 @pytest.mark.parametrize("arrays", [(np.ones(2), OfCuPy()), (OfCuPy(), np.ones(2))])
-def test_operands_on_two_machines_are_refused(arrays):
+def test_operands_on_two_machines_are_refused(arrays, no_cupy):
     message = "One operand is on a GPU, another, of shape .2,., is not; pass cupy.asarray of it, too"
     with pytest.raises(ValueError, match=message):
         machine_of(*arrays)
