@@ -137,7 +137,7 @@ class Primitive:
         bound.apply_defaults()
         started = begin(self._row.name, *map(as_variable, bound.args))
         inputs = self._inputs(started)
-        arrays, arithmetic = _on_one_machine([x.numbers for x in started.operands]), started.forward
+        arrays, arithmetic = _with_numbers_beside([x.numbers for x in started.operands]), started.forward
         result = self._carried_out(arithmetic, inputs, arrays, bound.kwargs)
         shape = broadcast_shape(arrays) if self._row.kind == "pointwise" else None
         numbers = _numbers_of(result, arithmetic, "result", shape)
@@ -187,8 +187,8 @@ class Primitive:
         return f"<operation {self._row.name}{self.__signature__}>"
 
 
-def _on_one_machine(arrays: list[NDArray]) -> list[NDArray]:
-    """The operands, of which single numbers go to where the others are."""
+def _with_numbers_beside(arrays: list[NDArray]) -> list[NDArray]:
+    """The operands, single numbers beside the others."""
     return [machine_of(*arrays).take(array) for array in arrays]
 
 
