@@ -1,6 +1,7 @@
-"""Products by libraries beside our models: what is counted, and the order that is found inside a product."""
+"""Products by libraries beside our models: what is counted, the orders that are found, and those of an H200."""
 
 import json
+import pathlib
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 import simfloat as sf
 from benchmarks.tensor_cores import __main__ as command
 from benchmarks.tensor_cores import libraries
+from benchmarks.tensor_cores.operands import rounded
+from tests.bits import assert_bits
 from tests.cuda import unit_by_hand
 
 SHAPE = (5, 7, 96)
@@ -99,3 +102,40 @@ def test_a_run_counts_libraries_and_follows_up_where_they_differ(monkeypatch, tm
     out = capsys.readouterr().out
     assert "CuPy is left out: KeyError: 'CuPy'" in out
     assert "by hand, 5 x 7 x 96: " in out and "0 from blocked(24" in out
+
+
+def in_halves(lanes):
+    """The order in which the threads of a warp add their sums: those of each half to the other's, and so on."""
+    return str(*lanes) if len(lanes) == 1 else f"({in_halves(lanes[::2])} + {in_halves(lanes[1::2])})"
+
+
+WARP = sf.lanes(32, sf.FP32, sf.tree(in_halves(range(32))[1:-1], sf.FP32))
+CORES = {format: sf.tensor_core("hopper", format) for format in (sf.FP16, sf.BF16, sf.TF32, sf.E4M3)}
+PROMOTED = sf.blocked(128, CORES[sf.E4M3], sf.FP32)
+BLOCKS = sf.blocked(32, sf.FP32, sf.FP32)
+
+#: Formats of operands and results, and the accumulators for m, n, k = 32, 32, 992 and for 1, 256, 1024.
+ON_AN_H200 = {
+    "PyTorch, FP16": (sf.FP16, sf.FP16, CORES[sf.FP16], CORES[sf.FP16]),
+    "PyTorch, BF16": (sf.BF16, sf.BF16, CORES[sf.BF16], CORES[sf.BF16]),
+    "PyTorch, FP16 to FP32": (sf.FP16, sf.FP32, CORES[sf.FP16], CORES[sf.FP16]),
+    "PyTorch, BF16 to FP32": (sf.BF16, sf.FP32, CORES[sf.BF16], CORES[sf.BF16]),
+    "PyTorch, E4M3": (sf.E4M3, sf.FP32, PROMOTED, PROMOTED),
+    "PyTorch, E4M3, use_fast_accum": (sf.E4M3, sf.FP32, CORES[sf.E4M3], CORES[sf.E4M3]),
+    "PyTorch, FP32": (sf.FP32, sf.FP32, BLOCKS, WARP),
+    "PyTorch, TF32": (sf.TF32, sf.FP32, sf.blocked(64, CORES[sf.TF32], sf.FP32), WARP),
+    "cupy, FP16": (sf.FP16, sf.FP16, CORES[sf.FP16], CORES[sf.FP16]),
+    "cupy, FP32": (sf.FP32, sf.FP32, BLOCKS, WARP),
+}
+
+
+@pytest.mark.parametrize("name", ON_AN_H200)
+def test_products_of_libraries_on_an_h200_are_sums_in_these_orders(name):
+    # PyTorch 2.11.0 and CuPy 14.2.0 with cuBLAS 13.1, driver 580.159.04, November 2026.
+    recorded = np.load(pathlib.Path(__file__).parent / "recorded" / "nvidia_h200_libraries.npz")
+    inputs, output, *accumulators = ON_AN_H200[name]
+    for (m, n, k), accumulate in zip(((32, 32, 992), (1, 256, 1024)), accumulators, strict=True):
+        rng = np.random.default_rng(0)
+        a, b = (rounded(rng.standard_normal(size), inputs) for size in ((m, k), (n, k)))
+        product = sf.matmul(a, b.T, accumulate=accumulate, output=output)
+        assert_bits(product, recorded[f"{name}|{m}x{n}x{k}"])
