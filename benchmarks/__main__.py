@@ -57,9 +57,11 @@ def main(names: tuple[str, ...]) -> None:
         table = Table(title=(module.__doc__ or name).strip(), title_justify="left")
         for column in getattr(module, "COLUMNS", COLUMNS):
             table.add_column(column)
-        for row in module.rows():
-            table.add_row(*row)
-        console.print(table)
+        try:
+            for row in module.rows():
+                table.add_row(*row)
+        finally:  # what was measured before an error, or Ctrl-C
+            console.print(table)
 
 
 if __name__ == "__main__":
