@@ -189,7 +189,8 @@ class Primitive:
 
 def _with_numbers_beside(arrays: list[NDArray]) -> list[NDArray]:
     """The operands, single numbers beside the others."""
-    return [machine_of(*arrays).take(array) for array in arrays]
+    machine = machine_of(*arrays)
+    return [machine.take(array) for array in arrays]
 
 
 def _numbers_of(x: Any, arithmetic: Arithmetic, what: str, shape: tuple[int, ...] | None) -> NDArray:

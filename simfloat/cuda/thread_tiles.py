@@ -88,9 +88,9 @@ class TileLoop:
     def tile_for(self, rows: int, columns: int, itemsize: int) -> Tile:
         """What a thread sums of a result of this shape and of so many bytes a number."""
         for tile in self.tiles:
-            wide, least = tile._replace(across=WARP), float(LEAST)
-            if tile == LARGE:
-                least = LEAST_OF_LARGE if itemsize <= 4 else np.inf
+            if tile == LARGE and itemsize > 4:
+                continue
+            wide, least = tile._replace(across=WARP), LEAST_OF_LARGE if tile == LARGE else LEAST
             if rows * columns >= least and wide.fits(rows, columns):
                 return wide
         return ELEMENT

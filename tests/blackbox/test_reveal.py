@@ -9,6 +9,7 @@ import simfloat as sf
 from simfloat.blackbox.check import equal
 from simfloat.blackbox.probe import BlackBox, ProductRange
 from simfloat.blackbox.trial_operands import random_operands
+from tests.reference import in_halves
 
 
 def black_box(accumulator, inputs=sf.FP32, output=None):
@@ -209,15 +210,8 @@ def test_lanes_numpys_order_and_any_tree_are_found(accumulator):
     assert sf.tree(found.tree, sf.FP32).nesting == found.tree.text
 
 
-def in_halves(lanes):
-    """The order in which the threads of a warp add their sums: each half to the other, and so on."""
-    if len(lanes) == 1:
-        return str(lanes[0])
-    return f"({in_halves(lanes[::2])} + {in_halves(lanes[1::2])})"
-
-
 def test_lanes_that_are_added_in_halves_are_found_before_lanes_of_lanes():
-    accumulator = sf.lanes(16, sf.FP32, sf.tree(in_halves(range(16))[1:-1], sf.FP32))
+    accumulator = sf.lanes(16, sf.FP32, sf.tree(in_halves(16), sf.FP32))
     assert sf.reveal(black_box(accumulator), 48).accumulator == accumulator
 
 

@@ -12,6 +12,7 @@ from benchmarks.tensor_cores import libraries
 from benchmarks.tensor_cores.operands import rounded
 from tests.bits import assert_bits
 from tests.cuda import unit_by_hand
+from tests.reference import in_halves
 
 SHAPE = (5, 7, 96)
 
@@ -104,12 +105,7 @@ def test_a_run_counts_libraries_and_follows_up_where_they_differ(monkeypatch, tm
     assert "by hand, 5 x 7 x 96: " in out and "0 from blocked(24" in out
 
 
-def in_halves(lanes):
-    """The order in which the threads of a warp add their sums: those of each half to the other's, and so on."""
-    return str(*lanes) if len(lanes) == 1 else f"({in_halves(lanes[::2])} + {in_halves(lanes[1::2])})"
-
-
-WARP = sf.lanes(32, sf.FP32, sf.tree(in_halves(range(32))[1:-1], sf.FP32))
+WARP = sf.lanes(32, sf.FP32, sf.tree(in_halves(32), sf.FP32))
 CORES = {format: sf.tensor_core("hopper", format) for format in (sf.FP16, sf.BF16, sf.TF32, sf.E4M3)}
 PROMOTED = sf.blocked(128, CORES[sf.E4M3], sf.FP32)
 BLOCKS = sf.blocked(32, sf.FP32, sf.FP32)
