@@ -35,16 +35,20 @@ def draw_beside(
     """A figure with a column for each problem: by how many percent losses lie above the reference's, seed by seed.
 
     Runs of one seed share what makes seeds differ, so differences show that bands around losses hide. All columns have
-    one scale, which is logarithmic beyond one percent where there are large differences.
+    one scale, which is logarithmic beyond one percent where there are large differences. More than four stand in rows
+    of three.
     """
     labels = {result["variant"]: result["label"] for result in results}
     styles = {variant: style for style, variant in enumerate(labels)}
-    rows = -(-(len(styles) - 1) // 3)
-    figure, grid = new_figure(1, len(titles), FULL_WIDTH, 2.8 + 0.17 * rows, legend=0.05 + 0.17 * rows)
-    axes = np.atleast_1d(grid)
+    across = len(titles) if len(titles) <= 4 else 3
+    down, rows = -(-len(titles) // across), -(-(len(styles) - 1) // 3)
+    figure, grid = new_figure(down, across, FULL_WIDTH, 2.8 * down + 0.17 * rows, legend=0.05 + 0.17 * rows)
+    axes, empty = np.split(np.atleast_1d(grid).ravel(), [len(titles)])
+    for place in empty:
+        place.set_axis_off()
     for number, (column, (problem, title)) in enumerate(zip(axes, titles.items(), strict=True)):
         lines = beside(select(results, problem=problem), reference, styles, smooth)
-        ylabel = "" if number else f"held-out loss above {labels[reference]}'s (%)"
+        ylabel = "" if number % across else f"held-out loss above {labels[reference]}'s (%)"
         draw_curves(column, lines, xlabel="iteration", ylabel=ylabel, title=title)
     one_scale(axes)
     add_legend(figure, max(axes, key=lambda column: len(column.lines)), columns=3)

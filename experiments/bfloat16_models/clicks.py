@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models.measures import auc, judged
+from experiments.judging import auc, judged
 from experiments.models import DLRM
 from experiments.problem import Problem
 

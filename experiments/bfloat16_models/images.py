@@ -7,8 +7,8 @@ from functools import partial
 import numpy as np
 
 import simfloat as sf
-from experiments.bfloat16_models.measures import accuracy, judged
 from experiments.digits import digits_problem
+from experiments.judging import accuracy, judged
 from experiments.problem import Problem
 from simfloat import nn
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models.measures import accuracy, judged
+from experiments.judging import accuracy, judged
 from experiments.models import SpeechClassifier
 from experiments.problem import Problem
 

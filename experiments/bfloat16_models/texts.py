@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import simfloat as sf
 from experiments import datasets
-from experiments.bfloat16_models.measures import accuracy, judged, perplexity
+from experiments.judging import accuracy, judged, perplexity
 from experiments.models import GPT, BERTClassifier
 from experiments.problem import Problem
 

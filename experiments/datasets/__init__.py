@@ -7,7 +7,7 @@ not installed, and a download that fails, is one ValueError that says what to do
 from experiments.datasets.images import cifar10, digits, fashion_mnist, mnist, textures
 from experiments.datasets.speech import Utterances, japanese_vowels
 from experiments.datasets.tables import Flights, diabetes, flights
-from experiments.datasets.text import python_topics, tiny_shakespeare
+from experiments.datasets.text import king_james_bible, pronunciations, python_topics, tiny_shakespeare
 
 __all__ = [
     "Flights",
@@ -18,7 +18,9 @@ __all__ = [
     "fashion_mnist",
     "flights",
     "japanese_vowels",
+    "king_james_bible",
     "mnist",
+    "pronunciations",
     "python_topics",
     "textures",
     "tiny_shakespeare",

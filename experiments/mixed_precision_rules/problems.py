@@ -5,40 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-import numpy as np
-from numpy.typing import NDArray
-
 import simfloat as sf
-from experiments.bfloat16_models.measures import judged, perplexity
 from experiments.bfloat16_models.speech import speech
 from experiments.bfloat16_models.texts import characters, next_characters
+from experiments.judging import judged, perplexity
 from experiments.loss_scaling.problems import regression
+from experiments.models import LSTMLanguageModel
 from experiments.operation_lists.problems import convolutional, transformer
 from experiments.problem import Problem, turned
 from experiments.training import Problems
-from simfloat import nn
 
 #: Windows that are held out, of some 10 000.
 HELD_OUT = 100
 
 #: Adam's usual 1e-8 is zero in FP16, and the first update NaN.
 EPS = 1e-6
-
-
-class LSTMLanguageModel(nn.Module):
-    """An embedding, an LSTM over all characters, and a linear layer on each of its states."""
-
-    def __init__(self, tokens: int, width: int, hidden: int, seed: int) -> None:
-        super().__init__()
-        rng = np.random.default_rng(seed)
-        self.token = nn.Embedding(tokens, width, rng=rng)
-        self.recurrent = nn.LSTM(width, hidden, batch_first=True, rng=rng)
-        self.head = nn.Linear(hidden, tokens, rng=rng)
-
-    def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
-        """Tokens (N, T) -> logits (N, T, tokens)."""
-        states, _ = self.recurrent(self.token(tokens))
-        return self.head(states)
 
 
 def language(seed: int, tiny: bool) -> Problem:

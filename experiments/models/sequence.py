@@ -1,4 +1,4 @@
-"""A classifier of sequences by a recurrent layer."""
+"""Recurrent models of sequences: a classifier, and one that predicts every next token."""
 
 from __future__ import annotations
 
@@ -37,3 +37,19 @@ class SequenceClassifier(nn.Module):
         _, state = self.recurrent(self.token(tokens))
         last = state[0] if isinstance(state, tuple) else state
         return self.head(sf.concatenate(list(last[-self.recurrent.directions :]), -1))
+
+
+class LSTMLanguageModel(nn.Module):
+    """An embedding, an LSTM over all tokens, and a linear layer on each of its states."""
+
+    def __init__(self, tokens: int, width: int, hidden: int, seed: int = 0) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self.token = nn.Embedding(tokens, width, rng=rng)
+        self.recurrent = nn.LSTM(width, hidden, batch_first=True, rng=rng)
+        self.head = nn.Linear(hidden, tokens, rng=rng)
+
+    def forward(self, tokens: NDArray[np.integer]) -> sf.Tensor:
+        """Tokens (N, T) -> logits (N, T, tokens)."""
+        states, _ = self.recurrent(self.token(tokens))
+        return self.head(states)

@@ -1,4 +1,4 @@
-"""A classifier of utterances by a recurrent layer."""
+"""Recurrent models of speech: a classifier of utterances, and one that tells at each frame what is said."""
 
 from __future__ import annotations
 
@@ -31,3 +31,18 @@ class SpeechClassifier(nn.Module):
         spoken = np.any(np.asarray(frames) != 0, axis=2, keepdims=True)
         states, _ = self.recurrent(frames)
         return self.head((states * (spoken / spoken.sum(axis=1, keepdims=True))).sum(1))
+
+
+class SpeechRecognizer(nn.Module):
+    """A recurrent layer over frames, and at each of them the probabilities of classes: class 0 is CTC's blank."""
+
+    def __init__(self, features: int, hidden: int, classes: int, seed: int = 0) -> None:
+        super().__init__()
+        rng = np.random.default_rng(seed)
+        self.recurrent = nn.GRU(features, hidden, batch_first=True, rng=rng)
+        self.head = nn.Linear(hidden, classes, rng=rng)
+
+    def forward(self, frames: ArrayLike) -> sf.Tensor:
+        """Frames (N, T, features) -> logarithms of probabilities (N, T, classes)."""
+        states, _ = self.recurrent(frames)
+        return self.head(states).log_softmax(-1)

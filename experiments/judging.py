@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import simfloat as sf
-from experiments.problem import Problem
+from experiments.problem import Measures, Problem
 
 #: A measure of outputs against labels.
 Measure = Callable[[NDArray, NDArray], float]
@@ -19,6 +19,11 @@ SAMPLE, TINY_SAMPLE = 400, 20
 
 #: How often a run is looked at: judging costs as much as many steps.
 RECORDS = 10
+
+
+def measured_as(name: str, measure: Measure) -> Measures:
+    """What a problem has as `measures`: this one of its test data, by that name."""
+    return lambda model, output, labels: {name: measure(output, labels)}
 
 
 def judged(problem: Problem, name: str, measure: Measure, tiny: bool, sample: int = SAMPLE) -> Problem:
