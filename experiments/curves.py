@@ -42,7 +42,8 @@ def draw_beside(
     styles = {variant: style for style, variant in enumerate(labels)}
     across = len(titles) if len(titles) <= 4 else 3
     down, rows = -(-len(titles) // across), -(-(len(styles) - 1) // 3)
-    figure, grid = new_figure(down, across, FULL_WIDTH, 2.8 * down + 0.17 * rows, legend=0.05 + 0.17 * rows)
+    figure, grid = new_figure(down, across, FULL_WIDTH, 2.6 * down + 0.2 + 0.17 * rows, legend=0.05 + 0.17 * rows)
+    figure.subplots_adjust(hspace=0.3)  # room for titles below the labels of another row
     axes, empty = np.split(np.atleast_1d(grid).ravel(), [len(titles)])
     for place in empty:
         place.set_axis_off()

