@@ -17,7 +17,7 @@ from experiments.problem import Problem, reserved, split
 from experiments.real_size.optimizers import adam
 
 #: The longest words, in letters and in phonemes: nine in ten are no longer. And those of a tiny run.
-LONGEST, TINY_LONGEST = 10, 2
+LONGEST, TINY_LONGEST = 10, 3
 
 #: Of the words that a seed may see, so many are held out.
 HELD_OUT = 500
@@ -60,7 +60,7 @@ def pronounced() -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
 @cache
 def backwards() -> tuple[NDArray[np.int64], NDArray[np.int64], int, int]:
     """Words of Python's documentation, and the same backwards."""
-    words = sorted(set(re.findall("[a-z]+", datasets.python_topics()["types"])))
+    words = sorted(set(re.findall("[a-z]+", " ".join(datasets.python_topics().values()))))
     return as_rows({word: word[::-1] for word in words}, TINY_LONGEST)
 
 

@@ -39,6 +39,12 @@ def test_no_sample_is_seen_by_seeds_that_choose_and_seeds_that_decide(problem, n
     assert not seen[0] & seen[FIRST_SEED]
 
 
+def test_a_tiny_run_has_words_and_text_for_every_seed_without_the_dictionary_and_the_book():
+    for problem in ("phonemes", "LSTM"):
+        for seed in (0, FIRST_SEED):
+            assert len(PROBLEMS[problem](seed, True).x) > 10
+
+
 def test_a_word_is_letters_and_the_phonemes_before_each_one_that_is_to_be_told():
     x, y, letters, phonemes = words.as_rows({"ab": ("F", "E"), "bbb": ("E",), "abab": ("E",), "b": 4 * ("F",)}, 3)
     assert x.tolist() == [[0, 1, 2, 1, 3, 2, 0], [2, 2, 2, 1, 2, 0, 0]] and (letters, phonemes) == (3, 4)
