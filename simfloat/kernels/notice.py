@@ -45,7 +45,9 @@ class Notice:
         self.due = False
         if sys.stderr is not None:
             with contextlib.suppress(OSError, ValueError):  # nobody listens
-                print(LINE, file=sys.stderr, flush=True)
+                # In one piece: a process that ends meanwhile would leave the line without its end.
+                sys.stderr.write(f"{LINE}\n")
+                sys.stderr.flush()
 
 
 #: Of this process. Compilations come one at a time: Numba holds a lock.
