@@ -176,6 +176,21 @@ def title_of(entry: Any) -> str:
     return f"{entry.name}.{entry.variant_test_name}" if entry.variant_test_name else entry.name
 
 
+def tell(found: list[Any], title: Callable[[Any], str], judge: Callable[[Any], Verdict], show_all: bool) -> None:
+    """Print what becomes of each of a list, and how many become what; exit with 1 where one is wrong or crashed."""
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    sf.set_threads(1)
+    counts: Counter[str] = Counter()
+    for entry in found:
+        verdict = judge(entry)
+        counts[verdict.word] += 1
+        if show_all or verdict.word not in WORDS[:2]:
+            print(f"{verdict.word:8} {title(entry):40} {verdict.why[:200]}", flush=True)
+    print(", ".join(f"{counts[word]} {word}" for word in WORDS))
+    sys.exit(1 if counts["wrong"] or counts["crashed"] else 0)
+
+
 @click.command()
 @click.argument("names", nargs=-1)
 @click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples.")
@@ -184,17 +199,7 @@ def title_of(entry: Any) -> str:
 @click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too.")
 def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
     """Judge PyTorch's operations, or those of these NAMES: right, refused, slow, wrong or crashed."""
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    sf.set_threads(1)
-    counts: Counter[str] = Counter()
-    for entry in entries(names):
-        verdict = judged(entry, policy, samples, limit)
-        counts[verdict.word] += 1
-        if show_all or verdict.word not in WORDS[:2]:
-            print(f"{verdict.word:8} {title_of(entry):40} {verdict.why[:200]}", flush=True)
-    print(", ".join(f"{counts[word]} {word}" for word in WORDS))
-    sys.exit(1 if counts["wrong"] or counts["crashed"] else 0)
+    tell(entries(names), title_of, lambda entry: judged(entry, policy, samples, limit), show_all)
 
 
 if __name__ == "__main__":

@@ -52,12 +52,14 @@ class Gradients:
         place = simulation.place("add", layer) if under is None else simulation.beside(under, "add", layer)
         return LoggedOperation(place.in_type(FORMAT_OF[leaf.dtype]), (Operand(0, path, stored_format(leaf)),))
 
-    def finished(self, leaf: torch.Tensor, gradient: torch.Tensor, accumulates: bool) -> torch.Tensor:
+    def finished(self, leaf: torch.Tensor, gradient: torch.Tensor | None, accumulates: bool) -> torch.Tensor | None:
         """A parameter's gradient, which is complete: rounded to `weight_gradients` if it was not.
 
-        An observer receives the events of its last rounding at the parameter's path; where `.grad` has numbers already,
-        the last rounding is the addition to them, which follows.
+        None stands for one that a backward pass left out. An observer receives the events of its last rounding at the
+        parameter's path; where `.grad` has numbers already, the last rounding is the addition to them, which follows.
         """
+        if gradient is None:
+            return None
         note, path = self.note(leaf), str(weight_path(leaf))
         place, tag = note.place, tag_of(gradient)
         chosen = place.recipe_of(path).weight_gradients

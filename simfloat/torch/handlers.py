@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from itertools import takewhile
 from typing import Any
 
 import torch
@@ -107,7 +109,7 @@ class Ruled(Handler):
         dtype = options.pop("dtype", None) or result_type(operands)
         phase.in_type(dtype)
         if phase.place.is_written and dtype != torch.float64 and not isinstance(phase, OfParameter):
-            args, options = in_single(args), in_single(options)
+            args, options = in_single((*args, *numbers_left_out(func, len(args)))), in_single(options)
         if isinstance(phase, Backward) and phase.narrows:
             args = tuple([phase.entered(x) if isinstance(x, torch.Tensor) else x for x in args])
         options.pop("memory_format", None)
@@ -121,6 +123,13 @@ class Ruled(Handler):
     def ordered(self, operands: list[torch.Tensor]) -> list[torch.Tensor]:
         """The operands in the order in which a policy's operation has them."""
         return operands
+
+
+@cache
+def numbers_left_out(func: Any, count: int) -> tuple[float, ...]:
+    """The numbers behind so many arguments that PyTorch does not hand on, since they are the operation's defaults."""
+    defaults = [argument.default_value for argument in func._schema.arguments[count:]]
+    return tuple(takewhile(lambda default: isinstance(default, float), defaults))
 
 
 class Composed(Handler):

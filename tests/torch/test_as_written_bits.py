@@ -4,6 +4,7 @@ from itertools import islice
 
 import pytest
 import torch
+from torch import nn
 
 import simfloat as sf
 
@@ -38,7 +39,6 @@ TWICE = {
     "atan2": "a float32 angle that is not the nearest one is rounded",
     "mvlgamma": "every logarithm, and the sum, is rounded",
     "special.i0e": "the steps of its series are rounded",
-    "nn.functional.rrelu": "the slope that is drawn is rounded before the product",
     "float_power": "a float64 power that is not the nearest one",
 }
 
@@ -71,3 +71,40 @@ def test_elementwise_operations_have_the_bits_of_pytorchs_cpu(dtype):
     if dtype == torch.float32:
         exceptions |= {name for name in differ if RECURRENCE in name}
     assert differ <= exceptions and len(equal) > 80
+
+
+#: Layers whose kernels take Python's numbers as float32 ones, or as those of the type, and round a result once.
+CHOOSING = [
+    nn.ReLU6(), nn.Hardtanh(-0.7, 1.3), nn.Threshold(0.1, 20), nn.LeakyReLU(), nn.LeakyReLU(0.3), nn.PReLU(),
+    nn.RReLU().eval(), nn.RReLU(0.1, 0.3).eval(), nn.Hardshrink(0.3), nn.Softshrink(0.3), nn.Dropout(0.3),
+]  # fmt: skip
+
+#: And those whose steps PyTorch takes in float32, whose last bit some numbers in float16 show; it has no slopes there.
+IN_BFLOAT16 = [
+    nn.ELU(0.3), nn.SELU(), nn.Hardsigmoid(), nn.Hardswish(), nn.Softsign(), nn.Tanh(), nn.Tanhshrink(),
+    nn.RReLU(0.1, 0.3),
+]  # fmt: skip
+
+
+def to_and_fro(layer, x):
+    """The result, and the gradient where what comes back grows with the place."""
+    torch.manual_seed(0)
+    x = x.clone().requires_grad_()
+    y = layer(x)
+    y.backward(torch.linspace(0.5, 1.5, len(x)).to(x.dtype))
+    return y.detach(), x.grad
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+def test_layers_have_these_bits_at_every_number_of_16_bits_and_at_their_bends(dtype):
+    if dtype == torch.float32:
+        bends = torch.tensor([-6.0, -0.7, -0.3, -0.1, 0.0, 0.1, 0.3, 1.3, 6.0])
+        bends = torch.cat([bends, *(bends.nextafter(torch.tensor(end)) for end in (-torch.inf, torch.inf))])
+        x = torch.cat([bends, torch.linspace(-8, 8, 997)])
+    else:
+        x = torch.arange(-(2**15), 2**15).to(torch.int16).view(dtype)
+        x = x[x.isfinite()]
+    for layer in CHOOSING + IN_BFLOAT16 if dtype == torch.bfloat16 else CHOOSING:
+        want = to_and_fro(layer.to(dtype), x)
+        with sf.torch.simulate(layer, "as-written"):
+            assert all(map(same, to_and_fro(layer, x), want)), layer

@@ -125,12 +125,24 @@ LOGITS = "binary_cross_entropy_with_logits"
     "logsigmoid": lambda t, f: sf.subtract(-18.0, t, f),
     "mish": lambda t, f: sf.multiply(-18.0, sf.tanh(t, f), f),
     LOGITS: lambda t, f: t,
+    "logaddexp": lambda t, f: t,
 }.items())  # fmt: skip
 def test_what_is_next_to_nothing_is_not_nothing(name, steps):
     x, least = np.float32([-18.0]), sf.log1p(sf.exp(-18.0, sf.FP32), sf.FP32)
-    function = {LOGITS: lambda x: F.binary_cross_entropy_with_logits(-x, torch.ones(1))}.get(name) or getattr(F, name)
+    of_two = {
+        LOGITS: lambda x: F.binary_cross_entropy_with_logits(-x, torch.ones(1)),
+        "logaddexp": lambda x: torch.logaddexp(x, torch.zeros(1)),
+    }
+    function = of_two.get(name) or getattr(F, name)
     found = computed(function, x, policy="fp32").reshape(())
     assert_bits(found, np.float32(steps(least, sf.FP32)))
+
+
+def test_the_root_of_two_squares_neither_overflows_nor_vanishes_on_the_way():
+    a = np.float32([3 * 2.0**125, 3 * 2.0**-140, 3, np.inf, -np.inf, 0])
+    b = np.float32([4 * 2.0**125, 4 * 2.0**-140, -4, np.nan, 1, -0.0])
+    found = computed(lambda x: torch.hypot(x, torch.from_numpy(b)), a, policy="fp32")
+    assert_bits(found, np.hypot(a.astype(np.float64), b).astype(np.float32))
 
 
 def test_distances_are_norms_of_rounded_differences():

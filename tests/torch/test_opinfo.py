@@ -5,8 +5,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-pytest.importorskip("expecttest", reason="PyTorch's list of its operations needs it")
+pytest.importorskip("expecttest", reason="PyTorch's lists need it")
 
+from benchmarks import moduleinfo  # noqa: E402
 from benchmarks.opinfo import entries, judged, title_of  # noqa: E402
 from benchmarks.verdicts import compared  # noqa: E402
 
@@ -20,6 +21,12 @@ def test_operations_are_right_or_refused_by_name(policy):
     found = {title_of(entry): judged(entry, policy, 2, 5.0) for entry in entries(())[::STEP]}
     assert {name: verdict for name, verdict in found.items() if verdict.word not in ("right", "refused")} == {}
     assert sum(verdict.word == "right" for verdict in found.values()) > len(found) / 2
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_modules_are_right():
+    found = {entry.name: moduleinfo.judged(entry, "fp32", 1, 5.0) for entry in moduleinfo.entries(())[::4]}
+    assert {name: verdict for name, verdict in found.items() if verdict.word != "right"} == {}
 
 
 def word(mine, operations, due=None):

@@ -96,6 +96,26 @@ def test_a_function_whose_forward_pass_computes_nothing_has_its_backward_pass_at
     torch.testing.assert_close(model[0].weight.grad, plain[0].weight.grad, rtol=0.05, atol=0.02)
 
 
+class Half(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        return x * w
+
+    @staticmethod
+    def backward(ctx, g):
+        return g, None
+
+
+def test_a_backward_pass_may_leave_a_parameter_without_a_gradient():
+    model = nn.Linear(3, 1)
+    with sf.torch.simulate(model, "bf16-standard"):
+        Half.apply(model(X[:, :3]), model.weight[0, 0]).sum().backward()
+        assert model.weight.grad is not None
+        model.weight.grad = None
+        Half.apply(torch.ones(3), model.weight).sum().backward()
+    assert model.weight.grad is None
+
+
 @pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_hooks_see_gradients_and_may_change_them():
     model, seen = model_of(), []

@@ -11,12 +11,17 @@ from numpy.typing import NDArray
 from simfloat.formulas import activation_formulas, bent_activations
 from simfloat.formulas.loss_formulas import log_sigmoid
 from simfloat.formulas.rounded import Rounded, number
+from simfloat.torch.floating_operands import Arguments, Options
 from simfloat.torch.formula import Formula, Sloped, Slopes
 from simfloat.torch.handlers import Ruled
 from simfloat.torch.rule_call import RuleCall
-from simfloat.torch.tensor_arrays import numbers_of
+from simfloat.torch.rules.aten_pointwise import PointwiseRule, leaky
+from simfloat.torch.run_context import RunContext
+from simfloat.torch.tags import NOTHING, Tag
 
 Tensor = torch.Tensor
+
+_aten = torch.ops.aten
 
 
 def log_sigmoid_forward(u: Rounded, x: NDArray) -> tuple[NDArray, NDArray]:
@@ -47,25 +52,43 @@ APART = 1e-6
 
 
 def noisy_leaky_relu(
-    call: RuleCall, x: Tensor, noise: Tensor, lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False,
-    generator: Any = None,
-) -> Tensor:  # fmt: skip
-    """x where it is positive, else x times a factor that PyTorch draws; or their mean, when nothing is trained."""
+    call: RuleCall, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, generator: Any = None
+) -> Tensor:
+    """x where it is positive, else x times a factor that PyTorch draws, and rounds for the way back only."""
     call.begin(x.shape)
-    if not training:
-        mean = (lower + upper) / 2
-        return call.laid_out(call.tensor(call.multiply(x, np.where(numbers_of(x) > 0, 1.0, mean))))
-    torch.ops.aten.rrelu_with_noise(x, noise, lower, upper, True, generator)
-    return call.laid_out(call.tensor(call.multiply(x, noise)))
+    drawn = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
+    _aten.rrelu_with_noise(x.to(drawn.dtype), drawn, lower, upper, training, generator)
+    noise.copy_(drawn)
+    return call.laid_out(call.tensor(call.multiply(x, drawn)))
 
 
-def noisy_leaky_relu_backward(
-    u: Rounded, g: NDArray, x: NDArray, noise: NDArray, lower: float, upper: float, training: bool, is_result: bool
-) -> NDArray:
-    """g times the factor that x was multiplied by."""
-    if training and upper - lower > APART:
-        return u.multiply(g, noise)
-    return activation_formulas.leaky_relu_slope(u, g, None, x, number((lower + upper) / 2))
+class DrawnSlopes(Ruled):
+    """A rule for slopes that are drawn, and that of leaky_relu with their mean where none is: when nothing is trained.
+
+    So many operands come before the noise, behind which stand the slopes' bounds; going back, those may be one slope.
+    """
+
+    def __init__(self, drawn: Ruled, mean: Ruled, leaky_relu: Any, operands: int) -> None:
+        super().__init__(drawn.operation, drawn.rule)
+        self.drawn, self.mean, self.leaky_relu, self.operands = drawn, mean, leaky_relu, operands
+
+    def __call__(self, run: RunContext, func: Any, args: Arguments, options: Options, into: Tag = NOTHING) -> Any:
+        """The result of the one that is asked for."""
+        given = args[self.operands + 1 :]
+        lower, upper, training = [*given, *(1 / 8, 1 / 3, False)[len(given) :]][:3]
+        if training and (self.operands == 1 or upper - lower > APART):
+            return self.drawn(run, func, args, options, into)
+        return self.mean(run, self.leaky_relu, (*args[: self.operands], (lower + upper) / 2), {}, into)
+
+
+class InOwnType(Formula):
+    """A formula that PyTorch's kernels give Python's numbers in the program's own type, where others take float32."""
+
+    def computed(self, call: RuleCall, *args: Any, **options: Any) -> Any:
+        """The results."""
+        if call.phase.place.is_written:
+            args = tuple(float(torch.tensor(x, dtype=call.dtype)) if isinstance(x, float) else x for x in args)
+        return super().computed(call, *args, **options)
 
 
 def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
@@ -75,8 +98,15 @@ def silu_backward(u: Rounded, g: NDArray, x: NDArray) -> NDArray:
 
 #: By PyTorch's name.
 TABLE: dict[str, Ruled] = {
-    "rrelu_with_noise": Ruled("rrelu", noisy_leaky_relu),
-    "rrelu_with_noise_backward": Sloped("rrelu", noisy_leaky_relu_backward),
+    "rrelu_with_noise": DrawnSlopes(
+        Ruled("rrelu", noisy_leaky_relu), PointwiseRule("rrelu", leaky), _aten.leaky_relu.default, 1
+    ),
+    "rrelu_with_noise_backward": DrawnSlopes(
+        Sloped("rrelu", lambda u, g, x, noise, *_: u.multiply(g, noise)),
+        Sloped("rrelu", lambda u, g, x, slope: activation_formulas.leaky_relu_slope(u, g, None, x, number(slope))),
+        _aten.leaky_relu_backward.default,
+        2,
+    ),
     "silu": Formula("silu", activation_formulas.silu),
     "silu_backward": Formula("silu", silu_backward),
     "softplus": Formula("softplus", bent_activations.softplus),
@@ -95,9 +125,9 @@ TABLE: dict[str, Ruled] = {
     "log_sigmoid_forward": Formula("log_sigmoid", log_sigmoid_forward),
     "log_sigmoid_backward": Formula("log_sigmoid", log_sigmoid_backward),
     "softshrink": Formula("softshrink", bent_activations.softshrink),
-    "softshrink_backward": Formula("softshrink", bent_activations.shrink_slope),
-    "hardshrink": Formula("hardshrink", bent_activations.hardshrink),
-    "hardshrink_backward": Formula("hardshrink", bent_activations.shrink_slope),
+    "softshrink_backward": InOwnType("softshrink", bent_activations.shrink_slope),
+    "hardshrink": InOwnType("hardshrink", bent_activations.hardshrink),
+    "hardshrink_backward": InOwnType("hardshrink", bent_activations.shrink_slope),
     "glu": Formula("glu", bent_activations.glu),
     "glu_backward": Formula("glu", bent_activations.glu_slope),
 }

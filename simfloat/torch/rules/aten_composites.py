@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from typing import Any
 
@@ -27,17 +28,18 @@ def logsumexp(u: Rounded, x: NDArray, dim: list[int], keepdim: bool = False) -> 
 
 
 def logaddexp(x: Tensor, y: Tensor) -> Tensor:
-    """log(exp(x - m) + exp(y - m)) + m with m the larger of x and y."""
-    m = torch.maximum(x, y)
-    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
-    return ((x - m).exp() + (y - m).exp()).log() + m
+    """log1p(exp(-|x - y|)) + the larger of x and y."""
+    return (-_distance(x, y)).exp().log1p() + torch.maximum(x, y)
 
 
 def logaddexp2(x: Tensor, y: Tensor) -> Tensor:
-    """log2(exp2(x - m) + exp2(y - m)) + m with m the larger of x and y."""
-    m = torch.maximum(x, y)
-    m = torch.where(m.abs() == torch.inf, torch.zeros_like(m), m)
-    return ((x - m).exp2() + (y - m).exp2()).log2() + m
+    """log1p(exp2(-|x - y|)) / log(2) + the larger of x and y."""
+    return (-_distance(x, y)).exp2().log1p() * (1 / math.log(2)) + torch.maximum(x, y)
+
+
+def _distance(x: Tensor, y: Tensor) -> Tensor:
+    """|x - y|, 0 for infinities of one sign."""
+    return torch.where(x == y, torch.zeros_like(x), (x - y).abs())
 
 
 def logit(x: Tensor, eps: float | None = None) -> Tensor:
@@ -50,11 +52,6 @@ def logit_backward(g: Tensor, x: Tensor, eps: float | None = None) -> Tensor:
     """g / (x * (1 - x)), and 0 where x was not between eps and 1 - eps."""
     slope = g / (x * (1 - x))
     return slope if eps is None else torch.where((x < eps) | (x > 1 - eps), torch.zeros_like(slope), slope)
-
-
-def hypot(x: Tensor, y: Tensor) -> Tensor:
-    """sqrt(x * x + y * y)."""
-    return (x * x + y * y).sqrt()
 
 
 def distance(x: Tensor, y: Tensor, p: float = 2) -> Tensor:
@@ -147,7 +144,6 @@ TABLE: dict[str, Handler] = {
     "renorm": Composed("weight_norm", shortened),
     "logit": Composed("logit", logit),
     "logit_backward": Composed("logit", logit_backward),
-    "hypot": Composed("sqrt", hypot),
     "dist": Composed("sum", distance),
     "linalg_cross": Composed("multiply", cross),
     "_trilinear": Composed("matmul", trilinear),

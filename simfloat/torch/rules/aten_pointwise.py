@@ -61,6 +61,14 @@ def leaky(u: RuleCall, a: NDArray, slope: NDArray | float = 0.01) -> NDArray:
     return u.multiply(a, np.where(a > 0, 1.0, slope))
 
 
+def hypotenuse(u: RuleCall, a: NDArray, b: NDArray) -> NDArray:
+    """2^k * sqrt(x * x + y * y) with x = a / 2^k and y = b / 2^k, the larger one from 1/2 to 1; inf beside NaN."""
+    a, b = (np.where(np.isnan(c) & np.isinf(other), other, c) for c, other in ((a, b), (b, a)))
+    _, k = np.frexp(np.nan_to_num(np.maximum(np.abs(a), np.abs(b)), nan=1.0, posinf=1.0))
+    x, y = (u.multiply(c, np.ldexp(1.0, -k)) for c in (a, b))
+    return u.multiply(u.apply("sqrt", u.add(u.multiply(x, x), u.multiply(y, y))), np.ldexp(1.0, k))
+
+
 #: Functions that PyTorch has as special functions only, by its name without that word.
 SPECIAL = {
     **{name: name for name in ("erfcx", "ndtri", "log_ndtr", "i0e", "i1", "i1e")},
@@ -75,6 +83,7 @@ TABLE: dict[str, tuple[str, Callable[..., NDArray]]] = {
     "rsub": ("subtract", lambda u, a, b, alpha=1: u.difference(b, u.times(float(alpha), a))),
     "mul": ("multiply", lambda u, a, b: u.multiply(a, b)),
     "div": ("divide", divide),
+    "hypot": ("sqrt", hypotenuse),
     "addcmul": ("fma", lambda u, a, b, c, value=1: u.total(a, u.multiply(u.times(float(value), b), c))),
     "addcdiv": ("fma", lambda u, a, b, c, value=1: u.total(a, u.divide(u.times(float(value), b), c))),
     "lerp": ("fma", mixed),
