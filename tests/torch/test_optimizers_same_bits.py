@@ -1,4 +1,4 @@
-"""Optimizers of this package that follow PyTorch's formulas have the bits of torch.optim's under every preset."""
+"""PyTorch's optimizers have the bits of their formulas, and of this package's where these are the same."""
 
 import numpy as np
 import pytest
@@ -6,6 +6,7 @@ import torch
 
 import simfloat as sf
 from tests.bits import assert_bits
+from tests.torch.single_steps import SingleSteps
 
 CASES = [
     ("SGD", {"momentum": 0.9, "nesterov": True, "weight_decay": 0.1}),
@@ -142,3 +143,29 @@ def test_a_fused_step_is_skipped_where_a_scaler_found_an_infinity(kind):
         assert not torch.equal(weights[0], before) and torch.equal(weights[0], weights[1])
     if kind == "AdamW":
         assert float(optimizer.state[model.weight]["step"]) == 1
+
+
+def options_in_pytorchs_list():
+    """Every optimizer whose steps are elementwise, with every options that PyTorch tests it with."""
+    try:
+        from torch.testing._internal.common_optimizers import optim_db
+    except ImportError:  # without expecttest
+        return
+    for entry in optim_db:
+        if entry.name not in ("Adafactor", "LBFGS", "Muon", "SparseAdam"):
+            for given in entry.optim_inputs_func("cpu"):
+                yield pytest.param(entry.optim_cls, given.kwargs, id=f"{entry.name}, {given.desc}")
+
+
+@pytest.mark.parametrize("kind, options", [*options_in_pytorchs_list()])
+def test_an_optimizer_under_fp32_is_its_formula_one_rounding_at_a_time(kind, options):
+    (start, gradients), ends = numbers("fp32"), []
+    for simulates in (False, True):
+        model = torch.nn.ParameterList([torch.nn.Parameter(torch.from_numpy(start[0].copy()))])
+        optimizer = kind(model.parameters(), foreach=False, **options)
+        with sf.torch.simulate(model, "fp32") if simulates else SingleSteps():
+            for gradient in gradients:
+                model[0].grad = torch.from_numpy(gradient[0].copy())
+                optimizer.step()
+        ends.append(model[0].detach().numpy())
+    assert_bits(*ends)

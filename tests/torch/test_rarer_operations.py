@@ -1,9 +1,12 @@
 """Operations of PyTorch that few programs take: plain PyTorch's results, and every step of their formulas rounded."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
 
 import simfloat as sf
 from tests.bits import assert_bits
@@ -93,6 +96,33 @@ def test_slopes_that_pytorch_draws_are_exact_factors():
     assert_bits(
         computed(F.rrelu, NUMBERS), sf.multiply(NUMBERS, np.where(NUMBERS > 0, 1, (1 / 8 + 1 / 3) / 2), sf.BF16)
     )
+
+
+SCALES, ZEROS = torch.tensor([0.1, 0.07, 0.3, 0.02, 0.5, 0.25]), torch.tensor([0, 1, 2, -3, 5, 0])
+
+
+@pytest.mark.parametrize("call", [
+    lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, -20, 20),
+    lambda x: torch.fake_quantize_per_tensor_affine(x, SCALES[0], ZEROS[2].int(), -20, 20),
+    lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.int(), 1, -20, 20),
+    lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.float(), 1, -20, 20),
+    lambda x: FakeQuantize(MovingAverageMinMaxObserver, averaging_constant=0.25)(x),
+])  # fmt: skip
+def test_numbers_that_integers_stand_for_and_what_passes_their_bounds_are_pytorchs_under_fp32(call):
+    found = []
+    for policy in (None, "fp32", "as-written"):
+        x = (X.float() * 2).requires_grad_()
+        with nullcontext() if policy is None else sf.torch.simulate(torch.nn.Identity(), policy):
+            y = call(x)
+            y.backward(X.float())
+        found.append((y.detach(), x.grad))
+    assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(one, found[0], strict=True))
+
+
+def test_a_number_that_an_integer_stands_for_is_a_rounded_product():
+    found = computed(lambda x: torch.fake_quantize_per_tensor_affine(x, 0.3, 1, -3, 4), NUMBERS)
+    q = np.rint(sf.multiply(NUMBERS, sf.divide(1.0, 0.3, sf.BF16), sf.BF16)) + 1
+    assert_bits(found, sf.multiply(q.clip(-3, 4) - 1, 0.3, sf.BF16))
 
 
 def test_the_next_number_is_that_of_the_policys_format():

@@ -45,6 +45,7 @@ from simfloat.torch.rules import (
     cubic_points,
     distances,
     factorizations,
+    fake_quantization,
     grids,
     histograms,
     matches,
@@ -76,6 +77,17 @@ REMEDIES = {
         "no_grad after the optimizer's step."
     ),
     ("fft", "complex"): COMPLEX,
+    ("_fused_moving_avg_obs",): (
+        "it observes and quantizes in one; take torch.ao.quantization.FakeQuantize, as in QConfig(activation="
+        "FakeQuantize.with_args(observer=MovingAverageMinMaxObserver), weight=default_weight_fake_quant)."
+    ),
+    ("_fake_quantize_learnable",): (
+        "it learns its scale by a formula of its own; write it in operations, such as x + (y - x).detach()."
+    ),
+    ("quantize_per_", "dequantize"): (
+        "its results are integers with a scale; torch.fake_quantize_per_tensor_affine and "
+        "fake_quantize_per_channel_affine give the numbers that these stand for."
+    ),
 }
 
 #: Operations that write to an operand beside their result: drawn factors, running statistics.
@@ -106,6 +118,7 @@ RULES: dict[str, Handler] = {
     **aten_pooling.TABLE,
     **scaled_products.TABLE,
     **factorizations.TABLE,
+    **fake_quantization.TABLE,
     **polynomials.TABLE,
     **scattering.TABLE,
     **aten_activations.TABLE,
