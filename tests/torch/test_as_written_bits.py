@@ -16,7 +16,7 @@ from benchmarks.opinfo import entries, inputs_of, refusal, title_of  # noqa: E40
 from benchmarks.verdicts import same  # noqa: E402
 
 #: What PyTorch computes in float32 by vector libraries, whose last bit is not always that of the nearest number; in 16
-#: bits their results are rounded again, and the same but for atan2's.
+#: bits their results are rounded again, and the same but for a few numbers.
 LIBRARY = """acos acosh asin asinh atan atan2 atanh cos cosh exp exp2 expm1 log log10 log1p log2 logaddexp sin sinh tan
     tanh pow __rpow__ float_power rsqrt sqrt hypot sigmoid erf erfc special.ndtr nn.functional.silu special.xlog1py
     nn.functional.logsigmoid nn.functional.mish nn.functional.softplus nn.functional.elu nn.functional.celu
