@@ -6,7 +6,12 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch.ao.quantization import FakeQuantize, MovingAverageMinMaxObserver
+from torch.ao.quantization import (
+    FakeQuantize,
+    FusedMovingAvgObsFakeQuantize,
+    MovingAverageMinMaxObserver,
+    default_fused_per_channel_wt_fake_quant,
+)
 
 import simfloat as sf
 from tests.bits import assert_bits
@@ -101,12 +106,20 @@ def test_slopes_that_pytorch_draws_are_exact_factors():
 SCALES, ZEROS = torch.tensor([0.1, 0.07, 0.3, 0.02, 0.5, 0.25]), torch.tensor([0, 1, 2, -3, 5, 0])
 
 
+def twice(layer, x):
+    """The second result of a layer that observes."""
+    layer(x.flip(0) * 0.3)
+    return layer(x)
+
+
 @pytest.mark.parametrize("call", [
     lambda x: torch.fake_quantize_per_tensor_affine(x, 0.125, 3, -20, 20),
     lambda x: torch.fake_quantize_per_tensor_affine(x, SCALES[0], ZEROS[2].int(), -20, 20),
     lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.int(), 1, -20, 20),
     lambda x: torch.fake_quantize_per_channel_affine(x, SCALES, ZEROS.float(), 1, -20, 20),
-    lambda x: FakeQuantize(MovingAverageMinMaxObserver, averaging_constant=0.25)(x),
+    lambda x: twice(FakeQuantize(MovingAverageMinMaxObserver, averaging_constant=0.25), x),
+    lambda x: twice(FusedMovingAvgObsFakeQuantize(averaging_constant=0.25), x),
+    lambda x: twice(default_fused_per_channel_wt_fake_quant(averaging_constant=0.25), x),
 ])  # fmt: skip
 def test_numbers_that_integers_stand_for_and_what_passes_their_bounds_are_pytorchs_under_fp32(call):
     found = []

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils._python_dispatch import _disable_current_modes
 
 from simfloat.torch.floating_operands import Arguments, Options
-from simfloat.torch.handlers import Ruled
+from simfloat.torch.handlers import Composed, Handler, Ruled
 from simfloat.torch.rule_call import RuleCall
 from simfloat.torch.run_context import RunContext
 from simfloat.torch.tags import NOTHING, Tag
@@ -64,12 +65,51 @@ def _laid_along(value: Tensor | float, shape: list[int]) -> NDArray | float:
     return array.reshape(shape)
 
 
+def observed_and_quantized(
+    x: Tensor, is_observed: Tensor, is_on: Tensor, running_min: Tensor, running_max: Tensor, scale: Tensor,
+    zero_point: Tensor, share: float, low: int, high: int, axis: int, by_rows: bool = False, is_symmetric: bool = False,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """x by the scale and zero that PyTorch chooses for running extremes, which first move by a share to those of x."""
+    if is_observed.item():
+        axes = [i for i in range(x.ndim) if not by_rows or i != axis % x.ndim]
+        for running, found in ((running_min, x.amin(axes)), (running_max, x.amax(axes))):
+            moved = found.reshape(-1) if not running.numel() else _moved(running, found.reshape(running.shape), share)
+            running.resize_(moved.shape).copy_(moved)
+    if not is_on.item():
+        return x * 1, torch.ones_like(x, dtype=torch.bool)
+    chosen = _chosen_by_pytorch(running_min, running_max, low, high, by_rows, is_symmetric)
+    for kept, new in zip((scale, zero_point), chosen, strict=True):
+        kept.resize_(new.shape).copy_(new)
+    if by_rows:
+        return torch.ops.aten.fake_quantize_per_channel_affine_cachemask(x, scale, zero_point, axis, low, high)
+    quantize = torch.ops.aten._fake_quantize_per_tensor_affine_cachemask_tensor_qparams
+    return quantize(x, scale, zero_point, is_on, low, high)
+
+
+def _moved(running: Tensor, found: Tensor, share: float) -> Tensor:
+    """What runs, moved by a share of the way to what was found; that itself where nothing was found before."""
+    running = torch.where(running.isinf(), found, running)
+    return running + (found - running) * share
+
+
+def _chosen_by_pytorch(
+    least: Tensor, most: Tensor, low: int, high: int, by_rows: bool, is_symmetric: bool
+) -> tuple[Tensor, Tensor]:
+    """The scale and the zero that PyTorch's own observer would choose for numbers that lie between these."""
+    with _disable_current_modes(), torch.no_grad():
+        extremes = torch.stack([least.reshape(-1), most.reshape(-1)], 1).float()
+        count, yes = len(extremes), torch.ones(1, dtype=torch.long)
+        running = (torch.full((count,), end) for end in (torch.inf, -torch.inf))
+        scale, zero = torch.ones(count), torch.zeros(count, dtype=torch.int32)
+        observe = torch.ops.aten._fused_moving_avg_obs_fq_helper
+        observe(extremes, yes, yes, *running, scale, zero, 1.0, low, high, 0, by_rows, is_symmetric)
+    return scale, zero
+
+
 #: By PyTorch's name.
-TABLE: dict[str, Ruled] = dict.fromkeys(
-    (
-        "fake_quantize_per_tensor_affine_cachemask",
-        "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams",
-        "fake_quantize_per_channel_affine_cachemask",
-    ),
-    FakeQuantization(),
-)
+TABLE: dict[str, Handler] = {
+    "fake_quantize_per_tensor_affine_cachemask": FakeQuantization(),
+    "_fake_quantize_per_tensor_affine_cachemask_tensor_qparams": FakeQuantization(),
+    "fake_quantize_per_channel_affine_cachemask": FakeQuantization(),
+    "_fused_moving_avg_obs_fq_helper": Composed("fake_quantize", observed_and_quantized),
+}

@@ -77,10 +77,6 @@ REMEDIES = {
         "no_grad after the optimizer's step."
     ),
     ("fft", "complex"): COMPLEX,
-    ("_fused_moving_avg_obs",): (
-        "it observes and quantizes in one; take torch.ao.quantization.FakeQuantize, as in QConfig(activation="
-        "FakeQuantize.with_args(observer=MovingAverageMinMaxObserver), weight=default_weight_fake_quant)."
-    ),
     ("_fake_quantize_learnable",): (
         "it learns its scale by a formula of its own; write it in operations, such as x + (y - x).detach()."
     ),
@@ -90,8 +86,13 @@ REMEDIES = {
     ),
 }
 
-#: Operations that write to an operand beside their result: drawn factors, running statistics.
-WRITING = ("rrelu_with_noise", "_native_batch_norm_legit", "_batch_norm_with_update")
+#: Operations that write to an operand beside their result: drawn factors, running statistics, what follows from them.
+WRITING = (
+    "rrelu_with_noise",
+    "_native_batch_norm_legit",
+    "_batch_norm_with_update",
+    "_fused_moving_avg_obs_fq_helper",
+)
 
 #: What computes with numbers of PyTorch's own, which no policy rounds.
 PLAIN = ("_amp_update_scale_",)
