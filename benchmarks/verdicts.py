@@ -69,7 +69,7 @@ def compared(
 
 def size_of(x: torch.Tensor) -> float:
     """The largest finite |x|."""
-    numbers = dense(x).double().abs().nan_to_num(0.0, 0.0, 0.0)
+    numbers = dense(x.detach()).double().abs().nan_to_num(0.0, 0.0, 0.0)
     return float(numbers.max()) if numbers.numel() else 0.0
 
 

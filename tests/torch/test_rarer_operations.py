@@ -19,6 +19,7 @@ from tests.torch.compared import Function, check_format, compare_with_plain
 
 RANDOM = torch.Generator().manual_seed(5)
 X = torch.randn(4, 6, generator=RANDOM, dtype=torch.float64)
+ROWS = torch.tensor([[1, 3, 1], [2, 1, 0]])
 LENGTHS, LABELS = torch.tensor([2, 0, 2]), torch.tensor([[1, 4, -1, 2, 0, 0]]).expand(4, -1)
 IMAGES = torch.randn(2, 3, 5, 7, generator=RANDOM, dtype=torch.float64)
 SAMPLES = torch.rand(2, 3, 2, generator=RANDOM, dtype=torch.float64)
@@ -35,6 +36,8 @@ def drawn_slopes(x):
 
 FUNCTIONS = {
     **{f"segments {how}": lambda x, how=how: segments(x, how) for how in ("sum", "mean", "max", "min", "prod")},
+    "an exponential of matrices": lambda x: torch.linalg.matrix_exp((x.mT @ x).reshape(4, 3, 3) - 1),
+    "rows by how often they are taken": lambda x: F.embedding(ROWS, x, 2, scale_grad_by_freq=True),
     "a product of a segment with a zero": lambda x: segments(x * (x > 0), "prod"),
     "segments of inner axes": lambda x: torch.segment_reduce(x, "mean", offsets=torch.tensor([[0, 2, 5]] * 4), axis=1),
     "logaddexp2": lambda x: torch.logaddexp2(x, x.flip(0)),

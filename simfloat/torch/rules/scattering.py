@@ -35,13 +35,14 @@ def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDAr
 def embedding_backward(
     call: RuleCall, g: torch.Tensor, places: torch.Tensor, count: int, padding: int, by_frequency: bool
 ) -> torch.Tensor:
-    """The gradient of a table of rows."""
-    if by_frequency:
-        raise ValueError("nn.Embedding(scale_grad_by_freq=True) has no rule; leave it out.")
+    """The gradient of a table of rows; by frequency each share is first multiplied by 1 / how many its row gets."""
     width = g.shape[-1]
     rows, names = numbers_of(g).reshape(-1, width), places.reshape(-1).numpy()
     call.begin((count, width))
-    return call.tensor(call.added_rows(rows[names != padding], names[names != padding], (count, width)))
+    rows, names = rows[names != padding], names[names != padding]
+    if by_frequency:
+        rows = call.multiply(rows, 1 / np.bincount(names)[names][:, np.newaxis])
+    return call.tensor(call.added_rows(rows, names, (count, width)))
 
 
 def index_put(
