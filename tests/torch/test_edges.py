@@ -172,3 +172,10 @@ def test_an_operand_that_is_rounded_with_the_result_has_the_gradient_of_one_that
     with sf.torch.simulate(nn.Identity(), policy):
         CHOSEN[name](x).backward()
     assert torch.equal(x.grad, rounded.grad)
+
+
+def test_elementwise_results_lie_in_memory_as_their_operands_do():
+    x = numbers(2, 3, 4, 5).contiguous(memory_format=torch.channels_last)
+    with sf.torch.simulate(nn.Identity(), "fp32"):
+        for function in (torch.exp, torch.neg, F.relu, F.relu6, F.hardswish, F.hardtanh, F.gelu):
+            assert function(x).stride() == x.stride(), function

@@ -196,7 +196,7 @@ class Chosen(Ruled):
         self.function = function
 
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
-        """The result."""
+        """The result, laid out in memory as the operands are."""
         found = self.function(*args, **options)
         call.begin(found.shape)
-        return call.tensor(call.chosen(found))
+        return call.laid_out(call.tensor(call.chosen(found)))
