@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -27,13 +28,23 @@ class ModulePaths:
         self._numbers: list[int] = []  # that the next node had when
         self._paths: list[str | None] = []  # this began to run; None is what lies outside of the block
 
-    def begin(self, model: torch.nn.Module) -> None:
-        """Listen to the modules of a model; one that occurs twice has the path that is listed first."""
+    def begin(self, model: torch.nn.Module, check: Callable[[str, torch.nn.Module], None]) -> None:
+        """Listen to the modules of a model; one that occurs twice has the path that is listed first.
+
+        Each is checked before it runs; copies of them, which listen too, are not.
+        """
         self._name = type(model).__name__
         self._log("")
         for path, module in model.named_modules():
+
+            def enter(called: torch.nn.Module, _: Any, path: str = path, module: torch.nn.Module = module) -> None:
+                if self._is_here():
+                    if called is module:
+                        check(path, module)
+                    self._enter(path)
+
             self._hooks += [
-                module.register_forward_pre_hook(lambda *_, path=path: self._enter(path)),
+                module.register_forward_pre_hook(enter),
                 module.register_forward_hook(lambda *called: self._leave(called[-1]), always_call=True),
             ]
 
@@ -90,8 +101,6 @@ class ModulePaths:
         return run.simulation is self._simulation and running() is run
 
     def _enter(self, path: str) -> None:
-        if not self._is_here():
-            return
         self._simulation.note_path(path)
         self.running.append(path)
         self._log(path)

@@ -91,7 +91,7 @@ class Run:
             stack.callback(context.parameters.end)
             context.parameters.begin(self.model)
             stack.callback(context.paths.end)
-            context.paths.begin(self.model)
+            context.paths.begin(self.model, context.parameters.check_known)
             stack.callback(context.optimizing.end)
             context.optimizing.begin(context.parameters.by_path)
             stack.enter_context(context.mode)

@@ -37,11 +37,13 @@ class StoredParameters:
         self._simulation = simulation
         self.by_path: dict[str, torch.nn.Parameter] = {}
         self._paths: dict[int, str] = {}  # by identity
+        self._modules: set[int] = set()  # of the model, by identity
         self._is_outdated = False  # whether the policy was switched
         self.copies: dict[str, tuple[torch.Tensor, torch.Tensor]] = {}  # what is stored, and as rounded
 
     def begin(self, model: torch.nn.Module) -> None:
         """Know every parameter's memory by its path."""
+        self._modules = set(map(id, model.modules()))
         for path, parameter in model.named_parameters():
             if is_lazy(parameter):
                 raise ValueError(
@@ -68,6 +70,20 @@ class StoredParameters:
         self.by_path.clear()
         self._paths.clear()
         self.copies.clear()
+
+    def check_known(self, path: str, module: torch.nn.Module) -> None:
+        """Raise ValueError for a parameter that a module of the model, or a part of it, got since the block began."""
+        own = [(name, x) for name, x in module._parameters.items() if isinstance(x, torch.nn.Parameter)]
+        for name, part in module._modules.items():
+            if part is not None and id(part) not in self._modules:
+                own += [(f"{name}.{inner}", x) for inner, x in part.named_parameters()]
+        for name, parameter in own:
+            if id(parameter) not in self._paths:
+                raise ValueError(
+                    f"The parameter {name!r} of {path or type(module).__name__!r} came after the block began, and "
+                    "would be used as it is stored; give it before. load_state_dict without assign=True writes to the "
+                    "parameters that are there."
+                )
 
     def of(self, function: Any, arguments: tuple[Any, ...], options: Options) -> tuple[tuple[Any, ...], Options]:
         """The arguments of an operation as it reads them; views are taken of what is stored."""

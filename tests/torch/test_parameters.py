@@ -127,3 +127,17 @@ def test_what_is_written_to_a_part_is_used_at_once_beside_what_is_stored():
     exact = torch.cat([torch.full((1, 3), 0.1), stored[1:]]).bfloat16().float()
     with sf.torch.simulate(nn.Module(), "bf16-standard"):
         assert torch.equal(total, exact.sum(1))
+
+
+@pytest.mark.parametrize("change, name", [
+    (lambda m: m.load_state_dict({k: v.clone() for k, v in m.state_dict().items()}, assign=True), "'weight' of '0'"),
+    (lambda m: m.append(nn.Linear(2, 2)), "'4.weight' of 'Sequential'"),
+], ids=["assigned", "appended"])  # fmt: skip
+def test_parameters_that_came_after_the_block_began_are_refused_where_they_are_used(change, name):
+    model = model_of()
+    with sf.torch.simulate(model, "bf16-standard"):
+        model[2] = nn.Sequential(nn.ReLU())  # without a parameter
+        model(X)
+        change(model)
+        with pytest.raises(ValueError, match=f"The parameter {name} came after the block began"):
+            model(X)
