@@ -189,7 +189,7 @@ def _widened(x: torch.Tensor) -> torch.Tensor:
 
 def _rounded(call: RuleCall, x: torch.Tensor) -> torch.Tensor:
     """A result of a fused composite, rounded once."""
-    call.begin(x.shape)
+    call.begin()
     return call.laid_out(call.tensor(call.round(x)))
 
 

@@ -72,8 +72,8 @@ class Forward:
         place = self.simulation.beside(self.place, operation, self.place.path, self.place.operations[:-1])
         return Beside(place, self.simulation, self.note, format)
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
-        """The arithmetic of the result of this shape."""
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
+        """The arithmetic of the result."""
         if not self.place.is_widest:
             return self.place.forward
         # As in array promotion, constants without axes do not count beside arrays.
@@ -117,7 +117,7 @@ class Beside(Forward):
         super().__init__(place, simulation, note)
         self.format = format
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """The arithmetic of the result."""
         return self.place.forward_in(self.format) if self.place.is_widest else self.place.forward
 
@@ -198,7 +198,7 @@ class Backward(Forward):
         put_tag(rounded, tag._replace(format=arithmetic.format))
         return rounded
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That of the gradient of the operand which it reaches."""
         if self.operand is None:
             return self.place.to_activation(0, widest(map(stored_format, operands)))
@@ -243,14 +243,14 @@ class Sum(Backward):
         """No: a gradient is added as it is."""
         return False
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That of the gradient which is added up; shares of a parameter that was moved keep their own format.
 
         Automatic mixed precision casts a parameter once for all products, whose gradients so meet in narrow numbers.
         """
         if self.way_back.weight is not None and self.operand is not None:
             self.operand = self.operand._replace(format=widest(map(stored_format, operands)))
-        return super().arithmetic(operands, shape)
+        return super().arithmetic(operands)
 
 
 class Complete(Backward):
@@ -277,7 +277,7 @@ class OfParameter(Forward):
 class Clipping(OfParameter):
     """An operation on gradients outside of a backward pass and of an optimizer."""
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That by which gradients are clipped."""
         return self.place.to_clipped
 
@@ -289,7 +289,7 @@ class Clipping(OfParameter):
 class Share(Clipping):
     """The multiplication of a gradient that makes it one replica's share of the mean over all of them."""
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That by which gradients of replicas become that of all."""
         return self.place.to_replicas
 
@@ -301,7 +301,7 @@ class Update(OfParameter):
         super().__init__(place, simulation)
         self.optimizing, self.into = optimizing, into
 
-    def arithmetic(self, operands: Tensors, shape: tuple[int, ...]) -> Arithmetic:
+    def arithmetic(self, operands: Tensors) -> Arithmetic:
         """That of an optimizer before its last addition."""
         return self.place.to_update
 

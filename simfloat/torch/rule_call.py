@@ -39,9 +39,9 @@ class RuleCall(Elementwise):
         self._has_steps = not is_primitive and dtype.itemsize < 4 and phase.place.is_written
         self._last: Arithmetic | None = None  # which rounds that result
 
-    def begin(self, shape: Sequence[int] = ()) -> Arithmetic:
-        """The arithmetic for a result of this shape."""
-        self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands, tuple(shape)))
+    def begin(self) -> Arithmetic:
+        """The arithmetic for a result."""
+        self.arithmetic = self._fitting(self.phase.place, self.phase.arithmetic(self.operands))
         if self._has_steps:
             self._last = self.arithmetic
             steps = self._last.target._replace(format=FP32, dtype=carrier_of(FP32), observer=None)
@@ -62,7 +62,7 @@ class RuleCall(Elementwise):
             return Inside.forward(phase.simulation, phase.place, known, self._fitting)
 
         def rounds(step: Place, _: tuple[NDArray, ...]) -> Arithmetic:
-            return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands, ()))
+            return self._fitting(step, phase.inside(step.operation).arithmetic(self.operands))
 
         return Inside(phase.simulation, phase.place, rounds)
 

@@ -55,7 +55,7 @@ def noisy_leaky_relu(
     call: RuleCall, x: Tensor, noise: Tensor, lower: float, upper: float, training: bool, generator: Any = None
 ) -> Tensor:
     """x where it is positive, else x times a factor that PyTorch draws, and rounds for the way back only."""
-    call.begin(x.shape)
+    call.begin()
     drawn = torch.empty_like(noise, dtype=torch.promote_types(noise.dtype, torch.float32))
     _aten.rrelu_with_noise(x.to(drawn.dtype), drawn, lower, upper, training, generator)
     noise.copy_(drawn)

@@ -22,7 +22,7 @@ def product(call: RuleCall, a: torch.Tensor, b: torch.Tensor, axes: int = 2) -> 
     if (a.ndim, b.ndim) != (axes, axes) or a.shape[:-2] != b.shape[:-2] or a.shape[-1] != b.shape[-2]:
         needed = "(m, k) by (k, n)" if axes == 2 else "(batch, m, k) by (batch, k, n)"
         raise ValueError(f"{call.name} multiplies {needed}, got shapes {tuple(a.shape)} and {tuple(b.shape)}.")
-    arithmetic = call.begin((*a.shape[:-1], b.shape[-1]))
+    arithmetic = call.begin()
     return arithmetic.matmul(numbers_of(a), numbers_of(b), *call.inputs(a, b))
 
 
@@ -54,7 +54,7 @@ def added(
         raise ValueError(f"{call.name} adds to a product of shape {result.shape}, got shape {tuple(c.shape)}.")
     format = call.format
     call.phase = call.phase.beside("add", format)
-    call.begin(result.shape)
+    call.begin()
     if beta == 0:
         return call.tensor(result)
     return call.tensor(call.add(result, call.times(float(beta), c)))

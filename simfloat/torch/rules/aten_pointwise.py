@@ -198,5 +198,5 @@ class Chosen(Ruled):
     def computed(self, call: RuleCall, *args: Any, **options: Any) -> torch.Tensor:
         """The result, laid out in memory as the operands are."""
         found = self.function(*args, **options)
-        call.begin(found.shape)
+        call.begin()
         return call.laid_out(call.tensor(call.chosen(found)))

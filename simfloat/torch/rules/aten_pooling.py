@@ -50,7 +50,7 @@ def averages(call: RuleCall, x: torch.Tensor, sides: Sequence[Windows], divisor:
     axes = len(sides)
     padded = np.pad(numbers_of(x), [(0, 0)] * (x.ndim - axes) + [(0, 1)] * axes)
     windows: NDArray = padded[(Ellipsis, *grids(sides))]  # type: ignore[arg-type]
-    call.begin(windows.shape[:-axes])
+    call.begin()
     total = call.sum(windows, tuple(range(windows.ndim - axes, windows.ndim)))
     return call.tensor(call.divide(total, shares(sides, divisor)))
 
@@ -61,7 +61,7 @@ def averages_backward(
     """The gradient of images: each window's, divided, to all of its pixels; in the order of the windows."""
     axes = len(sides)
     sizes, places = x.shape[-axes:], g.shape[-axes:]
-    call.begin(x.shape)
+    call.begin()
     share = np.moveaxis(call.divide(numbers_of(g), shares(sides, divisor)).reshape(-1, *places), 0, -1)
     at = np.broadcast_arrays(*grids(sides))
     there = np.logical_and.reduce([place < size for place, size in zip(at, sizes, strict=True)])

@@ -36,7 +36,7 @@ def summed(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = Fa
     """The sum over axes, in row-major order."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
-    call.begin(shape)
+    call.begin()
     return call.tensor(call.sum(x, axes).reshape(shape))
 
 
@@ -44,7 +44,7 @@ def averaged(call: RuleCall, x: torch.Tensor, dim: Axes = None, keepdim: bool = 
     """The sum, divided by the number of terms: two roundings."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
-    call.begin(shape)
+    call.begin()
     return call.tensor(_mean(call, x, axes).reshape(shape))
 
 
@@ -55,13 +55,13 @@ def normed(call: RuleCall, x: torch.Tensor, ord: float = 2, dim: Axes = None, ke
     """
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
-    call.begin(shape)
+    call.begin()
     return call.tensor(_norm(call, x.abs(), float(ord), axes).reshape(shape))
 
 
 def cumulated(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The sums of all elements up to each along an axis, every one a sum of its own."""
-    call.begin(x.shape)
+    call.begin()
     if not x.ndim:
         return call.tensor(call.round(x))
     rows = numbers_of(x.movedim(dim, 0).contiguous())
@@ -91,7 +91,7 @@ def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim:
     """The product along an axis, or of all elements, from the first on: every product is rounded."""
     axes = axes_of(x, dim)
     shape = shape_without(x, axes, keepdim)
-    call.begin(shape)
+    call.begin()
     rows = numbers_of(x) if dim is None or not x.ndim else np.moveaxis(numbers_of(x), dim, 0)
     rows = rows if dim is not None and x.ndim else rows.reshape(-1)
     return call.tensor(_products(call, rows)[-1].reshape(shape) if len(rows) else np.ones(shape, rows.dtype))
@@ -99,7 +99,7 @@ def multiplied(call: RuleCall, x: torch.Tensor, dim: int | None = None, keepdim:
 
 def multiplied_so_far(call: RuleCall, x: torch.Tensor, dim: int) -> torch.Tensor:
     """The products of all elements up to each along an axis."""
-    call.begin(x.shape)
+    call.begin()
     if not x.numel() or not x.ndim:
         return call.tensor(call.round(x))
     return call.tensor(np.moveaxis(np.stack(_products(call, np.moveaxis(numbers_of(x), dim, 0))), 0, dim))
@@ -118,7 +118,7 @@ def largest_of(function: Any) -> Any:
     def rule(call: RuleCall, *args: Any, **options: Any) -> Any:
         found = function(*args, **options)
         values = found if isinstance(found, torch.Tensor) else found[0]
-        call.begin(values.shape)
+        call.begin()
         rounded = call.tensor(call.round(values))
         return rounded if isinstance(found, torch.Tensor) else (rounded, *found[1:])
 

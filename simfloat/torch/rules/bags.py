@@ -55,7 +55,7 @@ def gathered(
         weight, indices, offsets, by_frequency, mode, sparse, weights, has_last, padding
     )
     result, *places = found
-    call.begin(result.shape)
+    call.begin()
     if mode == MAX:
         return (call.tensor(call.round(result)), *places)
     rows, bags = bags_of(indices, offsets, len(result), padding)
@@ -75,7 +75,7 @@ def gathered_backward(
     """The gradient of the table."""
     check_options(by_frequency)
     numbers, width = numbers_of(g), g.shape[1]
-    call.begin((count, width))
+    call.begin()
     if mode == MAX:
         elements = largest.numpy() * width + np.arange(width)
         named = elements[sizes.numpy() > 0].reshape(-1)
@@ -94,7 +94,7 @@ def weights_backward(
     places: torch.Tensor, mode: int, padding: int = -1,
 ) -> torch.Tensor:  # fmt: skip
     """The gradient of the rows' weights: sums of products of a bag's gradient and the row."""
-    call.begin(indices.shape)
+    call.begin()
     rows, bags = bags_of(indices, offsets, len(g), padding)
     products = call.multiply(numbers_of(g)[bags], numbers_of(weight)[rows])
     found = np.zeros(indices.numel(), products.dtype)

@@ -80,11 +80,11 @@ def convolved(
     geometry, size = geometry_for(images, kernels, steps)
     if transposed:
         kernels, geometry = backwards(kernels, groups), geometry.transposed(size)
-    result = convolve(call.begin(x.shape), images, kernels, geometry, call.inputs(x, w))
+    result = convolve(call.begin(), images, kernels, geometry, call.inputs(x, w))
     result = result[:, :, 0] if x.ndim == 3 else result
     if bias is not None:
         call.phase = call.phase.beside("add", call.format)
-        call.begin(result.shape)
+        call.begin()
         result = call.add(result, numbers_of(bias).reshape(-1, *[1] * (x.ndim - 2)))
     return call.tensor(result)
 
@@ -102,13 +102,13 @@ def convolved_backward(
     found: list[torch.Tensor | None] = [None, None, None]
     if mask[0]:
         call.phase = way.to_operand(0)
-        arithmetic, inputs = call.begin(x.shape), call.inputs(g, w)
+        arithmetic, inputs = call.begin(), call.inputs(g, w)
         back = geometry if transposed else geometry.transposed(size)
         reached = convolve(arithmetic, gradient, kernels if transposed else backwards(kernels, groups), back, inputs)
         found[0] = call.tensor(reached.reshape(x.shape))
     if mask[1]:
         call.phase = way.to_operand(1)
-        arithmetic = call.begin(w.shape)
+        arithmetic = call.begin()
         if transposed:
             reached = correlate(arithmetic, images, gradient, geometry, call.inputs(x, g))
         else:
@@ -116,7 +116,7 @@ def convolved_backward(
         found[1] = call.tensor(reached.reshape(w.shape))
     if mask[2]:
         call.phase = way.of_bias()
-        call.begin((g.shape[1],))
+        call.begin()
         found[2] = call.tensor(call.sum(gradient, (0, *range(2, gradient.ndim))))
     return tuple(found)
 

@@ -47,7 +47,7 @@ def each(function: Callable[..., NDArray], shape: Sequence[int], *batches: NDArr
 
 def cholesky(call: RuleCall, a: Tensor, upper: bool = False) -> Tensor:
     """The factor l with a = l l^T, or its transpose."""
-    call.begin(a.shape)
+    call.begin()
     options, numbers = options_of(call), numbers_of(a)
     numbers = numbers.swapaxes(-1, -2) if upper else numbers
     lower = each(lambda m: linalg.cholesky(m, **options).numbers, a.shape, numbers)
@@ -73,7 +73,7 @@ def lu_factor(
     call: RuleCall, a: Tensor, *, pivot: bool = True, check_errors: bool = False
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Both factors in one matrix, the exchanges of rows, and that they were found."""
-    call.begin(a.shape)
+    call.begin()
     options, rows = options_of(call), min(a.shape[-2:])
     places: list[list[int]] = []
 
@@ -97,8 +97,7 @@ def triangular(
 ) -> Tensor:
     """The solution x of a x = b, or of x a = b, for a triangular a."""
     batch = torch.broadcast_shapes(a.shape[:-2], b.shape[:-2])
-    shape = (*batch, *b.shape[-2:])
-    call.begin(shape)
+    call.begin()
     options = options_of(call)
     t, right = (numbers_of(x.expand(*batch, *x.shape[-2:])) for x in (a, b))
     if not left:
@@ -115,7 +114,7 @@ def qr(call: RuleCall, a: Tensor, mode: str = "reduced") -> tuple[Tensor, Tensor
     """Householder's q and r; all columns of q if the mode is "complete", none if it is "r"."""
     rows, columns = a.shape[-2:]
     wide = max(rows, columns) if mode == "complete" else columns
-    call.begin(a.shape)
+    call.begin()
     options, numbers = options_of(call), numbers_of(a)
     # Columns of zeros have no reflections of their own, and leave room for the rest of q.
     numbers = np.concatenate([numbers, np.zeros((*a.shape[:-1], wide - columns), numbers.dtype)], -1)

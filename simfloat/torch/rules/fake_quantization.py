@@ -26,7 +26,7 @@ def quantized(
 
     What lies outside is `low` or `high`; NaN is `low`. A zero that is no integer is added before q is found.
     """
-    call.begin(x.shape)
+    call.begin()
     if not is_on:
         return call.laid_out(call.tensor(call.round(x))), torch.ones_like(x, dtype=torch.bool)
     scaled = call.multiply(x, call.divide(np.array(1.0), scale))

@@ -40,7 +40,7 @@ def counted(
         places.append(np.minimum(np.searchsorted(edges, number, side="right") - 1, len(edges) - 2))
     flat = np.ravel_multi_index([place[kept] for place in places], shape)
     size = math.prod(shape)
-    call.begin(shape)
+    call.begin()
     if weight is None:
         found = np.bincount(flat, minlength=size).astype(np.float64).reshape(shape)
         if not density:

@@ -111,7 +111,7 @@ def resampled(
 ) -> torch.Tensor:
     """Images of another size: along the last axis first, the products in their order, each added to the sum so far."""
     numbers = numbers_of(x)
-    call.begin((*x.shape[:2], *size))
+    call.begin()
     for back, taps in enumerate(reversed(taps_of(kernel, x.shape, size, corners, scales))):
         weights = taps.weights.reshape(*taps.weights.shape, *[1] * back)
         axis = numbers.ndim - 1 - back
@@ -127,7 +127,7 @@ def resampled_backward(
 ) -> torch.Tensor:
     """The gradient of images: along the first axis first, the products for each old pixel added in their order."""
     numbers = numbers_of(g)
-    call.begin(old)
+    call.begin()
     for axis, (places, weights, used) in enumerate(taps_of(kernel, old, size, corners, scales), 2):
         rows = np.moveaxis(numbers, axis, 0)
         shape = (old[axis], math.prod(rows.shape[1:]))

@@ -25,7 +25,7 @@ def numbered(x: torch.Tensor) -> torch.Tensor:
 
 def added_at(call: RuleCall, x: torch.Tensor, places: torch.Tensor, values: NDArray) -> torch.Tensor:
     """x with values added at places, which are numbers of elements: first these, where they meet, and then x."""
-    call.begin(x.shape)
+    call.begin()
     flat = np.ascontiguousarray(values).reshape(-1)
     total = call.added_rows(flat, places.reshape(-1).numpy(), (x.numel(), 1)).reshape(x.shape)
     numbers = numbers_of(x)
@@ -38,7 +38,7 @@ def embedding_backward(
     """The gradient of a table of rows; by frequency each share is first multiplied by 1 / how many its row gets."""
     width = g.shape[-1]
     rows, names = numbers_of(g).reshape(-1, width), places.reshape(-1).numpy()
-    call.begin((count, width))
+    call.begin()
     rows, names = rows[names != padding], names[names != padding]
     if by_frequency:
         rows = call.multiply(rows, 1 / np.bincount(names)[names][:, np.newaxis])
@@ -72,7 +72,7 @@ def index_add(
     call: RuleCall, x: torch.Tensor, dim: int, index: torch.Tensor, source: torch.Tensor, *, alpha: float = 1
 ) -> torch.Tensor:
     """x with alpha * source added at places along an axis."""
-    call.begin(x.shape)
+    call.begin()
     return added_at(call, x, numbered(x).index_select(dim, index), call.times(float(alpha), source))
 
 
@@ -99,7 +99,7 @@ def scatter_reduce(
     """x with src at places along an axis: added, then divided by their number, or the largest or smallest of all."""
     if reduce in ("amax", "amin"):
         found = x.scatter_reduce(dim, index, src, reduce, include_self=include_self)
-        call.begin(x.shape)
+        call.begin()
         return call.tensor(call.round(found))
     if reduce == "prod":
         return multiplied_at(call, x, numbered(x).gather(dim, index), src[tuple(map(slice, index.shape))], include_self)
@@ -115,7 +115,7 @@ def multiplied_at(
     call: RuleCall, x: torch.Tensor, places: torch.Tensor, src: torch.Tensor, include_self: bool
 ) -> torch.Tensor:
     """x times what belongs to its elements, one factor after the other, each product rounded; or these products."""
-    call.begin(x.shape)
+    call.begin()
     names, factors = places.reshape(-1).numpy(), numbers_of(src).reshape(-1)
     found = numbers_of(x).copy().reshape(-1)
     if not include_self:

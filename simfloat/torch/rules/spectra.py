@@ -43,7 +43,7 @@ def svd(
     call: RuleCall, a: Tensor, full_matrices: bool = False, compute_uv: bool = True, *, driver: str | None = None
 ) -> tuple[Tensor, ...]:
     """The factors, or the singular values alone."""
-    call.begin(a.shape)
+    call.begin()
     (*batch, m, n), options = a.shape, options_of(call)
     k = min(m, n)
     left, right = (m, n) if full_matrices else (k, k)
@@ -55,7 +55,7 @@ def svd(
 
 def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> tuple[Tensor, Tensor]:  # noqa: N803
     """Eigenvalues and eigenvectors of what one triangle tells, or the eigenvalues alone."""
-    call.begin(a.shape)
+    call.begin()
     options, given = options_of(call), numbers_of(a)
     given = given.swapaxes(-1, -2) if UPLO.upper() == "U" else given
     values, vectors = batched(lambda x: numbers(*linalg.eigh(x, **options)), [a.shape[:-1], a.shape], given)
@@ -64,7 +64,7 @@ def eigh(call: RuleCall, a: Tensor, UPLO: str = "L", compute_v: bool = True) -> 
 
 def reflections(call: RuleCall, a: Tensor) -> tuple[Tensor, Tensor]:
     """r with the reflections' v below its diagonal, whose first elements are 1; and every tau."""
-    call.begin(a.shape)
+    call.begin()
     u, k = arithmetic_of(0.0, ArithmeticOptions(**options_of(call))), min(a.shape[-2:])
 
     def packed(x: NDArray) -> tuple[NDArray, NDArray]:
@@ -90,7 +90,7 @@ def unpacked(u: Any, a: NDArray, taus: NDArray) -> list[tuple[NDArray, NDArray]]
 
 def product_of_reflections(call: RuleCall, a: Tensor, tau: Tensor) -> Tensor:
     """The first columns of the product of reflections, the last one applied first."""
-    call.begin(a.shape)
+    call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
     taus = numbers_of(tau)[..., np.newaxis]
     (q,) = batched(
@@ -106,7 +106,7 @@ def times_reflections(
     call: RuleCall, a: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False
 ) -> Tensor:
     """The product q b of reflections and a matrix, b q, or the same with q transposed."""
-    call.begin(other.shape)
+    call.begin()
     u = arithmetic_of(0.0, ArithmeticOptions(**options_of(call)))
 
     def multiplied(x: NDArray, t: NDArray, b: NDArray) -> list[NDArray]:
