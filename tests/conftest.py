@@ -33,7 +33,9 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
-    """Have what computes on arrays repeated on a GPU, before tests import it."""
+    """Have what computes on arrays repeated on a GPU, before tests import it, in processes that run tests."""
+    if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
+        return
     device = config.getoption("--device")
     if device == "cpu" or (device == "simulated" and importlib.util.find_spec("numba_cuda") is None):
         return
