@@ -226,6 +226,7 @@ def spread(x, targets, *others):
         r"x of shape \(1, 1, 16, 16\), got \(2, 1, 16, 2\)",
     ),
     (lambda x: torch.cdist(x, x, -1.0), "cdist takes p from 0 on, got -1.0"),
+    (lambda x: torch.special.hermite_polynomial_h(x, 10**10), "up to degree 65536; got 10000000000.*paused"),
     (lambda x: spread(x, [[1, 2]], [17], [2]), r"takes 1 input lengths, .* from 0 to 16; got \[17\]"),
     (lambda x: spread(x, [[1, 2]], [16, 16], [2, 2]), r"takes 1 input lengths, .* got \[16, 16\]"),
     (lambda x: spread(x, [[1, 2]], [16], [3]), r"1 target lengths, .* from 0 to 2; got \[3\]"),

@@ -17,6 +17,9 @@ Tensor = torch.Tensor
 #: (x, k, p(k), p(k - 1)) -> p(k + 1)
 Step = Callable[[Tensor, int, Tensor, Tensor], Tensor]
 
+#: The highest degree, with a step for each: more would take minutes.
+HIGHEST = 1 << 16
+
 
 def chebyshev(x: Tensor, k: int, p: Tensor, before: Tensor) -> Tensor:
     """2 x p(k) - p(k - 1)."""
@@ -49,11 +52,17 @@ def polynomial(first: Callable[[Tensor], Tensor], step: Step, shifted: bool = Fa
     def rule(value: Tensor | float, n: Tensor | float) -> Tensor:
         given, degree = torch.broadcast_tensors(exactly(value), torch.as_tensor(n))
         degree = degree.trunc().long()
+        highest = int(degree.max()) if degree.numel() else 0
+        if highest > HIGHEST:
+            raise ValueError(
+                f"Orthogonal polynomials are computed step by step, up to degree {HIGHEST}; got {highest}. "
+                "Compute these in `with run.paused():`."
+            )
         x = given + given - 1 if shifted else given
         before, p = torch.ones_like(x), first(x)
         found = torch.where(degree == 0, before, torch.zeros_like(x))
         found = torch.where(degree == 1, p, found)
-        for k in range(1, int(degree.max()) if degree.numel() else 0):
+        for k in range(1, highest):
             before, p = p, step(x, k, p, before)
             found = torch.where(degree == k + 1, p, found)
         return found
