@@ -193,12 +193,16 @@ def _loop_of(
 
 
 def can_be_cut(format: Format, other: Format, rounding: Rounding) -> bool:
-    """Whether float32's images, without some of their last bits, are the format's where it has the range of `other`."""
+    """Whether float32's images, without some of their last bits, are the format's where it has the range of `other`.
+
+    The sums travel as they are, too: with another bias they may lie outside float32's range.
+    """
     kept = SINGLE.precision - (2 if rounding.mode in ("nearest_even", "nearest_away") else 1)
     lift = lift_of(format)
     return (
         kernels.grid.plain(format, rounding)
         and format.has_negative_zero
+        and format.fits_float32
         and format.mantissa_bits <= kept
         and format.emin == other.emin
         and abs(lift) < SINGLE.highest - 1

@@ -153,9 +153,9 @@ class Flagged:
         undefined, of_numbers = self._of_operands(start, out.size, at)
         found = np.where(unknown | infinite, 0, flags[at])
         found[infinite & (after != before)] = OVERFLOW | INEXACT
-        found[infinite & of_numbers] |= DIVISION_BY_ZERO
         no_place = ((before < 0) & (not format.signed)) | ((before == 0) & (not format.has_zero))
         found[(unknown & undefined) | (~unknown & np.isnan(after) & no_place)] = INVALID
+        found[infinite & of_numbers] |= DIVISION_BY_ZERO
         flags[at] = found
 
     def _of_operands(self, start: int, size: int, at: NDArray) -> tuple[Any, Any]:

@@ -44,3 +44,28 @@ def test_infinite_products_clamp_where_the_largest_number_is_no_float32():
     format = sf.Format(8, 8, special="finite")
     accumulate = sf.sequential(format, products=sf.FP16)
     assert sf.dot([2.0**20, -(2.0**20)], [1.0, 1.0], accumulate=accumulate) == -format.max
+
+
+@pytest.mark.parametrize(
+    "format", [sf.Format(8, 1, bias=26), sf.Format(8, 7, bias=226), sf.Format(5, 4, bias=160)], ids=str
+)
+@pytest.mark.parametrize("rounding", [*MODES, sf.nearest_even.saturating()], ids=str)
+def test_sums_that_a_bias_takes_beyond_float32_are_those_of_the_format(format, rounding):
+    # Operands are float32 numbers; their products, the sums and what they start from are not.
+    far = 2.0 ** (80 if format.emax > 160 else -80)
+    steps = sf.sequential(format, rounding=rounding)
+    for accumulate in (
+        steps,
+        sf.sequential(format, rounding=rounding, products=format),
+        sf.kahan(format, rounding=rounding),
+        sf.blocked(2, steps, steps),
+        sf.pairwise(format, rounding=rounding),
+    ):
+        x = np.full((8, 1), far)
+        for operand in (x, x.astype(np.float32)):
+            product = sf.matmul(operand, operand.T, accumulate=accumulate, stream=sf.BitStream(3))
+            assert_bits(product, np.full((8, 8), far * far))
+            if not isinstance(accumulate, type(sf.pairwise(format))):
+                zeros = np.zeros_like(operand)
+                start = sf.matmul(zeros, zeros.T, accumulate=accumulate, initial=far * far, stream=sf.BitStream(3))
+                assert_bits(start, np.full((8, 8), far * far))

@@ -74,7 +74,11 @@ def test_draws_decide_what_overflows_and_what_is_tiny():
             assert_flags(flags, by_definition(x.tolist(), [()] * x.size, format, rounding, draw), x)
 
 
-@pytest.mark.parametrize("format", [sf.FP64, sf.FP32, sf.FP16, sf.E4M3, sf.Format(11, 20, subnormals=False)], ids=str)
+@pytest.mark.parametrize(
+    "format",
+    [sf.FP64, sf.FP32, sf.FP16, sf.E4M3, sf.Format(11, 20, subnormals=False), sf.p3109(8, 3, signed=False)],
+    ids=str,
+)
 def test_operations_on_any_numbers_have_the_flags_of_fractions(format, rng):
     specials = [0.0, -0.0, np.inf, -np.inf, np.nan, 1.0]
     triples = np.array(list(itertools.product(specials, repeat=3))).T
