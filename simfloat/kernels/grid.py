@@ -174,8 +174,11 @@ def has_few_bits(format: Format, rounding: Rounding) -> bool:
 
 
 def holds_in_float32(format: Format) -> bool:
-    """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too."""
-    return format.fits_float32 and format.emax + 23 - format.mantissa_bits < 127
+    """Whether the anchors of a plain grid stay in float32's range, as its spacings do, so that it serves there, too.
+
+    Normal numbers must be normal in float32: the binade of a subnormal one does not show in its image.
+    """
+    return format.fits_float32 and format.emin >= -126 and format.emax + 23 - format.mantissa_bits < 127
 
 
 def plain(format: Format, rounding: Rounding) -> bool:

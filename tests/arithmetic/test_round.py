@@ -184,3 +184,17 @@ def test_bias_of_few_random_bits(variant, bias):
 def test_bad_input_is_refused(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize(
+    "format",
+    [sf.Format(5, 2, bias=146), sf.Format(4, 7, bias=140, special="fnuz"), sf.Format(6, 10, bias=135)],
+    ids=str,
+)
+def test_float32_numbers_below_its_normal_ones_are_rounded_in_formats_that_call_them_normal(format, rng):
+    x = np.ldexp(rng.standard_normal(400), rng.integers(format.emin - format.mantissa_bits, -120, 400))
+    x = x.astype(np.float32)
+    for rounding in DETERMINISTIC:
+        want = [round_value(v, format, rounding) for v in x.tolist()]
+        assert_bits(sf.round(x, format, rounding), np.array(want, np.float32), x)
+        assert_bits(sf.add(x, x[::-1], format, rounding), sf.add(x.astype(float), x[::-1], format, rounding), x)
