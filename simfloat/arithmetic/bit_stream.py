@@ -15,6 +15,9 @@ from simfloat.formats import Rounding
 
 NO_WORDS = np.zeros(1, np.uint32)
 
+#: The counter of the generator has room for fewer calls than that.
+CALLS = 2**44
+
 #: Four draws of at most so many bits share a random word.
 SHORT = 8
 
@@ -43,7 +46,11 @@ class BitStream:
         self.calls = 0
 
     def take_call(self) -> int:
-        """The number of the next stochastic call."""
+        """The number of the next stochastic call; ValueError where the generator's counter has no room for another."""
+        if self.calls + 1 >= CALLS:
+            raise ValueError(
+                f"{self!r} has served all its calls, {CALLS - 1} of them: go on with a stream of another seed."
+            )
         self.calls += 1
         return self.calls - 1
 
@@ -58,8 +65,7 @@ class BitStream:
         if not isinstance(state, dict) or set(state) != {"seed", "calls"}:
             raise ValueError(f"A stream's state has the keys 'seed' and 'calls', got {state!r}.")
         stream = cls(state["seed"])
-        # The counter of the generator has room for so many calls.
-        stream.calls = _integer_below(2**44, state["calls"], "A stream's number of calls")
+        stream.calls = _integer_below(CALLS, state["calls"], "A stream's number of calls")
         return stream
 
     def __repr__(self) -> str:

@@ -55,6 +55,8 @@ INSTEAD = {
     "std": "x.var().sqrt()", "exp2": "2.0 ** x", "float_power": "x ** y",
     "erf": "x.erf()", "expit": "x.sigmoid()", "logaddexp": "sf.stack([a, b]).logsumexp(0)", "pad": "x.pad(...)",
     "vstack": "sf.concatenate", "hstack": "sf.concatenate", "append": "sf.concatenate", "column_stack": "sf.stack",
+    "multiply.outer": "a.unsqueeze(1) * b", "add.outer": "a.unsqueeze(1) + b",
+    "add.reduce": "x.sum()", "maximum.reduce": "x.max()", "minimum.reduce": "x.min()",
     "split": "x.split(sizes)", "take": "x[places]", "copy": "x.detach()", "positive": "x",
 }  # fmt: skip
 
@@ -92,7 +94,7 @@ class NumpyProtocol:
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__
         if method != "__call__":
-            raise self._refusal(f"numpy.{name}.{method}")
+            raise self._refusal(f"numpy.{name}.{method}", f"{name}.{method}")
         if options and (name in UFUNCS or name in TESTS):
             raise ValueError(
                 f"numpy.{name} of {self.called} takes no {', '.join(options)}: it takes its operands, and its result "
@@ -120,9 +122,9 @@ class NumpyProtocol:
             raise ValueError(f"{name} of {self.called} takes {', '.join(taken)}, and nothing else.") from None
         return operation(self, *args, **kwargs)
 
-    def _refusal(self, name: str) -> ValueError:
-        last = name.rpartition(".")[2]
-        instead = self.instead.get(last) or INSTEAD.get(last)
+    def _refusal(self, name: str, key: str | None = None) -> ValueError:
+        key = key or name.rpartition(".")[2]
+        instead = self.instead.get(key) or INSTEAD.get(key)
         write = f"write {instead}" if instead else f"write it in operations of {self.called}"
         return ValueError(
             f"{name} would compute in float64, past {self.passed_by}: {write}, or take the numbers out with "

@@ -91,7 +91,7 @@ def scaling_advice(a: Any, format: Format) -> str:
     """By which power of two to scale numbers so that sums of as many products as there are rows stay in range."""
     x = np.abs(np.asarray(a, np.float64))
     largest, rows = x.max(initial=0.0, where=np.isfinite(x)), max(x.shape[0] if x.ndim else 1, 1)
-    scale = math.floor(math.log2(format.max / (largest or 1.0) / rows))
+    scale = math.floor(math.log2(format.max) - math.log2(largest or 1.0) - math.log2(rows))
     return f"scale the system, as by 2**{min(scale, -1)}, or use a format of larger range"
 
 

@@ -117,6 +117,14 @@ def test_what_is_no_stream_is_refused_with_what_to_pass(stream):
         sf.round(1.0, sf.FP16, stream=stream)
 
 
+def test_a_stream_whose_counter_is_full_refuses_to_draw_on():
+    stream = sf.BitStream.from_state({"seed": 0, "calls": 2**44 - 2})
+    sf.round([0.3], sf.E2M1, sf.stochastic(), stream=stream)
+    assert sf.BitStream.from_state(stream.state).state == stream.state
+    with pytest.raises(ValueError, match="has served all its calls.*another seed"):
+        sf.round([0.3], sf.E2M1, sf.stochastic(), stream=stream)
+
+
 @pytest.mark.parametrize("calls", [-1, 1.5, True, 2**44, None])
 def test_a_state_with_an_impossible_number_of_calls_is_refused(calls):
     with pytest.raises(ValueError, match="number of calls"):

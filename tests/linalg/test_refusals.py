@@ -19,6 +19,7 @@ LARGE = [[300.0, 1.0], [1.0, -300.0]]
         (lambda: sf.linalg.lu([[0, 1], [1, 0]], format=sf.BF16, pivot=False), "column 0: pass pivot=True"),
         (lambda: sf.linalg.lu([[1e-4, 6e4], [-1.0, 1]], format=sf.FP16, pivot=False), r"range of FP16.*65504.*2\*\*-1"),
         (lambda: sf.linalg.lu([[1e6]], format=sf.FP16), r"A has numbers beyond FP16's largest, 65504.0.*2\*\*-4"),
+        (lambda: sf.linalg.lu([[1e300]], format=sf.Format(5, 4, bias=1000)), r"as by 2\*\*-1966"),
         (lambda: sf.linalg.lu([[np.nan]], format=sf.FP16), "A holds infinities or NaN"),
         (lambda: sf.linalg.lu([[np.inf]], format=sf.FP16), "A holds infinities or NaN"),
         (lambda: sf.linalg.lu([1.0], format=sf.FP16), r"A must be a matrix, got shape \(1,\)"),
