@@ -20,6 +20,7 @@ from simfloat.arithmetic.arrays import empty
 from simfloat.arithmetic.bit_stream import Stream
 from simfloat.arithmetic.machines import machine_of
 from simfloat.arithmetic.observer import Observer
+from simfloat.arithmetic.operands import as_operand
 from simfloat.formats.format_names import FormatLike
 from simfloat.formats.rounding import RoundingLike
 
@@ -32,6 +33,7 @@ def partial_sums(
     accumulate: Accumulator | FormatLike,
     output: FormatLike | None = None,
     rounding: RoundingLike | None = None,
+    initial: ArrayLike | None = None,
     stream: Stream | None = None,
     observer: Observer | None = None,
 ) -> NDArray[np.floating]:
@@ -39,7 +41,8 @@ def partial_sums(
 
     A step is a product, a chunk of a unit, a run of a blocked sum, or a scaled block; the last one may be short. Each
     running sum is rounded to `output` as if the sum ended there. Options as in :func:`simfloat.dot`. A Kahan sum, whose
-    correction is not kept, is made anew for every step, but for draws that are given.
+    correction is not kept, is made anew for every step, but for draws that are given. The sum starts from the number
+    `initial`, as that of dot, which is itself none of the running sums.
 
     Raises ValueError for pairwise and exact sums, which have no running sum, and as :func:`simfloat.dot`.
 
@@ -52,9 +55,11 @@ def partial_sums(
     accumulator = options.accumulator
     if accumulator.chunk is None:
         raise ValueError(f"{accumulator} has no running sum: its terms are not added one after the other.")
-    row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options)
+    given = None if initial is None else as_operand(initial, "initial")
+    row, column, work = prepare(a[np.newaxis], b[:, np.newaxis], (), a.size, options, initial=given)
+    start = np.zeros((1, 1), like=row) if work.initial is None else work.initial.reshape(1, 1)
     row, column = (in_carrier(x, work.engine.carrier, work.quiet) for x in (row, column))
-    sums = _running_sums(row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw))
+    sums = _running_sums(row, column, work.engine, accumulator, work.scales, Region(0, 1, 1, work.draw), start)
     if not options.target.rounding.is_stochastic:
         return finish(sums, sums.shape, options, work, row, column)
     # Every running sum is what `dot` would return if the sum ended there: element 0 of a result.
@@ -65,17 +70,23 @@ def partial_sums(
 
 
 def _running_sums(
-    row: NDArray, column: NDArray, engine: Engine, accumulator: Accumulator, scales: Scales | None, region: Region
+    row: NDArray,
+    column: NDArray,
+    engine: Engine,
+    accumulator: Accumulator,
+    scales: Scales | None,
+    region: Region,
+    start: NDArray,
 ) -> NDArray:
     """The running sum after every chunk, each from the last one from which the accumulator can go on."""
     if isinstance(engine, GivenSteps):
-        return engine.running_sums(row, column)
+        return engine.running_sums(row, column, start)
     if isinstance(engine, RunsEngine) and region.draw is not None:
         # Inner and outer sums draw at steps of their own: all runs are summed, then their results.
         whole = region._replace(scales=scales and _within(scales, slice(0, row.size)))
         results = engine.results(row, column, whole)
         ones, outer = np.ones_like(results.T), _outer(engine, accumulator)
-        return _running_sums(ones, results, engine.outer, outer, None, region._replace(swapped=True))
+        return _running_sums(ones, results, engine.outer, outer, None, region._replace(swapped=True), start)
     chunk, span, terms = accumulator.chunk, _span(accumulator), row.size
     if scales and not accumulator.scales:
         chunk, span = scales.block, 1
@@ -85,7 +96,7 @@ def _running_sums(
     for i in range(sums.size):
         first = i - i % span if span else 0
         within = slice(first * chunk, min((i + 1) * chunk, terms))
-        running[:] = sums[first - 1] if first else 0.0
+        running[:] = sums[first - 1] if first else start
         at = region._replace(step=first, scales=scales and _within(scales, within))
         engine.run(np.array(row[:, within], order="C", like=row), column[within], running, at)
         sums[i] = running[0, 0]

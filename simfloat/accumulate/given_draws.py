@@ -82,10 +82,10 @@ class GivenSteps(NamedTuple):
         least = self.least[::-1] if region.swapped else self.least
         out[...] = drawn.sum(self.accumulator, _factors(a, b), out, least)
 
-    def running_sums(self, row: NDArray, column: NDArray) -> NDArray[np.float64]:
+    def running_sums(self, row: NDArray, column: NDArray, start: NDArray) -> NDArray[np.float64]:
         """The sum of one element after every step of its accumulator, drawn as if it ended there."""
-        drawn, start = _Drawn(self.words[0].reshape(-1, 1, 1)), np.zeros((1, 1), like=row)
-        totals = list(drawn.running(self.accumulator, _factors(row, column), start, self.least))
+        drawn, begin = _Drawn(self.words[0].reshape(-1, 1, 1)), start.astype(np.float64)
+        totals = list(drawn.running(self.accumulator, _factors(row, column), begin, self.least))
         sums = np.zeros(len(totals), like=row)
         for i, total in enumerate(totals):
             sums[i] = total[0, 0]

@@ -180,7 +180,8 @@ def sum(
         shape = rows.shape[:-1]
         rows = rows.reshape(math.prod(shape), x.shape[axis])
     else:
-        raise ValueError(f"axis must be None or an integer from {-x.ndim} to {x.ndim - 1}, got {axis!r}.")
+        places = f"None or an integer from {-x.ndim} to {x.ndim - 1}" if x.ndim else "None: a single number has no axes"
+        raise ValueError(f"axis must be {places}, got {axis!r}.")
     options = options_of([x], inputs, accumulate, output, rounding, stream, observer, "sum")
     # The ones are ours: their cast is not reported, and they are not scaled.
     options = options._replace(cast_operations=("cast_input", None))

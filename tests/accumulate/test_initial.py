@@ -245,7 +245,11 @@ def test_partial_sums_are_the_running_sums(rng):
         ends = [*range(step, 70, step), 70]
         want = [sf.dot(x[:end], y[:end], inputs=sf.E4M3, accumulate=accumulate, stream=sf.BitStream(3)) for end in ends]
         assert_bits(got, want)
+        options = dict(inputs=sf.E4M3, accumulate=accumulate, initial=-1.5)
+        got = sf.partial_sums(x, y, stream=sf.BitStream(3), **options)
+        assert_bits(got, [sf.dot(x[:end], y[:end], stream=sf.BitStream(3), **options) for end in ends])
     assert sf.partial_sums([], [], accumulate=sf.FP16).shape == (0,)
+    assert_bits(sf.partial_sums([-0.0], [1.0], accumulate=sf.FP16, initial=-0.0), [-0.0])
 
 
 def test_partial_sums_are_rounded_as_the_last_one(rng):
@@ -266,6 +270,9 @@ def test_partial_sums_of_given_draws_go_on_with_the_next_ones(rng):
         ends = [*range(step, 9, step), 9]
         want = [sf.dot(x[:n], y[:n], accumulate=accumulate, stream=sf.GivenBits(draws)) for n in ends]
         assert_bits(got, want)
+        got = sf.partial_sums(x, y, accumulate=accumulate, initial=-1.5, stream=sf.GivenBits(draws))
+        starts = [sf.dot(x[:n], y[:n], accumulate=accumulate, initial=-1.5, stream=sf.GivenBits(draws)) for n in ends]
+        assert_bits(got, starts)
 
 
 @pytest.mark.parametrize(
