@@ -10,13 +10,12 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-import click
 import torch
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
 import simfloat as sf
-from benchmarks.opinfo import Slow, refusal, tell, time_limit, weights_of
+from benchmarks.opinfo import Slow, judging, refusal, tell, time_limit, weights_of
 from benchmarks.verdicts import OTHER, TYPES, Verdict, compared, rank
 
 
@@ -115,12 +114,7 @@ def entries(names: tuple[str, ...]) -> list[Any]:
     return [x for x in module_db if torch.float32 in x.dtypes and (not names or x.name in names)]
 
 
-@click.command()
-@click.argument("names", nargs=-1)
-@click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples.")
-@click.option("--samples", default=10, help="How many samples of each module.")
-@click.option("--limit", default=20.0, help="Seconds of the processor that a module may take.")
-@click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too.")
+@judging("module")
 def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
     """Judge PyTorch's modules, or those of these NAMES: right, refused, slow, wrong or crashed."""
     tell(entries(names), lambda entry: entry.name, lambda entry: judged(entry, policy, samples, limit), show_all)

@@ -191,12 +191,25 @@ def tell(found: list[Any], title: Callable[[Any], str], judge: Callable[[Any], V
     sys.exit(1 if counts["wrong"] or counts["crashed"] else 0)
 
 
-@click.command()
-@click.argument("names", nargs=-1)
-@click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples.")
-@click.option("--samples", default=10, help="How many samples of each operation.")
-@click.option("--limit", default=20.0, help="Seconds of the processor that an operation may take.")
-@click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too.")
+def judging(kind: str) -> Callable[[Callable[..., None]], click.Command]:
+    """The command that judges a list of PyTorch's, each of this kind, with its options."""
+    options = (
+        click.argument("names", nargs=-1),
+        click.option("--policy", type=click.Choice(list(TYPES)), default="fp32", help="float32 or float64 samples."),
+        click.option("--samples", default=10, help=f"How many samples of each {kind}."),
+        click.option("--limit", default=20.0, help=f"Seconds of the processor that each {kind} may take."),
+        click.option("--all", "show_all", is_flag=True, help="Name those that are right or refused, too."),
+    )
+
+    def command(function: Callable[..., None]) -> click.Command:
+        for option in reversed(options):
+            function = option(function)
+        return click.command()(function)
+
+    return command
+
+
+@judging("operation")
 def main(names: tuple[str, ...], policy: str, samples: int, limit: float, show_all: bool) -> None:
     """Judge PyTorch's operations, or those of these NAMES: right, refused, slow, wrong or crashed."""
     tell(entries(names), title_of, lambda entry: judged(entry, policy, samples, limit), show_all)
